@@ -18,7 +18,7 @@ JOB_PROTO := elastic_runtime/proto
 JOB_GENERATED := elastic_runtime/generated
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-train demo-kube test test-long soak check format proto reference bench clean
+.PHONY: help setup demo demo-train demo-kube test test-long soak check format proto reference chart bench clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 11
@@ -88,6 +88,9 @@ proto: $(STAMP) ## regenerate the committed stubs from the .proto files; leaves 
 
 reference: $(STAMP) ## rewrite the guide's pages of commands, metrics and settings
 	@$(BIN)/python -m deploy.reference
+
+chart: $(STAMP) ## rewrite the copies of CRDs, roles, alerts and settings that the Helm chart holds
+	@$(BIN)/python -m deploy.packaging
 
 bench: $(STAMP) ## the learning benchmark: a JSON record on stdout
 	@$(BIN)/python -m benchmarks.learning -o json

@@ -22,6 +22,7 @@ from cluster_agent.fleet.session import LearnerAccess, Session, retry_backoff
 from cluster_agent.fleet.sharing import Sharing
 from cluster_agent.fleet.trust import FleetTrust
 from cluster_agent.guard import Guard
+from cluster_agent.health import Health
 from cluster_agent.learning.experience import BelievedReward, ExperienceQueue
 from cluster_agent.learning.rounds import RoundLink, RoundWork
 from cluster_agent.learning.trainer import TrainedPolicy, Trainer, TrainingCounts
@@ -71,9 +72,11 @@ class Agent:
         self._telemetry = Telemetry()
         self._lock = hold_folder(settings.state_dir)
         self._queue = ExperienceQueue(settings.learning.queue_decisions) if settings.learns else None
+        self._health = Health(settings.telemetry.alive_seconds, time.monotonic, lambda: self._backend.not_ready)
+        self._wait = self._health.told_by(stop.wait)
         self._backend = backend_module(settings.backend.kind).open_backend(
             settings.backend,
-            AgentParts(settings.state_dir, settings.guard.fallback, self._queue, stop.wait, time.monotonic),
+            AgentParts(settings.state_dir, settings.guard.fallback, self._queue, self._wait, time.monotonic),
         )
         trust = None if settings.learner is None else _trust_of(settings, settings.learner)
         self._source = PolicySource(
@@ -105,7 +108,7 @@ class Agent:
         Raises:
             BadConfig: the metrics port is taken; nothing has started then.
         """
-        port = self._telemetry.serve(self._settings.telemetry)
+        port = self._telemetry.serve(self._settings.telemetry, self._health)
         self._backend.start()
         if self._fleet is not None:
             self._fleet.link.start()
@@ -169,7 +172,7 @@ class Agent:
             Records(memory, recorder, self._timelines),
             Lessons(self._reward, None if self._queue is None else self._queue.put),
             self._telemetry,
-            self._stop.wait,
+            self._wait,
         )
 
     def _connect(

@@ -169,9 +169,13 @@ class TelemetrySettings(Section):
     """What the agent says about itself."""
 
     metrics_port: int | None = Field(None, ge=0, le=65535)
-    """Prometheus metrics on this port; none unless set, 0 takes a free one."""
+    """Prometheus metrics on this port, beside /healthz (the loop turns) and /readyz (it could decide); none unless set,
+    0 takes a free one."""
     metrics_host: str = "127.0.0.1"
     """Loopback unless set."""
+    alive_seconds: Seconds = 900.0
+    """Where the decision loop has not turned for so long, /healthz answers 503. No step of it takes a tenth of this; a
+    slow agent that is started anew is slower still."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """One line a decision is at `info`; a simulation makes thousands."""
 

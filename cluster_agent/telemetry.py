@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import TextIO
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, TextIO
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
 from cluster_agent.errors import BadConfig
 from cluster_agent.guard import GuardedDecision
+from cluster_agent.health import Health
 from cluster_agent.settings import TelemetrySettings
 from foundation.lossy_stream import lossy
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 _DECIDE_SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 _STALENESS_STEPS = (0, 1, 2, 4, 8, 16, 32, 64, 128)
@@ -129,8 +134,8 @@ class Telemetry:
         for intervention in guarded.interventions:
             self.interventions.labels(intervention.value).inc()
 
-    def serve(self, settings: TelemetrySettings) -> int | None:
-        """Answer scrapes; returns the port, None if none is wanted.
+    def serve(self, settings: TelemetrySettings, health: Health) -> int | None:
+        """Answer scrapes, and probes at /healthz and /readyz; returns the port, None if none is wanted.
 
         Raises:
             BadConfig: the port is taken.
@@ -144,7 +149,23 @@ class Telemetry:
                 f"telemetry.metrics_port {settings.metrics_port}: cannot listen on {settings.metrics_host} "
                 f"({error.strerror}); choose another port"
             ) from error
+        app = server.get_app()
+        if app is not None:
+            server.set_app(_with_probes(app, health))
         return int(server.server_port)
+
+
+def _with_probes(metrics: WSGIApplication, health: Health) -> WSGIApplication:
+    def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        path = environ.get("PATH_INFO")
+        if path not in ("/healthz", "/readyz"):
+            return metrics(environ, start_response)
+        why_not = health.not_alive if path == "/healthz" else health.not_ready
+        status = "503 Service Unavailable" if why_not else "200 OK"
+        start_response(status, [("Content-Type", "text/plain; charset=utf-8"), ("Cache-Control", "no-store")])
+        return [f"{why_not or 'ok'}\n".encode()]
+
+    return app
 
 
 def configure_logging(level: str, stream: TextIO | None = None) -> None:

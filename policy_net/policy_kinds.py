@@ -11,6 +11,7 @@ from pathlib import Path
 from foundation.files import is_file
 from policy_net.dl2.policy import LearnedPolicy
 from policy_net.domain import PolicyContext
+from policy_net.errors import BadInput
 from policy_net.exchange.policy_file import read_policy_file
 from policy_net.exchange.spec import PolicySpec, SetSpec, WeightSpec
 from policy_net.learning.gradient import Gradients
@@ -46,13 +47,20 @@ def gradients_for(
 
     Raises:
         TypeError: policies of this kind do not learn online.
+        BadInput: they learn with PyTorch, and it is not installed.
     """
     if isinstance(spec, SetSpec):
         return ResidualGradient(spec, residual)
     if not isinstance(spec, PolicySpec):
         raise TypeError(f"policies of kind {spec.policy!r} do not learn online")
     # torch takes a second to import and threads to run: only who trains a network pays.
-    import torch  # noqa: PLC0415
+    try:
+        import torch  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise BadInput(
+            f"learning a {spec.policy!r} policy needs PyTorch, which is not installed here: install it (on Kubernetes, "
+            "use the image fedl2-trainer), or set learning.enabled to false"
+        ) from error
 
     from policy_net.learning.actor_critic import GradientComputer  # noqa: PLC0415
 

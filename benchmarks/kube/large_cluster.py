@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 CHECKOUT = Path(__file__).parents[2]
 _SERVER = CHECKOUT / "tests" / "kube"
-_DEPLOY = CHECKOUT / "deploy" / "kubernetes"
+_DEFINITIONS = CHECKOUT / "deploy" / "crds"
 _JOBS, _TARGETS = "jobs.batch", "elastictargets.fedl2.io"
 
 
@@ -35,7 +35,7 @@ class LargeCluster:
     def __init__(self, server: Any, size: Size) -> None:
         self._server, self._size = server, size
         self._made = 0
-        for path in sorted(_DEPLOY.glob("crd-*.yaml")):
+        for path in (_DEFINITIONS / "elastictargets.yaml", _DEFINITIONS / "trainingjobs.yaml"):
             self._make("customresourcedefinitions.apiextensions.k8s.io", yaml.safe_load(path.read_text("utf-8")))
         for number in range(size.nodes):
             has = {"cpu": "64", "memory": "256Gi", "nvidia.com/gpu": "8", "pods": "110"}

@@ -72,6 +72,11 @@ class Backend(Protocol):
         """The job types seen so far, in order of appearance."""
         ...
 
+    @property
+    def not_ready(self) -> str:
+        """Why no decision could be taken now, in a line; empty where one could. May be asked from any thread."""
+        ...
+
     def start(self) -> None:
         """Begin what runs beside the decisions, if anything; called once, before the first is asked for."""
         ...
@@ -126,7 +131,7 @@ class AgentParts:
         state_dir: where it may keep files of its own.
         fallback: the name of the scheduler that decides in a faulty policy's place.
         backlog: None where nothing is learned.
-        wait: see `Wait`.
+        wait: see `Wait`; for the thread of decisions alone, which is known by it to go on.
         clock: monotonic seconds.
     """
 

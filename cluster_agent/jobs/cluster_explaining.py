@@ -18,7 +18,7 @@ from cluster_agent.kubernetes.errors import Forbidden
 from foundation.figures import percent
 from foundation.text import nearest, plain_line
 
-CRD = "deploy/kubernetes/crd-elastictargets.yaml"
+CRD = "deploy/crds/elastictargets.yaml"
 
 
 def explain_target(cluster: Cluster, name: str) -> dict[str, Any]:

@@ -31,9 +31,14 @@ Json = dict[str, Any]
 _NODES = 2
 _LOOK_SECONDS = 1.0
 _SAY_SECONDS = 10.0
-_DEPLOY = CHECKOUT / "deploy" / "kubernetes"
-_DEFINITIONS = (_DEPLOY / "crd-elastictargets.yaml", _DEPLOY / "crd-trainingjobs.yaml")
-_ROLES = (_DEPLOY / "advice-role.yaml", _DEPLOY / "auto-role.yaml", _DEPLOY / "training-role.yaml")
+_DEPLOY = CHECKOUT / "deploy"
+_DEFINITIONS = tuple(_DEPLOY / "crds" / name for name in ("elastictargets.yaml", "trainingjobs.yaml"))
+_KUSTOMIZE = _DEPLOY / "kustomize"
+_ROLES = (
+    _KUSTOMIZE / "base" / "advice-role.yaml",
+    _KUSTOMIZE / "overlays" / "auto" / "auto-role.yaml",
+    _KUSTOMIZE / "overlays" / "training" / "training-role.yaml",
+)
 
 
 @dataclass(frozen=True, slots=True)

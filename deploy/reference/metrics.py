@@ -14,8 +14,8 @@ _HEAD = """# Metrics
 
 Prometheus text at `/metrics`, named `fedl2_<component>_<what>_<unit>`. The learner answers on its
 `telemetry.http_listen`, beside `/healthz` (the process lives) and `/readyz` (it serves); the agent on its
-`telemetry.metrics_port`, a training job's coordinator on `--metrics-port`. This page is made from the programs by
-`make reference`.
+`telemetry.metrics_port`, beside `/healthz` (its decision loop turns) and `/readyz` (it could decide); a training job's
+coordinator on `--metrics-port`. This page is made from the programs by `make reference`.
 """
 
 

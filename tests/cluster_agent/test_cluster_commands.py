@@ -202,7 +202,7 @@ def test_without_the_crd_explain_says_what_to_apply_and_simulate_goes_on(
     cluster.server.faults = lambda asked: Fault(code=404) if asked.resource == "elastictargets.fedl2.io" else None
     said = shell.type("explain", "team/train")
     assert said.code == 2
-    assert "crd-elastictargets.yaml" in said.line
+    assert "deploy/crds/elastictargets.yaml" in said.line
     answer = shell.type("simulate", "-f", shell.file("job.yaml", job(workers=1)), "--hours", "1", "-o", "json").json
     assert answer["jobsPresent"] == 0
     assert any("no ElasticTargets here" in note for note in answer["notes"])

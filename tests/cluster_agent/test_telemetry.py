@@ -3,20 +3,50 @@ import json
 import os
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 
 import pytest
 import structlog
 
 from cluster_agent.errors import BadConfig
+from cluster_agent.health import Health
 from cluster_agent.settings import TelemetrySettings
 from cluster_agent.telemetry import Telemetry, configure_logging
+
+
+def healthy() -> Health:
+    return Health(60.0, lambda: 0.0, lambda: "")
+
+
+def asked(port: int, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_probes_are_answered_beside_the_metrics_and_say_why_not() -> None:
+    now, why = [100.0], ["pods could not be read yet"]
+    health = Health(60.0, lambda: now[0], lambda: why[0])
+    port = Telemetry().serve(TelemetrySettings(metrics_port=0), health)
+    assert port is not None
+    assert asked(port, "/healthz") == (200, "ok\n"), "who has not begun is not late"
+    assert asked(port, "/readyz") == (503, "pods could not be read yet\n")
+    health.turned()
+    why[0] = ""
+    assert asked(port, "/readyz") == (200, "ok\n")
+    now[0] += 61.0
+    silent = (503, "the decision loop has not turned for 61 s\n")
+    assert asked(port, "/healthz") == asked(port, "/readyz") == silent
+    assert "fedl2_agent_decisions_total" in asked(port, "/metrics")[1]
 
 
 def test_metrics_are_served_under_their_names() -> None:
     telemetry = Telemetry()
     telemetry.interventions.labels("nan").inc()
-    port = telemetry.serve(TelemetrySettings(metrics_port=0))
+    port = telemetry.serve(TelemetrySettings(metrics_port=0), healthy())
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
         text = answer.read().decode()
     assert 'fedl2_agent_guard_interventions_total{reason="nan"} 1.0' in text
@@ -25,13 +55,13 @@ def test_metrics_are_served_under_their_names() -> None:
 
 
 def test_no_port_is_opened_unless_asked_for() -> None:
-    assert Telemetry().serve(TelemetrySettings()) is None
+    assert Telemetry().serve(TelemetrySettings(), healthy()) is None
 
 
 def test_a_port_in_use_is_bad_configuration() -> None:
-    port = Telemetry().serve(TelemetrySettings(metrics_port=0))
+    port = Telemetry().serve(TelemetrySettings(metrics_port=0), healthy())
     with pytest.raises(BadConfig, match=f"metrics_port {port}"):
-        Telemetry().serve(TelemetrySettings(metrics_port=port))
+        Telemetry().serve(TelemetrySettings(metrics_port=port), healthy())
 
 
 def test_log_lines_are_json_off_a_terminal_with_tracebacks() -> None:

@@ -31,6 +31,10 @@ class BackendSuite:
         assert backend.status().jobs_done == 0
         assert backend.status().avg_jct_seconds == 0.0
 
+    def test_whoever_can_decide_is_ready(self, backend: Backend) -> None:
+        assert backend.observe() is not None
+        assert backend.not_ready == ""
+
     def test_asked_twice_it_answers_the_same(self, backend: Backend) -> None:
         assert backend.observe() == backend.observe()
 

@@ -145,6 +145,13 @@ class KubernetesBackend:
         types = [entry.kept.model_type for entry in entries if not entry.kept.problem]
         return list(dict.fromkeys([*types, *(() if self._training is None else self._training.job_types)]))
 
+    @property
+    def not_ready(self) -> str:
+        """What could not be read yet: a resource that it follows, or who has the Lease."""
+        if self._elector is None or self._elector.holder:
+            return self._sight.unread
+        return self._sight.unread or "nobody is known to hold the Lease"
+
     def start(self) -> None:
         """Begin to follow the cluster."""
         self._sight.start()

@@ -104,12 +104,20 @@ class ClusterSight:
             while not cache.is_synced:
                 late = self._parts.clock() - began > self._patience_seconds
                 if late or self._parts.wait(LOOK_SECONDS):
-                    raise BackendUnavailable(f"{name} could not be read yet from {self._api.address}{_why(following)}")
+                    raise BackendUnavailable(self._unread(name, following))
             if cache.age_seconds > _STALE_SECONDS:
                 line = f"nothing was heard of {name} for {cache.age_seconds:.0f} s"
                 raise BackendUnavailable(f"{line}{_why(following)}")
         if any(entry.kept.mode is not UpdateMode.OFF for entry in self.targets.entries().values()):
             self.namespaces()
+
+    @property
+    def unread(self) -> str:
+        """What could not be read even once, in a line; empty where a decision can be about everything."""
+        for name, (cache, following) in self._decided_by().items():
+            if not cache.is_synced:
+                return self._unread(name, following)
+        return ""
 
     @property
     def is_fresh(self) -> bool:
@@ -182,6 +190,9 @@ class ClusterSight:
         if not cache.is_synced or cache.age_seconds > _STALE_SECONDS:
             return {}, f"namespaces cannot be read{_why(following)}"
         return {name: entry.kept for (_, name), entry in cache.entries().items()}, ""
+
+    def _unread(self, name: str, following: ListWatch[Any]) -> str:
+        return f"{name} could not be read yet from {self._api.address}{_why(following)}"
 
     def _decided_by(self) -> dict[str, tuple[Cache[Any], ListWatch[Any]]]:
         return {name: each for name, each in self._followed.items() if name != NAMESPACES.plural}

@@ -160,6 +160,11 @@ class LocalBackend:
         """All types that were submitted."""
         return list(dict.fromkeys(record.file.model_type for record in self.table))
 
+    @property
+    def not_ready(self) -> str:
+        """Nothing: this machine is there at once."""
+        return ""
+
     def start(self) -> None:
         """Begin to answer users.
 

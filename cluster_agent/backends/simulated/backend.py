@@ -99,6 +99,11 @@ class SimulatedBackend:
         """All types that will arrive."""
         return self._episodes.job_types
 
+    @property
+    def not_ready(self) -> str:
+        """Nothing: a simulation is there at once."""
+        return ""
+
     def start(self) -> None:
         """Begin to replay the jobs under the fallback, if anybody asks for that."""
         if self._baseline is not None:

@@ -1,10 +1,12 @@
+import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from policy_net.dl2.policy import DecisionSamples
-from policy_net.exchange.spec import SetSpec
+from policy_net.errors import BadInput
+from policy_net.exchange.spec import PolicySpec, SetSpec
 from policy_net.laboratory.simulation.engine import Simulation
 from policy_net.laboratory.simulation.environment import Environment
 from policy_net.laboratory.speeds.speed import default_speeds
@@ -165,3 +167,9 @@ def test_the_newest_run_ends_at_a_gap() -> None:
 def test_the_kind_of_the_spec_decides_on_the_gradient() -> None:
     made = gradients_for(SPEC, ActorCriticSettings(), ResidualSettings(), 0)
     assert isinstance(made, ResidualGradient)
+
+
+def test_a_network_that_cannot_learn_here_is_a_line_that_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(BadInput, match="'dl2' policy needs PyTorch, which is not installed here: install it"):
+        gradients_for(PolicySpec(), ActorCriticSettings(), ResidualSettings(), 0)

@@ -12,7 +12,7 @@ from apiserver.rbac import allowed_by
 from apiserver.serving import KubeServer
 
 Json = dict[str, Any]
-DEPLOY = Path(__file__).parents[4] / "deploy" / "kubernetes"
+DEPLOY = Path(__file__).parents[4] / "deploy"
 JOBS, PODS, TARGETS = "jobs.batch", "pods", "elastictargets.fedl2.io"
 
 
@@ -22,10 +22,10 @@ class KubeCluster:
 
     def __init__(self, server: KubeServer) -> None:
         self.server = server
-        crd = yaml.safe_load((DEPLOY / "crd-elastictargets.yaml").read_text(encoding="utf-8"))
-        advice = _rules("advice-role.yaml")
+        crd = yaml.safe_load((DEPLOY / "crds" / "elastictargets.yaml").read_text(encoding="utf-8"))
+        advice = _rules("base/advice-role.yaml")
         server.tokens = {"agent": "agent", "auto": "auto", "root": "root"}
-        server.may = allowed_by({"agent": advice, "auto": [*advice, *_rules("auto-role.yaml")]})
+        server.may = allowed_by({"agent": advice, "auto": [*advice, *_rules("overlays/auto/auto-role.yaml")]})
         self.make("customresourcedefinitions.apiextensions.k8s.io", crd)
 
     def make(self, plural: str, found: Json) -> Json:
@@ -161,7 +161,7 @@ class KubeCluster:
 
 def _rules(file: str) -> list[Json]:
     rules = []
-    for role in yaml.safe_load_all((DEPLOY / file).read_text(encoding="utf-8")):
+    for role in yaml.safe_load_all((DEPLOY / "kustomize" / file).read_text(encoding="utf-8")):
         where = {"namespace": role["metadata"]["namespace"]} if role["kind"] == "Role" else {}
         rules += [{**rule, **where} for rule in role["rules"]]
     return rules

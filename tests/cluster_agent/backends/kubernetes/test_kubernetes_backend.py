@@ -1,6 +1,7 @@
 """The Kubernetes backend against a server: it recommends, says what it cannot use, and changes nothing else."""
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,11 @@ from typing import Any
 import pytest
 from apiserver.serving import Fault
 from kube_agents import DEADLINE_SECONDS, Agent, wait_for
+from kube_clients import api_of
 from kube_cluster import JOBS, KubeCluster, kube_cluster
 
 from cluster_agent.errors import BackendUnavailable
+from cluster_agent.kubernetes.elector import Elector
 from policy_net.domain import Allocation, Decision, Trigger
 from policy_net.errors import InvalidAllocation
 
@@ -154,8 +157,19 @@ def test_a_server_that_does_not_answer_is_unavailable_and_then_back(cluster: Kub
     agent = Agent(cluster, tmp_path, request_seconds=0.3)
     with pytest.raises(BackendUnavailable, match=r"nodes could not be read yet from .*503"):
         agent.backend.observe()
+    assert agent.backend.not_ready.startswith("nodes could not be read yet from ")
     cluster.server.faults = lambda asked: None
     wait_for(lambda: _answers(agent))
+    assert agent.backend.not_ready == ""
+    agent.stop.set()
+    agent.backend.close()
+
+
+def test_whoever_knows_who_has_the_lease_is_ready(cluster: KubeCluster, tmp_path: Path) -> None:
+    elector = Elector(api_of(cluster.server, "agent"), "fedl2", "fedl2-agent", "me", time.monotonic, time.time)
+    agent = Agent(cluster, tmp_path, elector=elector)
+    wait_for(lambda: agent.backend.not_ready == "")
+    assert elector.holder == "me"
     agent.stop.set()
     agent.backend.close()
 

@@ -1,0 +1,18 @@
+{{/* What no schema can say in a line: values that do not go together. */}}
+{{- define "fedl2.checks" -}}
+{{- if gt (len .Values.namespaces) 1 }}{{ fail "namespaces: name one, or none for all: an agent follows one namespace, or every one" }}{{ end }}
+{{- if eq .Values.image.tag "latest" }}{{ fail "image.tag: name a version; what latest is changes without anybody's decision" }}{{ end }}
+{{- with .Values.fleet }}
+{{- $identities := list .enrollmentSecret.name .tlsSecret | compact }}
+{{- if .address }}
+{{- if ne (len $identities) 1 }}{{ fail "fleet: name either enrollmentSecret.name or tlsSecret; the learner believes no cluster without a certificate" }}{{ end }}
+{{- if ne (int $.Values.replicas) 1 }}{{ fail (printf "replicas is %d: in a fleet it has to be 1, as a cluster has one name there" (int $.Values.replicas)) }}{{ end }}
+{{- if and .enrollmentSecret.name (not $.Values.state.size) }}{{ fail "fleet.enrollmentSecret needs state.size: its token is good once, and the certificate has to be kept" }}{{ end }}
+{{- else if or $identities .enrollAddress }}{{ fail "fleet.address is missing: write the learner's HOST:PORT" }}
+{{- end }}
+{{- end }}
+{{- with .Values.learner }}{{ if .enabled }}
+{{- if not .names }}{{ fail "learner.names is empty: list what agents dial, for the learner's certificate" }}{{ end }}
+{{- if eq .image.tag "latest" }}{{ fail "learner.image.tag: name a version; what latest is changes without anybody's decision" }}{{ end }}
+{{- end }}{{ end }}
+{{- end }}

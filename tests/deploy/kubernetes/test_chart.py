@@ -1,0 +1,319 @@
+"""The Helm chart: what it renders is valid, has the rights of its mode and no others, and wrong values are one line."""
+
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+from helm_python import HelmError, lint
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rendered import (
+    CERTIFIED,
+    CHART,
+    ENROLLED,
+    LEARNER,
+    MODES,
+    VALUES,
+    VERSIONS,
+    by_helm,
+    grants,
+    notes,
+    of_kind,
+    one,
+    part,
+    pod_spec,
+    settings_text,
+    workload,
+)
+
+import global_learner.settings
+from cluster_agent.settings import AgentSettings
+from cluster_agent.settings_file import read_settings
+
+Json = dict[str, Any]
+READ = {"get", "list", "watch"}
+CUSTOM = {"ServiceMonitor", "PrometheusRule"}
+each_way = pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
+
+
+@each_way
+def test_helm_finds_nothing_to_say(values: Json) -> None:
+    report = lint(CHART, values, strict=True)
+    assert report["errors"] == []
+    assert [found["error"] for found in report["messages"]] == ["icon is recommended"]
+
+
+@each_way
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_object_is_valid_and_has_no_unknown_field(values: Json, version: str) -> None:
+    objects = [found for found in by_helm(values) if found["kind"] not in CUSTOM]
+    assert len(objects) > 10
+    for found in objects:
+        kubernetes_validate.validate(found, version, strict=True)
+
+
+@each_way
+def test_every_object_has_a_name_of_its_own_and_says_its_namespace(values: Json) -> None:
+    objects = by_helm(values, name="other", namespace="fedl2")
+    names = [(found["kind"], found["metadata"].get("namespace"), found["metadata"]["name"]) for found in objects]
+    assert len(names) == len(set(names))
+    for kind, namespace, name in names:
+        cluster_wide = kind in ("ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition")
+        assert cluster_wide == (namespace is None)
+        assert name.startswith("other-fedl2-") or name.endswith(".fedl2.io") or name == "mine"
+
+
+def read(objects: list[Json], folder: Path) -> AgentSettings:
+    path = folder / "agent.yaml"
+    path.write_text(settings_text(objects), encoding="utf-8")
+    return read_settings(path)
+
+
+@each_way
+def test_the_agent_takes_its_settings(values: Json, tmp_path: Path) -> None:
+    found = read(by_helm(values), tmp_path)
+    assert found.backend.kind == "kubernetes"
+    assert found.backend.lease_namespace == "fedl2"
+    assert found.backend.namespace == "".join(values.get("namespaces", []))
+    assert (found.learner is not None) == ("fleet" in values)
+    (port,) = pod_spec(by_helm(values))["containers"][0]["ports"]
+    assert (found.telemetry.metrics_port, found.telemetry.metrics_host) == (port["containerPort"], "0.0.0.0")  # noqa: S104
+
+
+def test_a_learner_takes_its_settings_and_is_called_where_it_listens(tmp_path: Path) -> None:
+    stated = {"publish": {"every_steps": 250}, "identity": {"token_minutes": 5}, "telemetry": {"log_level": "debug"}}
+    objects = by_helm({"learner": {**LEARNER, "settings": stated}})
+    (tmp_path / "learner.yaml").write_text(settings_text(objects, "learner"), encoding="utf-8")
+    found = global_learner.settings.read_settings(tmp_path / "learner.yaml")
+    assert found.publish.every_steps == 250
+    assert found.telemetry.log_level == "debug"
+    assert found.identity is not None
+    assert (found.identity.names, found.identity.token_minutes) == (("learner.example.org",), 5)
+    assert found.authenticated
+    listens = {found.listen, found.enroll_address, found.telemetry.http_listen}
+    (container,) = pod_spec(objects, "learner")["containers"]
+    assert {f"0.0.0.0:{port['containerPort']}" for port in container["ports"]} == listens
+    named = {port["name"] for port in container["ports"]}
+    services = of_kind(part(objects, "learner"), "Service")
+    assert {port["targetPort"] for service in services for port in service["spec"]["ports"]} == named
+    (policy,) = of_kind(part(objects, "learner"), "NetworkPolicy")
+    assert {port["port"] for rule in policy["spec"]["ingress"] for port in rule["ports"]} == named
+    assert policy["spec"]["egress"] == []
+    assert pod_spec(objects, "learner")["automountServiceAccountToken"] is False
+
+
+def test_settings_that_are_stated_reach_the_agent_and_the_charts_own_stay(tmp_path: Path) -> None:
+    stated: Json = {
+        "backend": {"slot_seconds": 60, "debounce_seconds": 2.5},
+        "policy": {"initial": "drf", "seed": 7},
+        "guard": {"deadline_ms": 500},
+        "decision_log": {"max_bytes": 640_000_000, "enabled": False},
+        "telemetry": {"log_level": "debug"},
+    }
+    found = read(by_helm({"settings": stated}), tmp_path)
+    for section, values in stated.items():
+        for name, value in values.items():
+            assert getattr(getattr(found, section), name) == value
+    assert found.telemetry.metrics_port == 9090
+
+
+SECTIONS = {
+    "policy": {"initial": st.sampled_from(["set", "drf", "srtf"]), "seed": st.integers(0, 2**40)},
+    "guard": {"deadline_ms": st.floats(0.5, 3_600_000.0)},
+    "decision_log": {"max_bytes": st.integers(1_000, 2**50), "keep": st.integers(1, 10_000)},
+    "backend": {"slot_seconds": st.floats(0.001, 604_800.0), "request_seconds": st.integers(1, 1000)},
+}
+
+
+@settings(max_examples=20)
+@given(st.fixed_dictionaries({}, optional={k: st.fixed_dictionaries({}, optional=v) for k, v in SECTIONS.items()}))
+def test_numbers_come_to_the_agent_as_they_were_written(stated: Json) -> None:
+    content = yaml.safe_load(settings_text(by_helm({"settings": stated})))
+    found = AgentSettings.model_validate(content)
+    for section, values in stated.items():
+        for name, value in values.items():
+            assert getattr(getattr(found, section), name) == value
+
+
+def components(values: Json) -> list[str]:
+    return ["agent", "learner"] if "learner" in values else ["agent"]
+
+
+EACH_COMPONENT = [
+    pytest.param(values, component, id=f"{name}-{component}")
+    for name, values in VALUES.items()
+    for component in components(values)
+]
+each_component = pytest.mark.parametrize(("values", "component"), EACH_COMPONENT)
+
+
+@each_component
+def test_pods_may_do_nothing_on_their_node(values: Json, component: str) -> None:
+    objects = by_helm(values)
+    spec = pod_spec(objects, component)
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["runAsUser"] > 0
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
+    assert all(set(volume) & {"configMap", "secret", "emptyDir"} for volume in spec["volumes"])
+    for container in spec["containers"]:
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        assert container["resources"]["requests"].keys() >= {"cpu", "memory"}
+        assert "memory" in container["resources"]["limits"]
+        assert not container["image"].endswith(":latest")
+        mounted = {mount["name"] for mount in container["volumeMounts"]}
+        claims = workload(objects, component)["spec"].get("volumeClaimTemplates", [])
+        there = {volume["name"] for volume in spec["volumes"]} | {claim["metadata"]["name"] for claim in claims}
+        assert mounted == there
+
+
+@each_component
+def test_selectors_find_the_pods_and_a_drain_is_never_held_up(values: Json, component: str) -> None:
+    objects = part(by_helm(values), component)
+    labels = workload(objects, component)["spec"]["template"]["metadata"]["labels"].items()
+    budget = one(objects, "PodDisruptionBudget")["spec"]
+    assert budget["maxUnavailable"] == 1
+    assert "minAvailable" not in budget
+    selectors = [
+        workload(objects, component)["spec"]["selector"]["matchLabels"],
+        budget["selector"]["matchLabels"],
+        *(service["spec"]["selector"] for service in of_kind(objects, "Service")),
+        *(policy["spec"]["podSelector"]["matchLabels"] for policy in of_kind(objects, "NetworkPolicy")),
+    ]
+    assert all(selector.items() <= labels for selector in selectors)
+    others = [pod for pod in of_kind(by_helm(values), "Deployment", "StatefulSet") if pod not in objects]
+    for pod in others:
+        assert not any(
+            selector.items() <= pod["spec"]["template"]["metadata"]["labels"].items() for selector in selectors
+        )
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_rights_are_those_of_the_files_and_advice_writes_nothing_but_status_and_lease(mode: str) -> None:
+    from kube_roles import granted_by_files
+
+    rights = grants(by_helm({"mode": mode}))
+    assert rights == granted_by_files(mode)
+    if mode == "advice":
+        written = {(place, resource, verb) for place, _, resource, _, verb in rights if verb not in READ}
+        assert written == {
+            ("", "elastictargets/status", "patch"),
+            ("fedl2", "leases", "create"),
+            ("fedl2", "leases", "update"),
+        }
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_with_namespaces_rights_are_the_same_there_and_elsewhere_only_reading_what_fills_the_cluster(mode: str) -> None:
+    everywhere = grants(by_helm({"mode": mode}))
+    limited = grants(by_helm({"mode": mode, "namespaces": ["team"]}))
+    assert {(place or "team", *rest) for place, *rest in everywhere} == {
+        (place or "team", *rest) for place, *rest in limited
+    }
+    cluster_wide = {(resource, verb) for place, _, resource, _, verb in limited if not place}
+    assert {resource for resource, _ in cluster_wide} <= {"nodes", "pods", "namespaces"}
+    assert {verb for _, verb in cluster_wide} == READ
+
+
+def test_no_mode_may_do_everything_or_read_secrets() -> None:
+    for _, group, resource, _, verb in grants(by_helm({"mode": "training"})):
+        assert "*" not in (group, resource, verb)
+        assert resource != "secrets" or verb == "create"
+
+
+def test_with_a_size_each_replica_keeps_its_state_and_without_the_notes_say_that_it_goes() -> None:
+    kept = workload(by_helm({"state": {"size": "5Gi"}}))
+    assert kept["kind"] == "StatefulSet"
+    (claim,) = kept["spec"]["volumeClaimTemplates"]
+    assert claim["spec"]["resources"]["requests"]["storage"] == "5Gi"
+    assert "go with their pod" in notes({})
+    assert "go with their pod" not in notes({"state": {"size": "5Gi"}})
+    assert workload(by_helm({}))["kind"] == "Deployment"
+
+
+@pytest.mark.parametrize("fleet", [CERTIFIED, ENROLLED], ids=["certified", "enrolled"])
+def test_what_the_learner_knows_the_cluster_by_is_mounted_for_the_agent_alone(fleet: Json, tmp_path: Path) -> None:
+    objects = by_helm({"fleet": fleet, "replicas": 1, "state": {"size": "1Gi"}})
+    (volume,) = [each["secret"] for each in pod_spec(objects)["volumes"] if each["name"] == "identity"]
+    assert volume["defaultMode"] == 0o440
+    (mount,) = [each for each in pod_spec(objects)["containers"][0]["volumeMounts"] if each["name"] == "identity"]
+    found = read(objects, tmp_path).learner
+    assert found is not None
+    paths = [found.enrollment_file] if found.tls is None else [path for _, path in found.tls]
+    keys = [item["path"] for item in volume.get("items", [])] or ["ca.crt", "tls.crt", "tls.key"]
+    assert sorted(map(str, paths)) == sorted(f"{mount['mountPath']}/{key}" for key in keys)
+    ports = [port["port"] for rule in one(objects, "NetworkPolicy")["spec"]["egress"] for port in rule["ports"]]
+    assert 7070 in ports
+    assert (7072 in ports) == (fleet is ENROLLED)
+
+
+def test_only_metrics_come_in_and_only_training_asks_coordinators() -> None:
+    for mode in MODES:
+        objects = by_helm({"mode": mode})
+        policies = of_kind(objects, "NetworkPolicy")
+        (rule,) = [rule for policy in policies for rule in policy["spec"].get("ingress", [])]
+        assert [port["port"] for port in rule["ports"]] == ["metrics"]
+        assert len(policies) == (2 if mode == "training" else 1)
+    limited = by_helm({"networkPolicy": {"apiServer": {"cidrs": ["10.0.0.1/32"], "ports": [6443]}}})
+    assert {"ports": [{"port": 6443, "protocol": "TCP"}], "to": [{"ipBlock": {"cidr": "10.0.0.1/32"}}]} in one(
+        limited, "NetworkPolicy"
+    )["spec"]["egress"]
+
+
+def test_definitions_stay_when_the_release_goes_and_can_be_left_to_others() -> None:
+    for crd in of_kind(by_helm({}), "CustomResourceDefinition"):
+        assert crd["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+    assert of_kind(by_helm({"crds": {"install": False}}), "CustomResourceDefinition") == []
+
+
+def test_other_settings_are_other_pods() -> None:
+    first, same, other = (
+        workload(by_helm(values))["spec"]["template"]["metadata"]["annotations"]
+        for values in ({}, {"replicas": 3}, {"cluster": "other"})
+    )
+    assert first == same != other
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"typo": 1}, "additional properties 'typo' not allowed"),
+        ({"mode": "full"}, "at '/mode': value must be one of 'advice', 'auto', 'training'"),
+        ({"cluster": "Bad_Name"}, "at '/cluster': 'Bad_Name' does not match"),
+        ({"replicas": 0}, "at '/replicas': minimum: got 0, want 1"),
+        ({"settings": {"polcy": {}}}, "at '/settings': additional properties 'polcy' not allowed"),
+        ({"settings": {"policy": {"inital": "set"}}}, "at '/settings/policy': additional properties 'inital'"),
+        ({"settings": {"guard": {"deadline_ms": -1}}}, "at '/settings/guard/deadline_ms'"),
+        ({"settings": {"backend": {"kubeconfig": "x"}}}, "at '/settings/backend': additional properties 'kubeconfig'"),
+        ({"settings": {"telemetry": {"metrics_port": 1}}}, "additional properties 'metrics_port' not allowed"),
+        ({"state": {"size": "much"}}, "at '/state/size': 'much' does not match"),
+        ({"namespaces": ["a", "b"]}, "namespaces: name one, or none for all"),
+        ({"image": {"tag": "latest"}}, "image.tag: name a version"),
+        ({"fleet": {"tlsSecret": "x"}}, "fleet.address is missing: write the learner's HOST:PORT"),
+        ({"fleet": {"address": "nowhere"}}, "at '/fleet/address': 'nowhere' does not match"),
+        ({"fleet": CERTIFIED}, "replicas is 2: in a fleet it has to be 1"),
+        ({"fleet": {"address": "a:1"}}, "name either enrollmentSecret.name or tlsSecret"),
+        ({"fleet": {**CERTIFIED, **ENROLLED}}, "name either enrollmentSecret.name or tlsSecret"),
+        ({"fleet": ENROLLED, "replicas": 1}, "fleet.enrollmentSecret needs state.size"),
+        ({"learner": {"enabled": True}}, "learner.names is empty: list what agents dial"),
+        (
+            {"learner": {**LEARNER, "settings": {"listen": "x"}}},
+            "at '/learner/settings': additional properties 'listen'",
+        ),
+        ({"learner": {**LEARNER, "settings": {"publish": {"every": 1}}}}, "additional properties 'every' not allowed"),
+        ({"learner": {**LEARNER, "image": {"tag": "latest"}}}, "learner.image.tag: name a version"),
+    ],
+    ids=str,
+)
+def test_wrong_values_are_one_line_that_says_where(values: Json, said: str) -> None:
+    with pytest.raises(HelmError) as caught:
+        by_helm(values)
+    (line,) = [line for line in str(caught.value).splitlines() if said in line]
+    wrong = [line for line in str(caught.value).splitlines() if line.startswith("- at ")]
+    assert len(wrong) <= 1, line

@@ -1,0 +1,95 @@
+"""The kustomize overlays: valid, and the same objects, rights and pods as the chart's."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+from rendered import (
+    DEPLOY,
+    MODES,
+    VERSIONS,
+    by_helm,
+    by_kustomize,
+    grants,
+    of_kind,
+    one,
+    pod_spec,
+    settings_text,
+    workload,
+)
+
+from cluster_agent.settings_file import read_settings
+
+Json = dict[str, Any]
+each_mode = pytest.mark.parametrize("mode", MODES)
+
+
+@each_mode
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_object_is_valid_and_has_no_unknown_field(mode: str, version: str) -> None:
+    for found in by_kustomize(mode):
+        kubernetes_validate.validate(found, version, strict=True)
+
+
+@each_mode
+def test_the_agent_has_the_rights_that_the_chart_gives_it(mode: str) -> None:
+    assert grants(by_kustomize(mode)) == grants(by_helm({"mode": mode}))
+
+
+@each_mode
+def test_the_agent_has_the_settings_that_the_chart_gives_it(mode: str, tmp_path: Path) -> None:
+    text = settings_text(by_kustomize(mode))
+    assert yaml.safe_load(text) == yaml.safe_load(settings_text(by_helm({"mode": mode})))
+    (tmp_path / "agent.yaml").write_text(text, encoding="utf-8")
+    read_settings(tmp_path / "agent.yaml")
+
+
+def plain(found: Any) -> Any:
+    """Without what says how it was installed: labels of the chart, the hash in the name of settings."""
+    if isinstance(found, list):
+        return [plain(each) for each in found]
+    if isinstance(found, dict):
+        by_chart = ("app.kubernetes.io/instance", "app.kubernetes.io/version", "app.kubernetes.io/managed-by")
+        left = {name: plain(each) for name, each in found.items() if name not in (*by_chart, "helm.sh/chart")}
+        return {name: each for name, each in left.items() if name != "annotations"}
+    return re.sub(r"^fedl2-settings-\w+$", "fedl2-settings", found) if isinstance(found, str) else found
+
+
+@each_mode
+def test_pods_are_the_charts(mode: str) -> None:
+    helm, kustomize = by_helm({"mode": mode}), by_kustomize(mode)
+    assert plain(pod_spec(kustomize)) == plain(pod_spec(helm))
+    assert plain(workload(kustomize)["spec"]) == plain(workload(helm)["spec"])
+
+
+@each_mode
+@pytest.mark.parametrize("kind", ["Service", "PodDisruptionBudget", "NetworkPolicy", "ServiceAccount"])
+def test_what_is_around_the_pods_is_the_charts(mode: str, kind: str) -> None:
+    def specs(objects: list[Json]) -> dict[str, Any]:
+        return {
+            found["metadata"]["name"]: plain({name: part for name, part in found.items() if name != "metadata"})
+            for found in of_kind(objects, kind)
+        }
+
+    assert specs(by_kustomize(mode)) == specs(by_helm({"mode": mode})) != {}
+
+
+@each_mode
+def test_it_installs_nothing_that_the_chart_does_not_but_the_namespace(mode: str) -> None:
+    def kinds(objects: list[Json]) -> list[str]:
+        return sorted(found["kind"] for found in objects)
+
+    assert kinds(by_kustomize(mode)) == sorted(["Namespace", *kinds(by_helm({"mode": mode}))])
+    namespace = one(by_kustomize(mode), "Namespace")["metadata"]
+    assert namespace["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+
+
+def test_no_file_needs_a_newer_kubectl_than_debians() -> None:
+    for path in (DEPLOY / "kustomize").rglob("kustomization.yaml"):
+        stated = yaml.safe_load(path.read_text(encoding="utf-8"))
+        assert set(stated) <= {"apiVersion", "kind", "namespace", "bases", "resources", "configMapGenerator"}
+        assert all((path.parent / name).is_file() for name in stated.get("resources", []))
+        assert all((path.parent / name).is_dir() for name in stated.get("bases", []))
