@@ -15,10 +15,10 @@ from cluster_agent.backends.kubernetes.training.controller import (
     Hands,
     Sight,
     TrainingController,
-    service_facts,
 )
 from cluster_agent.backends.kubernetes.training.coordinators import CoordinatorCalls, Coordinators, Line, open_line
 from cluster_agent.backends.kubernetes.training.measured import Measured, current_of, progress_of, scheduled_job
+from cluster_agent.backends.kubernetes.training.objects import service_facts
 from cluster_agent.backends.kubernetes.training.room import Room
 from cluster_agent.backends.kubernetes.training.statuses import Granted
 from cluster_agent.backends.kubernetes.training.task_pods import task_pod_facts
@@ -92,7 +92,6 @@ class TrainingJobs:
         self._controller = TrainingController(Sight(self.jobs, pods, services, room), hands, clock, unix_clock)
         self._measured: dict[str, Measured] = {}
         self._observed: dict[str, tuple[TrainingJob, Job]] = {}
-        self._told_over: set[str] = set()
         self._decided_seconds = clock()
         self._threads = [
             threading.Thread(target=following.run, args=(self._stopping.wait,), name=f"watch-{name}", daemon=True)
@@ -140,7 +139,10 @@ class TrainingJobs:
 
     def look(self) -> None:
         """Note what the coordinators have counted by now."""
-        for entry in self.jobs.entries().values():
+        entries = self.jobs.entries().values()
+        known = {entry.uid for entry in entries} | {job.uid for job, _ in self._observed.values()}
+        self._measured = {uid: measured for uid, measured in self._measured.items() if uid in known}
+        for entry in entries:
             told = self._coordinators.told(entry.uid)
             if told is not None:
                 self._measured.setdefault(entry.uid, Measured()).look(told)
@@ -171,8 +173,6 @@ class TrainingJobs:
             entry = self.jobs.get((job.namespace, job.name))
             now = entry.kept if entry is not None and entry.uid == job.uid else None
             finished = now is not None and now.outcome == "Complete"
-            if now is None or now.outcome:
-                self._told_over.add(job.uid)
             current = SUSPENDED if now is None else current_of(now, self._coordinators.told(job.uid))
             found.append(progress_of(seen, self._measured[job.uid], current, whole, finished))
         return found
