@@ -178,7 +178,8 @@ def _after_coordinator(
     now: float,
 ) -> Step:
     """Its process has ended: the job is over, or goes on with another one."""
-    word, _, line = coordinator.last_words.partition(": ")
+    word, _, line = coordinator.last_words.partition(":")
+    line = line.strip()
     if coordinator.exit_code == 0 and word == Phase.FINISHED:
         working = next((pod.task for pod in ours.values() if _works(pod)), "")
         if working:  # what a script does with the model takes as long as it takes
@@ -321,7 +322,7 @@ def _training(
     if status.phase in _TRAINS:
         memory.on_trains()
     report = tuple(_ends(ours, status, memory))
-    create = () if over or job.problem else _wanted_tasks(job, ours, status)
+    create = () if over or job.problem or wanted == SUSPENDED else _wanted_tasks(job, ours, status)
     ended = {pod.task for pod in ours.values() if pod.ended}
     known = {task.task for task in status.tasks} | set(status.wanted)
     gone = [pod for pod in ours.values() if not over and _has_been_over(pod, memory, now)]
