@@ -1,4 +1,4 @@
-"""A TrainingJob under everything that can go wrong, in any order: what never happens, and that it gets there in the end.
+"""A TrainingJob under all that can go wrong, in any order: what never happens, and that it gets there in the end.
 
 The controller, its plans and its requests are the real ones; the cluster pretends.
 """
