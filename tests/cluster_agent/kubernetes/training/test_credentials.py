@@ -1,4 +1,4 @@
-"""A job's token and certificate: the same whenever they are made, good for a handshake, and of no use to another job."""
+"""A job's token and certificate: the same whenever they are made, good for a handshake, no use to another job."""
 
 from __future__ import annotations
 
