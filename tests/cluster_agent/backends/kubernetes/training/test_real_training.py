@@ -1,4 +1,4 @@
-"""TrainingJobs whose pods are processes: resized, without their coordinator, suspended, and every sample counts once."""
+"""TrainingJobs whose pods are processes: resized, without their coordinator, suspended, each sample counts once."""
 
 from __future__ import annotations
 
