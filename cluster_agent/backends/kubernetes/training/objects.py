@@ -133,12 +133,9 @@ class JobObjects:
         """Delete a pod, and none that has its name by now."""
         self.check_acting()
         options = {"preconditions": {"uid": pod.uid}}
-        try:
-            found = self._api.delete(PODS.path(pod.namespace, pod.name), options)
-        except (NotFound, Conflict):  # it is gone, or another has its name
-            return
-        if found.get("kind") == "Pod":
-            self._pods.put(found)
+        # The watch says what became of it: an answer may come after the pod is gone, and would bring it back.
+        with contextlib.suppress(NotFound, Conflict):  # it is gone, or another has its name
+            self._api.delete(PODS.path(pod.namespace, pod.name), options)
 
     def open_address(self, job: TrainingJob) -> str:
         """The coordinator's address, and what it needs to serve there."""

@@ -217,7 +217,7 @@ def _without_coordinator(
     """There is none: the job waits, begins, or goes on from what was written down."""
     knows = job.has_started and bool(job.journal_claim)
     may_begin = wanted != SUSPENDED and not job.problem and now >= memory.not_before_seconds
-    if knows and may_begin and _not_going(ours):
+    if knows and may_begin and any(not pod.ended and not pod.deleting for pod in ours.values()):
         # Its tasks wait for it, and it finds them in its journal.
         return Step(Standing.RECOVERING, "its coordinator was lost", create=(COORDINATOR,), begin=wanted)
     if ours:
@@ -325,7 +325,7 @@ def _training(
     create = () if over or job.problem or wanted == SUSPENDED else _wanted_tasks(job, ours, status)
     ended = {pod.task for pod in ours.values() if pod.ended}
     known = {task.task for task in status.tasks} | set(status.wanted)
-    gone = [pod for pod in ours.values() if not over and _has_been_over(pod, memory, now)]
+    gone = [pod for pod in ours.values() if not over and _has_been_over(pod, status, memory, now)]
     late = []
     for task, pod in ours.items():
         needed = task == COORDINATOR or (task in known and task not in status.leaving and not over)
@@ -370,11 +370,12 @@ def _wanted_tasks(job: TrainingJob, ours: Mapping[str, TaskPod], status: JobStat
     return tuple(found)
 
 
-def _has_been_over(pod: TaskPod, memory: Memory, now: float) -> bool:
-    """Whether the log of a task that has left was there to be read for long enough."""
+def _has_been_over(pod: TaskPod, status: JobStatus, memory: Memory, now: float) -> bool:
+    """Whether the log of a task that has left was there to be read for long enough, or its name is wanted again."""
     if not pod.ended or pod.deleting or pod.uid not in memory.reported:
         return False
-    return now - memory.ended_since.setdefault(pod.uid, now) >= KEPT_SECONDS
+    seconds = now - memory.ended_since.setdefault(pod.uid, now)
+    return seconds >= (UNLISTED_SECONDS if pod.task in status.wanted else KEPT_SECONDS)
 
 
 def _ends(ours: Mapping[str, TaskPod], status: JobStatus, memory: Memory) -> Iterable[Ended]:
