@@ -6,8 +6,8 @@ import copy
 from typing import Any
 
 import pytest
-from apiserver.custom import admitted, schemas_of, served_by
 from apiserver.store import Refused
+from apiserver.writing.custom import admitted, schemas_of, served_by
 from hypothesis import given
 from hypothesis import strategies as st
 from training_objects import crd, job, job_object, spec, template

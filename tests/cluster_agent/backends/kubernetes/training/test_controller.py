@@ -13,9 +13,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from apiserver.asked import Asked, Fault
 from apiserver.cluster import Cluster, Node, Waits, running_cluster
 from apiserver.controllers.pretending import Fate
-from apiserver.serving import Asked, Fault
 from simulated_training import Brain
 from training_cluster import (
     Agent,
