@@ -127,6 +127,7 @@ def coordinator_pod(job: TrainingJob, size: Allocation, *, relaunched: bool) -> 
         *(["--relaunched"] if relaunched else []),
     ]
     pod = _pod(job, COORDINATOR, job.coordinator or _bare(job, COORDINATOR), command)
+    pod["spec"]["containers"][0]["terminationMessagePath"] = _END_FILE
     pod["spec"]["containers"][0].setdefault("ports", [{"name": "metrics", "containerPort": METRICS_PORT}])
     _mount(pod["spec"], "fedl2-journal", _JOURNAL_FOLDER, _volume(job.journal_claim))
     return pod
@@ -145,7 +146,8 @@ def task_pod(job: TrainingJob, task: str, address: str, node: str = "") -> Json:
     template = role.template or _bare(job, "ps", job.ps)
     pod = _pod(job, task, template, command)
     spec = pod["spec"]
-    grace = spec.get("terminationGracePeriodSeconds", _GRACE_SECONDS)
+    stated = spec.get("terminationGracePeriodSeconds")
+    grace = _GRACE_SECONDS if stated is None else int(stated)
     _set_environment(
         spec,
         {
@@ -241,9 +243,11 @@ def _set_environment(spec: Json, values: Mapping[str, str], fields: Mapping[str,
 
 def _place(spec: Json, node: str, placing: Placing) -> None:
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
-    affinity = spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})
+    spec["affinity"] = spec.get("affinity") or {}
+    affinity = spec["affinity"]["nodeAffinity"] = spec["affinity"].get("nodeAffinity") or {}
     if placing is Placing.REQUIRE:
-        required = affinity.setdefault("requiredDuringSchedulingIgnoredDuringExecution", {})
+        required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+        affinity["requiredDuringSchedulingIgnoredDuringExecution"] = required
         # Terms are alternatives: the node has to be in each of them.
         terms = required.get("nodeSelectorTerms") or [{}]
         required["nodeSelectorTerms"] = [

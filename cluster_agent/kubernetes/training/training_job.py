@@ -27,6 +27,7 @@ MOST_TASKS: Final = 16
 _NAME = re.compile(r"[a-z]([a-z0-9-]{0,46}[a-z0-9])?")
 """Services, and the names of pods, begin with it."""
 _LONGEST_TYPE = 63
+_LONGEST_CLAIM = 253
 
 
 class UpdateMode(StrEnum):
@@ -135,6 +136,13 @@ class TrainingJob:
         """The largest."""
         return Allocation(self.worker.most, self.ps.most)
 
+    def within(self, size: Allocation) -> Allocation:
+        """The size nearest to one that was decided, as bounds may have been changed since; nothing stays nothing."""
+        if size == SUSPENDED or self.problem:
+            return size
+        least, most = self.least, self.most
+        return Allocation(min(max(size.workers, least.workers), most.workers), min(max(size.ps, least.ps), most.ps))
+
     @property
     def has_started(self) -> bool:
         """Whether its coordinator was ever started."""
@@ -173,20 +181,21 @@ def training_job(found: Json) -> TrainingJob:
     epochs, steps, journal, checkpoints = None, None, "", ""
     try:
         _check_name(name)
-        model_type = _text(spec, "modelType", OTHER_TYPE)[:_LONGEST_TYPE]
+        model_type = _text(spec, "modelType", OTHER_TYPE)
         mode = _one_of(UpdateMode, spec, "updateMode", UpdateMode.AUTO)
         placing = _one_of(Placing, spec, "placement", Placing.PREFER)
         _one_of(Communication, spec, "communication", Communication.PS)
         worker = _role(spec, "worker", None)
         ps = _role(spec, "ps", worker)
         epochs, steps = _work(spec.get("work"))
-        leader = spec.get("coordinator") or {}
-        coordinator = _template(leader, "coordinator", needs_requests=False) if leader.get("template") else {}
+        _check_suspend(spec.get("suspend", False))
+        leader = spec.get("coordinator", {})
+        coordinator = _template(leader, "coordinator", needs_requests=False) if "template" in leader else {}
         journal = _claim(leader.get("journal"), "coordinator.journal")
         checkpoints = _claim(spec.get("checkpoints"), "checkpoints")
     except _Wrong as wrong:
         problem = str(wrong)
-    except (TypeError, AttributeError, ValueError):
+    except (TypeError, AttributeError, ValueError, KeyError):
         problem = "its spec is not what the CRD says; see `kubectl explain trainingjob.spec`"
     digest = _digest([worker.template, ps.template, coordinator, journal, checkpoints])
     began = status.get("templateDigest")
@@ -222,6 +231,11 @@ def _check_name(name: str) -> None:
         raise _Wrong(f"its name is {name}: use at most 48 small letters, digits and dashes, a letter first")
 
 
+def _check_suspend(value: Any) -> None:
+    if not isinstance(value, bool):
+        raise _Wrong(f"spec.suspend is {value!r}: use true or false")
+
+
 def _role(spec: Json, role: str, worker: RoleSpec | None) -> RoleSpec:
     found = spec.get(role)
     if not isinstance(found, dict):
@@ -229,7 +243,7 @@ def _role(spec: Json, role: str, worker: RoleSpec | None) -> RoleSpec:
     least, most = _number(found, f"{role}.min", 1), _number(found, f"{role}.max", None)
     if most < least:
         raise _Wrong(f"spec.{role}.max is {most}, below spec.{role}.min, which is {least}")
-    if worker is not None and not found.get("template"):
+    if worker is not None and "template" not in found:
         return RoleSpec(least, most, {}, {"cpu": _PS_MILLI, "memory": worker.asks.get("memory", 0)})
     template = _template(found, role)
     return RoleSpec(least, most, template, requests_of(template["spec"], {}))
@@ -270,8 +284,8 @@ def _number(found: Json, name: str, default: int | None) -> int:
 
 def _text(spec: Json, name: str, default: str) -> str:
     value = spec.get(name, default)
-    if not isinstance(value, str) or not value:
-        raise _Wrong(f"spec.{name} is {value!r}: use a word")
+    if not isinstance(value, str) or not 1 <= len(value) <= _LONGEST_TYPE:
+        raise _Wrong(f"spec.{name} is {value!r}: use a word of at most {_LONGEST_TYPE} letters")
     return value
 
 
@@ -289,8 +303,9 @@ def _work(found: Any) -> tuple[float | None, float | None]:
     if len(given) != 1:
         raise _Wrong("spec.work: give either epochs or steps")
     ((name, value),) = given.items()
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e15:
-        raise _Wrong(f"spec.work.{name} is {value!r}: use a number above 0")
+    kinds, least, most = (int | float, 0.001, 1e6) if name == "epochs" else (int, 1, 1e12)
+    if isinstance(value, bool) or not isinstance(value, kinds) or not least <= value <= most:
+        raise _Wrong(f"spec.work.{name} is {value!r}: use {least:g} to {most:g}{'' if name == 'epochs' else ', whole'}")
     return (float(value), None) if name == "epochs" else (None, float(value))
 
 
@@ -298,8 +313,10 @@ def _claim(found: Any, name: str) -> str:
     if found is None:
         return ""
     claim = found.get("claimName")
-    if not isinstance(claim, str) or not claim:
+    if claim is None:
         raise _Wrong(f"spec.{name}.claimName is missing")
+    if not isinstance(claim, str) or not 1 <= len(claim) <= _LONGEST_CLAIM:
+        raise _Wrong(f"spec.{name}.claimName is {claim!r}: use the name of a volume claim")
     return claim
 
 

@@ -70,3 +70,23 @@ def test_a_restored_job_has_no_initialiser_and_takes_its_checkpoints_model_only(
     assert "another model than the checkpoint to begin from" in refusal
     view = world.rounds(lambda view: view.phase is Phase.RUNNING)
     assert (view.start_step, view.start_checkpoint, view.initialiser) == (30, checkpoint_name(30), "")
+
+
+def test_a_job_that_may_have_run_before_begins_from_what_is_there_or_anew(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path, 2)
+    assert store.found(Restore.IF_THERE) is None
+    store.complete(write(tmp_path, 10))
+    found = store.found(Restore.IF_THERE)
+    assert found is not None
+    assert found.sound is not None
+    assert found.sound.step == 10
+
+
+def test_a_job_that_ran_before_does_not_begin_anew_where_what_it_left_is_damaged(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path, 2)
+    order = write(tmp_path, 10)
+    store.complete(order)
+    path = tmp_path / order.name / order.shards[0].name
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(BadInput, match=r"no checkpoint in .* can be used"):
+        store.found(Restore.IF_THERE)

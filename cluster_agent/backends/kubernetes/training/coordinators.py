@@ -9,20 +9,27 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from cluster_agent.backends.kubernetes.training.plan import Ask, Ended, Request, Told
+import structlog
+
+from cluster_agent.backends.kubernetes.training.asks import Ask, Request
+from cluster_agent.backends.kubernetes.training.memory import Told
+from cluster_agent.backends.kubernetes.training.plan import Ended
 from elastic_runtime.control.client import ControlClient
 from elastic_runtime.control.credentials import ClientCredentials
 from elastic_runtime.control.messages import JobStatus, RequestOutcome, Size
-from elastic_runtime.errors import BadInput, ElasticError, ResizeFailed
+from elastic_runtime.errors import BadInput, CoordinatorUnreachable, ElasticError, ResizeFailed
+
+_log = structlog.get_logger()
 
 CALL_SECONDS = 2.0
 POLL_SECONDS = 1.0
 STALE_SECONDS = 15.0
 """What was heard longer ago says nothing of now."""
 _THREADS = 16
+_MOST_DOUBLINGS, _LONGEST_PAUSE_SECONDS = 4, 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +39,14 @@ class Line:
     Attributes:
         job: its name in the runtime.
         ca_pem: of the certificate that it shows.
+        pod: uid of its pod: what one said is not what the next one says.
     """
 
     address: str
     job: str
-    token: str
-    ca_pem: str
+    token: str = field(repr=False)
+    ca_pem: str = field(repr=False)
+    pod: str = ""
 
 
 class CoordinatorCalls(Protocol):
@@ -86,6 +95,7 @@ class _Followed:
     polled_seconds: float = -float("inf")
     under_way: Future[None] | None = None
     trouble: str = ""
+    failures: int = 0
 
 
 class Coordinators:
@@ -106,20 +116,24 @@ class Coordinators:
         self._clock, self._on_news, self._connect = clock, on_news, connect
         self._followed: dict[str, _Followed] = {}
         self._lock = threading.Lock()
+        self._following, self._closed = threading.Lock(), False
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="coordinators")
 
     def follow(self, lines: Mapping[str, Line]) -> None:
         """Follow these and no others, and ask those whose turn it is."""
-        for uid in [uid for uid, followed in self._followed.items() if lines.get(uid) != followed.line]:
-            self._followed.pop(uid).calls.close()
-        for uid, line in lines.items():
-            followed = self._followed.get(uid)
-            if followed is None:
-                followed = self._followed[uid] = _Followed(line, self._connect(line))
-            due = self._clock() - followed.polled_seconds >= POLL_SECONDS
-            if due and (followed.under_way is None or followed.under_way.done()):
-                followed.polled_seconds = self._clock()
-                followed.under_way = self._pool.submit(self._poll, followed)
+        with self._following:
+            for uid in [uid for uid, followed in self._followed.items() if lines.get(uid) != followed.line]:
+                self._followed.pop(uid).calls.close()
+            for uid, line in lines.items():
+                followed = self._followed.get(uid)
+                if followed is None:
+                    followed = self._followed[uid] = _Followed(line, self._connect(line))
+                # Many that hang must not keep the others from being heard.
+                pause = min(POLL_SECONDS * 2.0 ** min(followed.failures, _MOST_DOUBLINGS), _LONGEST_PAUSE_SECONDS)
+                due = self._clock() - followed.polled_seconds >= pause
+                if due and not self._closed and (followed.under_way is None or followed.under_way.done()):
+                    followed.polled_seconds = self._clock()
+                    followed.under_way = self._pool.submit(self._poll, followed)
 
     def told(self, uid: str) -> Told | None:
         """What a coordinator said last; None where that is too long ago."""
@@ -142,7 +156,8 @@ class Coordinators:
             followed.calls.task_ended(ended.task, ended.exit_code, ended.last_words)
         except ElasticError as error:
             followed.trouble = str(error)
-            return isinstance(error, BadInput)  # it will not take it, however often it is told
+            # It will not take it, however often it is told; of somebody else at its address nothing follows.
+            return isinstance(error, BadInput) and not isinstance(error, CoordinatorUnreachable)
         return True
 
     def ask(self, uid: str, ask: Ask) -> str | None:
@@ -162,15 +177,16 @@ class Coordinators:
                 outcome, detail = calls.resume(ask.request_id, ask.size)
             else:
                 outcome, detail = calls.resize(ask.request_id, ask.size)
-        except (BadInput, ResizeFailed) as error:
-            return str(error)
         except ElasticError as error:
+            if isinstance(error, BadInput | ResizeFailed) and not isinstance(error, CoordinatorUnreachable):
+                return str(error)
             followed.trouble = str(error)
             return None
         return (detail or "it was given up") if outcome is RequestOutcome.ABORTED else ""
 
     def close(self) -> None:
         """Follow none; calls under way end by their deadlines."""
+        self._closed = True
         self.follow({})
         self._pool.shutdown(wait=False, cancel_futures=True)
 
@@ -178,11 +194,16 @@ class Coordinators:
         try:
             status = followed.calls.status()
         except (ElasticError, ValueError) as error:  # ValueError: it was closed under the call
-            followed.trouble = str(error)
+            followed.trouble, followed.failures = str(error), followed.failures + 1
+            return
+        except Exception as error:
+            # A fault of ours; nobody looks at what a poll ended with.
+            _log.exception("coordinator-poll", job=followed.line.job)
+            followed.trouble, followed.failures = repr(error), followed.failures + 1
             return
         with self._lock:
             before = followed.told
-            followed.told, followed.trouble = Told(status, self._clock()), ""
+            followed.told, followed.trouble, followed.failures = Told(status, self._clock()), "", 0
         shape = (status.phase, status.size, status.target, status.wanted, status.leaving)
         if before is None or shape != (
             before.status.phase,

@@ -16,10 +16,10 @@ from cluster_agent.backends.kubernetes.training.controller import (
     Hands,
     Sight,
     TrainingController,
-    service_facts,
 )
 from cluster_agent.backends.kubernetes.training.coordinators import CoordinatorCalls, Coordinators, Line, open_line
 from cluster_agent.backends.kubernetes.training.measured import Measured, current_of, progress_of, scheduled_job
+from cluster_agent.backends.kubernetes.training.objects import service_facts
 from cluster_agent.backends.kubernetes.training.room import Room
 from cluster_agent.backends.kubernetes.training.statuses import Granted
 from cluster_agent.backends.kubernetes.training.task_pods import task_pod_facts
@@ -153,7 +153,10 @@ class TrainingJobs:
 
     def look(self) -> None:
         """Note what the coordinators have counted by now."""
-        for entry in self.jobs.entries().values():
+        entries = self.jobs.entries().values()
+        known = {entry.uid for entry in entries} | {job.uid for job, _ in self._observed.values()}
+        self._measured = {uid: measured for uid, measured in self._measured.items() if uid in known}
+        for entry in entries:
             told = self._coordinators.told(entry.uid)
             if told is not None:
                 self._measured.setdefault(entry.uid, Measured()).look(told)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cluster_agent.backends.kubernetes.training.plan import Told
+from cluster_agent.backends.kubernetes.training.memory import Told
 from cluster_agent.kubernetes.training.training_job import TrainingJob, UpdateMode
 from elastic_runtime.protocol.plan import Phase
 from policy_net.domain import SUSPENDED, Allocation, Job, JobKind, Progress, Resources
@@ -16,9 +16,9 @@ from policy_net.domain import SUSPENDED, Allocation, Job, JobKind, Progress, Res
 GUESSED_SAMPLES_PER_EPOCH = 10_000.0
 """Until a job's first sample was counted."""
 _LEAST_REMAINING_EPOCHS = 1e-3
+_LEAST_PER_EPOCH, _MOST_PER_EPOCH = 1e-3, 1e15
 _FALSE_FROM = 1.01
 """An epoch has no whole number of batches: so much more than was said is no lie."""
-_MOST_SAMPLES = 1e15
 _UNDER_WAY = frozenset({Phase.STARTING, Phase.RECOVERING, Phase.RESIZING, Phase.SUSPENDING})
 
 
@@ -59,9 +59,8 @@ class Measured:
     def look(self, told: Told) -> None:
         """Take what a coordinator said; what cannot be is not taken, and told."""
         status = told.status
-        sane = 0.0 <= status.samples <= _MOST_SAMPLES and 0.0 <= status.epoch <= _MOST_SAMPLES
-        if not sane or not 0.0 <= status.total_epochs <= _MOST_SAMPLES:
-            self.liar = f"its coordinator counts {status.samples} samples, {status.epoch} epochs: not believed"
+        self.liar = told.lie
+        if self.liar:
             self.hold, self._settled = None, False
             return
         size = Allocation(status.size.workers, status.size.servers)
@@ -76,12 +75,13 @@ class Measured:
             self.hold = Hold(size, told.at_seconds, float(status.samples), told.at_seconds, float(status.samples))
         self._settled = settled
         self.samples = max(self.samples, float(status.samples))
-        self.epoch, self.total_epochs, self.liar = max(self.epoch, status.epoch), status.total_epochs, ""
+        self.epoch, self.total_epochs = max(self.epoch, status.epoch), status.total_epochs
 
     @property
     def samples_per_epoch(self) -> float:
         """0 until it is known."""
-        return self.samples / self.epoch if self.samples > 0 and self.epoch > 0 else 0.0
+        found = self.samples / self.epoch if self.samples > 0 and self.epoch > 0 else 0.0
+        return found if _LEAST_PER_EPOCH <= found <= _MOST_PER_EPOCH else 0.0
 
     def begin_interval(self) -> None:
         """What is measured from now on is the next interval's."""
@@ -92,7 +92,7 @@ class Measured:
 
 def current_of(job: TrainingJob, told: Told | None) -> Allocation:
     """What a job has, or is about to have: a change that is under way goes on by itself."""
-    if told is None:
+    if told is None or told.lie:
         return job.granted if job.has_started and not job.suspend else SUSPENDED
     size = told.status.target if told.status.phase in _UNDER_WAY else told.status.size
     return Allocation(size.workers, size.servers) if size.workers and size.servers else SUSPENDED
@@ -119,7 +119,7 @@ def scheduled_job(
     least, most = job.least, job.most
     if job.suspend:
         least, most = job.least, SUSPENDED
-    elif job.mode is UpdateMode.FROZEN and current != SUSPENDED:
+    elif (job.mode is UpdateMode.FROZEN or job.problem) and current != SUSPENDED:
         least = most = current
     return Job(
         job_id=job.job_id,

@@ -9,15 +9,17 @@ every time: whoever follows an agent that was killed plans the same.
 
 from __future__ import annotations
 
-import math
+import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
+from cluster_agent.backends.kubernetes.training.asks import Ask, next_ask
+from cluster_agent.backends.kubernetes.training.memory import Memory, Told
 from cluster_agent.backends.kubernetes.training.task_pods import KILLED, TaskPod
-from cluster_agent.kubernetes.training.manifests import COORDINATOR
+from cluster_agent.kubernetes.training.manifests import COORDINATOR, pod_name
 from cluster_agent.kubernetes.training.training_job import TrainingJob
-from elastic_runtime.control.messages import JobStatus, Size
+from elastic_runtime.control.messages import JobStatus
 from elastic_runtime.protocol.plan import Phase
 from foundation.errors import BAD_INPUT
 from policy_net.domain import SUSPENDED, Allocation
@@ -30,10 +32,13 @@ UNLISTED_SECONDS = 30.0
 """One that nobody has heard of likewise."""
 KEPT_SECONDS = 300.0
 """Of a running job, the pod of a task that has ended, for its log."""
-AGAIN_SECONDS = 60.0
-"""A size that a coordinator has given up is asked for again after this."""
-_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 10.0, 600.0
+SILENT_SECONDS = 120.0
+"""Of a coordinator that is to suspend its job; then the job is ended without it."""
+_TASK = re.compile(r"(worker|ps)-(0|[1-9][0-9]{0,5})")
 _RELEASED = frozenset({Phase.SUSPENDED, Phase.FINISHED, Phase.FAILED})
+_GATHERING = frozenset({Phase.STARTING, Phase.RECOVERING})
+"""It does not train, and waits for tasks."""
+_TRAINS = frozenset({Phase.RUNNING, Phase.RESIZING, Phase.SUSPENDING})
 
 
 class Standing(StrEnum):
@@ -51,14 +56,6 @@ class Standing(StrEnum):
     INVALID = "Invalid"
 
 
-class Request(StrEnum):
-    """What a coordinator is asked for."""
-
-    RESIZE = "resize"
-    SUSPEND = "suspend"
-    RESUME = "resume"
-
-
 _STANDING: Mapping[Phase, Standing] = {
     Phase.STARTING: Standing.STARTING,
     Phase.RUNNING: Standing.RUNNING,
@@ -69,18 +66,6 @@ _STANDING: Mapping[Phase, Standing] = {
     Phase.FINISHED: Standing.RUNNING,
     Phase.FAILED: Standing.FAILED,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """What a job's coordinator said last.
-
-    Attributes:
-        at_seconds: when.
-    """
-
-    status: JobStatus
-    at_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +80,6 @@ class Ended:
     exit_code: int
     last_words: str
     uid: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """A request to the coordinator; under its id it may be sent again."""
-
-    request: Request
-    request_id: str
-    size: Size
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,37 +108,8 @@ class Step:
 
     @property
     def is_gang(self) -> bool:
-        """Whether its pods are made together."""
-        return COORDINATOR in self.create
-
-
-@dataclass(slots=True)
-class Memory:
-    """What is remembered of a job between two looks; forgetting it costs waits, and nothing else. Monotonic seconds."""
-
-    reported: set[str] = field(default_factory=set)
-    ended_since: dict[str, float] = field(default_factory=dict)
-    unneeded_since: dict[str, float] = field(default_factory=dict)
-    gang_since: float | None = None
-    failed_gangs: int = 0
-    not_before_seconds: float = -math.inf
-    refused: str = ""
-    asked: str = ""
-    asked_again_at: float = -math.inf
-    attempt: int = 0
-
-    def on_gang_failed(self, why: str, now: float) -> None:
-        """The first pods did not come: another try later, each time more so."""
-        pause = min(_FIRST_PAUSE_SECONDS * 2.0**self.failed_gangs, _LONGEST_PAUSE_SECONDS)
-        self.failed_gangs += 1
-        self.not_before_seconds, self.gang_since, self.refused = now + pause, None, why
-
-    def on_asked(self, request_id: str, given_up: str, now: float) -> None:
-        """A coordinator took a request, or gave it up for a reason."""
-        self.asked, self.refused = request_id, given_up
-        if given_up:
-            self.attempt += 1
-            self.asked_again_at = now + AGAIN_SECONDS
+        """Whether its pods are made together, or not at all; a coordinator alone joins tasks that wait for it."""
+        return COORDINATOR in self.create and self.standing is Standing.STARTING
 
 
 def plan(
@@ -185,7 +132,8 @@ def plan(
         now: monotonic seconds.
     """
     everything = tuple(pods)
-    ours = {pod.task: pod for pod in everything if pod.owner == job.uid}
+    ours = {pod.task: pod for pod in everything if pod.owner == job.uid and _is_task(job, pod)}
+    memory.keep(ours, {pod.uid for pod in ours.values()})
     coordinator = ours.get(COORDINATOR)
     if job.outcome:
         return _over(job, ours)
@@ -193,14 +141,20 @@ def plan(
         left = [pod for pod in everything if pod.owner != job.uid]
         return _without_coordinator(job, wanted, ours, left, memory, now)
     if coordinator.ended:
-        return _after_coordinator(coordinator, ours, memory)
-    waiting: Step | None = None
-    if job.trained_under != coordinator.uid and (told is None or told.status.phase is Phase.STARTING):
-        waiting = _gang(wanted, ours, memory, now)
-    if waiting is None and told is not None:
-        return _training(job, wanted, decision, ours, told.status, memory, now)
-    standing = Standing.RECOVERING if job.trained_under else Standing.STARTING
-    return waiting or Step(standing, coordinator.trouble or "its coordinator does not answer yet")
+        return _after_coordinator(job, wanted, coordinator, ours, memory, now)
+    if coordinator.deleting:
+        standing, line = _meanwhile(job, wanted, memory, now, "its coordinator is about to end")
+        return Step(standing, line, delete=_not_going(ours) if wanted == SUSPENDED else ())
+    if told is None:
+        return _unheard(job, wanted, coordinator, ours, memory, now)
+    memory.silent_since = None
+    waiting = _gang(job, wanted, ours, told.status, memory, now) if told.status.phase in _GATHERING else None
+    return waiting or _training(job, wanted, decision, ours, told.status, memory, now)
+
+
+def _is_task(job: TrainingJob, pod: TaskPod) -> bool:
+    """Labels can be copied; the name is one pod's."""
+    return pod.name == pod_name(job, pod.task) and (pod.task == COORDINATOR or bool(_TASK.fullmatch(pod.task)))
 
 
 def first_tasks(size: Allocation) -> tuple[str, ...]:
@@ -215,20 +169,46 @@ def _over(job: TrainingJob, ours: Mapping[str, TaskPod]) -> Step:
     return Step(Standing(job.outcome), line, delete=running)
 
 
-def _after_coordinator(coordinator: TaskPod, ours: Mapping[str, TaskPod], memory: Memory) -> Step:
+def _after_coordinator(
+    job: TrainingJob,
+    wanted: Allocation,
+    coordinator: TaskPod,
+    ours: Mapping[str, TaskPod],
+    memory: Memory,
+    now: float,
+) -> Step:
     """Its process has ended: the job is over, or goes on with another one."""
-    word, _, line = coordinator.last_words.partition(": ")
-    working = [pod for pod in ours.values() if pod.task.startswith("worker-") and not pod.ended]
-    if coordinator.phase == "Succeeded" and word == Phase.FINISHED:
+    word, _, line = coordinator.last_words.partition(":")
+    line = line.strip()
+    if coordinator.exit_code == 0 and word == Phase.FINISHED:
+        working = next((pod.task for pod in ours.values() if _works(pod)), "")
         if working:  # what a script does with the model takes as long as it takes
-            return Step(Standing.RUNNING, f"{working[0].task} still works with the model")
+            return Step(Standing.RUNNING, f"{working} still works with the model")
         return Step(Standing.COMPLETE, line, outcome="Complete")
     if word == Phase.FAILED or coordinator.exit_code == BAD_INPUT:
         reason = line if word == Phase.FAILED else f"its coordinator cannot start: {coordinator.last_words}"
         return Step(Standing.FAILED, reason or "no reason was given", outcome="Failed")
-    memory.gang_since = None
-    delete = () if coordinator.deleting else (coordinator,)
-    return Step(Standing.RECOVERING, "its coordinator has ended, and is replaced", delete=delete)
+    memory.gang_since = memory.silent_since = None
+    if coordinator.uid != memory.counted:
+        memory.counted = coordinator.uid
+        if not coordinator.deleting and job.trained_under != coordinator.uid:
+            words = coordinator.last_words or f"code {coordinator.exit_code}"
+            memory.on_gang_failed(f"its coordinator ended before it led the job ({words}); it is tried again", now)
+    standing, line = _meanwhile(job, wanted, memory, now, "its coordinator has ended, and is replaced")
+    return Step(standing, line, delete=() if coordinator.deleting else (coordinator,))
+
+
+def _works(pod: TaskPod) -> bool:
+    return pod.task.startswith("worker-") and not pod.ended and pod.phase != "Pending"
+
+
+def _meanwhile(job: TrainingJob, wanted: Allocation, memory: Memory, now: float, line: str) -> tuple[Standing, str]:
+    """What is told while pods go, so that others can take their place."""
+    if wanted == SUSPENDED:
+        return (Standing.SUSPENDED, "by its user") if job.suspend else (Standing.QUEUED, "waits for resources")
+    if now < memory.not_before_seconds:
+        return Standing.QUEUED, memory.refused
+    return Standing.RECOVERING, line
 
 
 def _without_coordinator(
@@ -236,11 +216,13 @@ def _without_coordinator(
 ) -> Step:
     """There is none: the job waits, begins, or goes on from what was written down."""
     knows = job.has_started and bool(job.journal_claim)
-    if ours and knows and wanted != SUSPENDED:
+    may_begin = wanted != SUSPENDED and not job.problem and now >= memory.not_before_seconds
+    if knows and may_begin and any(not pod.ended and not pod.deleting for pod in ours.values()):
         # Its tasks wait for it, and it finds them in its journal.
         return Step(Standing.RECOVERING, "its coordinator was lost", create=(COORDINATOR,), begin=wanted)
     if ours:
-        return Step(Standing.RECOVERING, "what is left of it goes first", delete=_not_going(ours))
+        standing, line = _meanwhile(job, wanted, memory, now, "what is left of it goes first")
+        return Step(standing, line, delete=_not_going(ours))
     why = _why_it_waits(job, wanted, left, memory, now)
     if why:
         standing = Standing.SUSPENDED if job.suspend else Standing.INVALID if job.problem else Standing.QUEUED
@@ -264,22 +246,62 @@ def _why_it_waits(job: TrainingJob, wanted: Allocation, left: list[TaskPod], mem
     return memory.refused if now < memory.not_before_seconds else ""
 
 
-def _gang(wanted: Allocation, ours: Mapping[str, TaskPod], memory: Memory, now: float) -> Step | None:
-    """Whether the first pods have come; None: they have, or are as good as there."""
-    pods = [pod for pod in ours.values() if not pod.ended]
-    missing = [pod for pod in pods if pod.phase == "Pending"]
+def _unheard(
+    job: TrainingJob,
+    wanted: Allocation,
+    coordinator: TaskPod,
+    ours: Mapping[str, TaskPod],
+    memory: Memory,
+    now: float,
+) -> Step:
+    """Its coordinator is about to begin, or does not answer."""
+    if coordinator.phase == "Pending":
+        memory.silent_since = None
+    else:
+        memory.silent_since = now if memory.silent_since is None else memory.silent_since
+    silent = memory.silent_since is not None and now - memory.silent_since >= SILENT_SECONDS
+    if wanted == SUSPENDED:
+        # One that trains would lose what it did since its last checkpoint.
+        trains = any(pod.phase != "Pending" and not pod.ended for task, pod in ours.items() if task != COORDINATOR)
+        if not trains or silent:
+            return Step(Standing.SUSPENDING, "it goes without its coordinator's word", delete=_not_going(ours))
+        return Step(Standing.SUSPENDING, "its coordinator does not answer")
+    standing = Standing.RECOVERING if job.trained_under else Standing.STARTING
+    if any(pod.phase == "Pending" for pod in ours.values()):
+        return _gang(job, wanted, ours, None, memory, now) or Step(standing, _lacking(ours))
+    return Step(standing, f"its coordinator does not answer{f': {memory.trouble}' if memory.trouble else ' yet'}")
+
+
+def _gang(
+    job: TrainingJob,
+    wanted: Allocation,
+    ours: Mapping[str, TaskPod],
+    status: JobStatus | None,
+    memory: Memory,
+    now: float,
+) -> Step | None:
+    """Whether what is needed to train comes in time; None: there is more to do for that."""
+    lacking = [task for task in (status.wanted if status is not None else ()) if task not in ours]
+    missing = [pod for pod in ours.values() if pod.phase == "Pending"]
     if wanted == SUSPENDED:
         return Step(Standing.SUSPENDING, "it was only starting", delete=_not_going(ours))
-    if not missing:
+    if not missing and not lacking:
         memory.gang_since = None
-        memory.failed_gangs, memory.refused = 0, ""
         return None
     memory.gang_since = now if memory.gang_since is None else memory.gang_since
-    line = next((f"{pod.task}: {pod.trouble}" for pod in missing if pod.trouble), f"{missing[0].task} is not there yet")
+    line = _lacking(ours) or job.problem or f"{lacking[0]} is not there yet"
     if now - memory.gang_since < GANG_SECONDS:
-        return None if len(missing) < len(pods) else Step(Standing.STARTING, line)
+        starts = not job.trained_under and len(missing) == sum(not pod.ended for pod in ours.values())
+        return Step(Standing.STARTING, line) if starts else None
     memory.on_gang_failed(f"its pods did not come in {GANG_SECONDS:g} s ({line}); it is tried again", now)
     return Step(Standing.QUEUED, memory.refused, delete=_not_going(ours))
+
+
+def _lacking(ours: Mapping[str, TaskPod]) -> str:
+    """Which pod is waited for, in a line; empty where all have come."""
+    missing = [pod for pod in ours.values() if pod.phase == "Pending"]
+    troubled = next((f"{pod.task}: {pod.trouble}" for pod in missing if pod.trouble), "")
+    return troubled or (f"{missing[0].task} is not there yet" if missing else "")
 
 
 def _not_going(ours: Mapping[str, TaskPod]) -> tuple[TaskPod, ...]:
@@ -297,14 +319,17 @@ def _training(
 ) -> Step:
     """Its coordinator answers."""
     over = status.phase in _RELEASED
+    if status.phase in _TRAINS:
+        memory.on_trains()
     report = tuple(_ends(ours, status, memory))
-    create = () if over or job.problem else tuple(task for task in status.wanted if task not in ours)
+    create = () if over or job.problem or wanted == SUSPENDED else _wanted_tasks(job, ours, status)
     ended = {pod.task for pod in ours.values() if pod.ended}
     known = {task.task for task in status.tasks} | set(status.wanted)
-    gone = [pod for pod in ours.values() if not over and _has_been_over(pod, memory, now)]
+    gone = [pod for pod in ours.values() if not over and _has_been_over(pod, status, memory, now)]
     late = []
     for task, pod in ours.items():
         needed = task == COORDINATOR or (task in known and task not in status.leaving and not over)
+        needed = needed or (status.phase is Phase.FINISHED and _works(pod))  # with the model, as long as it takes
         if needed or task in ended or pod.deleting:
             memory.unneeded_since.pop(task, None)
             continue
@@ -312,7 +337,11 @@ def _training(
         if now - since >= (LEAVE_SECONDS if task in status.leaving or over else UNLISTED_SECONDS):
             late.append(pod)
     standing = _STANDING[status.phase]
-    line, ask = _request(wanted, decision, status, memory, now)
+    line, ask = next_ask(wanted, decision, status, memory, now)
+    if job.problem and wanted != SUSPENDED:  # it keeps what it has
+        line, ask = job.problem, None
+    if status.phase in _GATHERING:
+        line = line or _lacking(ours)
     working = set(ours) - ended - {COORDINATOR}
     if status.phase is Phase.FAILED:
         return Step(standing, status.failure, report=report, delete=tuple(late), outcome="Failed")
@@ -326,11 +355,27 @@ def _training(
     return Step(standing, line, create=create, report=report, delete=(*gone, *late), ask=ask)
 
 
-def _has_been_over(pod: TaskPod, memory: Memory, now: float) -> bool:
-    """Whether the log of a task that has left was there to be read for long enough."""
+def _wanted_tasks(job: TrainingJob, ours: Mapping[str, TaskPod], status: JobStatus) -> tuple[str, ...]:
+    """Tasks whose pods are to be made: not more than a job may have while as many take the others' places."""
+    room = {"worker": 2 * job.most.workers, "ps": 2 * job.most.ps}
+    for task, pod in ours.items():
+        if task != COORDINATOR and not pod.ended:
+            room[task.rpartition("-")[0]] -= 1
+    found = []
+    for task in dict.fromkeys(status.wanted):
+        role = task.rpartition("-")[0]
+        if task not in ours and _TASK.fullmatch(task) and room[role] > 0:
+            room[role] -= 1
+            found.append(task)
+    return tuple(found)
+
+
+def _has_been_over(pod: TaskPod, status: JobStatus, memory: Memory, now: float) -> bool:
+    """Whether the log of a task that has left was there to be read for long enough, or its name is wanted again."""
     if not pod.ended or pod.deleting or pod.uid not in memory.reported:
         return False
-    return now - memory.ended_since.setdefault(pod.uid, now) >= KEPT_SECONDS
+    seconds = now - memory.ended_since.setdefault(pod.uid, now)
+    return seconds >= (UNLISTED_SECONDS if pod.task in status.wanted else KEPT_SECONDS)
 
 
 def _ends(ours: Mapping[str, TaskPod], status: JobStatus, memory: Memory) -> Iterable[Ended]:
@@ -341,32 +386,3 @@ def _ends(ours: Mapping[str, TaskPod], status: JobStatus, memory: Memory) -> Ite
     for known in status.tasks:
         if known.state != "wanted" and known.task not in ours:
             yield Ended(known.task, KILLED, "its pod is gone")
-
-
-def _request(
-    wanted: Allocation, decision: str, status: JobStatus, memory: Memory, now: float
-) -> tuple[str, Ask | None]:
-    """What to ask for, so that it gets the size that was decided."""
-    size = Size(wanted.ps, wanted.workers)
-    request = Request.RESIZE if wanted != SUSPENDED else Request.SUSPEND
-    if status.phase is Phase.SUSPENDED:
-        request = Request.RESUME
-    done = wanted == SUSPENDED if request is Request.RESUME else status.target == size
-    if done or status.phase not in (Phase.RUNNING, Phase.RESIZING, Phase.SUSPENDED):
-        return "", None
-    name = f"{decision}-{request}"
-    line = {
-        Request.RESIZE: f"becomes {_sizes(wanted)}",
-        Request.SUSPEND: "gives back what it has",
-        Request.RESUME: f"goes on with {_sizes(wanted)}",
-    }[request]
-    if now < memory.asked_again_at:
-        return f"keeps what it has: {memory.refused}", None
-    if status.phase is Phase.RESIZING and memory.asked.startswith(name):
-        return line, None
-    return line, Ask(request, f"{name}-{memory.attempt}", size)
-
-
-def _sizes(size: Allocation) -> str:
-    workers, servers = "s" * (size.workers != 1), "s" * (size.ps != 1)
-    return f"{size.workers} worker{workers} and {size.ps} PS{servers}"

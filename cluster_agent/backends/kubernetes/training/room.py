@@ -43,6 +43,6 @@ class Room:
             # Where the least is left over: large pods find room longer.
             node = min(fitting, key=lambda name: (sorted(trial[name].items()), name))
             for name, amount in ask.items():
-                trial[node][name] -= amount
+                trial[node][name] = trial[node].get(name, 0) - amount  # of nothing there may be none
         self._free |= trial
         return True

@@ -5,10 +5,12 @@ Conditions have the names that Jobs have (Complete, Failed, Suspended), so that 
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cluster_agent.backends.kubernetes.training.plan import Standing, Step, Told
+from cluster_agent.backends.kubernetes.training.memory import Told
+from cluster_agent.backends.kubernetes.training.plan import Standing, Step
 from cluster_agent.kubernetes.api_server import whole_time
 from cluster_agent.kubernetes.training.training_job import TrainingJob
 from elastic_runtime.protocol.plan import Phase
@@ -62,10 +64,15 @@ def status_of(job: TrainingJob, step: Step, told: Told | None, granted: Granted 
     }
     if granted is not None:
         status["allocation"] = granted.content()
-    runs = told is not None and step.standing not in (Standing.QUEUED, Standing.SUSPENDED) and not step.outcome
+    runs = (
+        told is not None
+        and not told.lie
+        and step.standing not in (Standing.QUEUED, Standing.SUSPENDED)
+        and not step.outcome
+    )
     status["workers"] = told.status.size.workers if runs and told is not None else 0
     status["ps"] = told.status.size.servers if runs and told is not None else 0
-    if told is not None and told.status.phase is not Phase.STARTING:
+    if told is not None and told.status.phase is not Phase.STARTING and not told.lie:
         status["progress"] = _progress(told)
     if step.is_gang and not job.has_started:
         status["startTime"], status["templateDigest"] = now, job.digest
@@ -84,7 +91,9 @@ def says_more(job: TrainingJob, status: Json) -> bool:
 def _meaning(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _meaning(part) for name, part in value.items() if name not in ("time", "observedGeneration")}
-    return [_meaning(part) for part in value] if isinstance(value, list) else value
+    if isinstance(value, list):  # of conditions, each of a type: others may put theirs anywhere
+        return sorted((_meaning(part) for part in value), key=lambda part: json.dumps(part, sort_keys=True))
+    return value
 
 
 def _progress(told: Told) -> Json:

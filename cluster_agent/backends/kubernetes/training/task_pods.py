@@ -70,9 +70,13 @@ def task_pod_facts(pod: Json) -> TaskPod | None:
         return None
     phase = str(status.get("phase") or "Pending")
     containers = [each for each in status.get("containerStatuses") or () if isinstance(each, dict)]
-    exit_code, words = _end(containers, spec) if phase in ("Succeeded", "Failed") else (0, "")
-    if phase == "Failed" and exit_code == 0:  # evicted, or its node was shut down
-        exit_code, words = KILLED, str(status.get("message") or status.get("reason") or "")
+    exit_code, words = 0, ""
+    if phase in ("Succeeded", "Failed"):
+        end = _end(containers, spec)
+        if end is not None:
+            exit_code, words = end
+        elif phase == "Failed":  # evicted, or its node was shut down
+            exit_code, words = KILLED, str(status.get("message") or status.get("reason") or "")
     return TaskPod(
         namespace=str(metadata.get("namespace") or ""),
         name=str(metadata["name"]),
@@ -85,25 +89,25 @@ def task_pod_facts(pod: Json) -> TaskPod | None:
         deleting="deletionTimestamp" in metadata,
         exit_code=exit_code,
         last_words=plain_line(words, _LONGEST_LINE),
-        trouble=plain_line(_trouble(containers, status), _LONGEST_LINE) if phase == "Pending" else "",
+        trouble=plain_line(_trouble(status), _LONGEST_LINE) if phase == "Pending" else "",
     )
 
 
-def _end(containers: list[Json], spec: Json) -> tuple[int, str]:
-    """Of the first container that the template names: it runs the task."""
+def _end(containers: list[Json], spec: Json) -> tuple[int, str] | None:
+    """Of the first container that the template names: it runs the task. None where nobody saw its end."""
     names = [each.get("name") for each in spec.get("containers") or ()]
     ended = {each.get("name"): (each.get("state") or {}).get("terminated") or {} for each in containers}
     end = ended.get(names[0]) if names else None
     if not end:
-        return 0, ""
+        return None
     code = end.get("exitCode")
     code = code if isinstance(code, int) else 0
     lines = str(end.get("message") or end.get("reason") or "").strip().splitlines()
     return (_SIGNALS - code if code > _SIGNALS else code), (lines[-1] if lines else "")
 
 
-def _trouble(containers: list[Json], status: Json) -> str:
-    for each in containers:
+def _trouble(status: Json) -> str:
+    for each in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
         waiting = (each.get("state") or {}).get("waiting") or {}
         if waiting.get("reason") in _STUCK:
             return f"{waiting['reason']}: {waiting.get('message') or ''}".strip(": ")

@@ -1,0 +1,96 @@
+"""Knowledge of a TrainingJob beside its pods: what its coordinator said, and what is remembered between two looks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from elastic_runtime.control.messages import JobStatus
+
+AGAIN_SECONDS = 60.0
+"""A size that a coordinator has given up is asked for again after this."""
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 10.0, 600.0
+_MOST_DOUBLINGS = 10
+_MOST = 1e15
+"""Of samples and epochs: beyond anything that is trained, and still a whole number to every reader."""
+_MOST_SIZE = 250
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a job's coordinator said last.
+
+    Attributes:
+        at_seconds: when.
+    """
+
+    status: JobStatus
+    at_seconds: float
+
+    @property
+    def lie(self) -> str:
+        """What cannot be of what it counts, in a line; empty where all may be."""
+        status = self.status
+        counted = (status.samples, status.epoch, status.total_epochs, status.samples_per_second)
+        sizes = (status.size.workers, status.size.servers, status.target.workers, status.target.servers)
+        if all(0 <= each <= _MOST for each in counted) and all(0 <= each <= _MOST_SIZE for each in sizes):  # nor NaN
+            return ""
+        return (
+            f"its coordinator counts {status.samples} samples, {status.epoch} of {status.total_epochs} epochs, "
+            f"{status.samples_per_second} samples/s, {status.size}: not believed"
+        )
+
+
+@dataclass(slots=True)
+class Memory:
+    """What is remembered of a job between two looks; forgetting it costs waits, and nothing else. Monotonic seconds.
+
+    Attributes:
+        reported: uids of pods whose ends the coordinator knows.
+        gang_since: since when pods are missing without which it cannot train.
+        silent_since: since when its coordinator runs, and does not answer.
+        trouble: why it was not heard of, in a line.
+        refused: why its first pods did not come.
+        counted: uid of the coordinator's pod whose end was counted.
+        given_up: id of the request that was given up last, and why.
+    """
+
+    reported: set[str] = field(default_factory=set)
+    ended_since: dict[str, float] = field(default_factory=dict)
+    unneeded_since: dict[str, float] = field(default_factory=dict)
+    gang_since: float | None = None
+    silent_since: float | None = None
+    trouble: str = ""
+    failed_gangs: int = 0
+    not_before_seconds: float = -math.inf
+    refused: str = ""
+    counted: str = ""
+    given_up: tuple[str, str] = ("", "")
+    asked_again_at: float = -math.inf
+    made_again_at: float = -math.inf
+
+    def keep(self, tasks: Collection[str], uids: Collection[str]) -> None:
+        """Forget all but these pods: a job that runs for months has had many."""
+        self.reported.intersection_update(uids)
+        self.ended_since = {uid: since for uid, since in self.ended_since.items() if uid in uids}
+        self.unneeded_since = {task: since for task, since in self.unneeded_since.items() if task in tasks}
+
+    def on_gang_failed(self, why: str, now: float) -> None:
+        """The first pods did not come: another try later, each time more so."""
+        pause = min(_FIRST_PAUSE_SECONDS * 2.0 ** min(self.failed_gangs, _MOST_DOUBLINGS), _LONGEST_PAUSE_SECONDS)
+        self.failed_gangs += 1
+        self.not_before_seconds, self.gang_since, self.refused = now + pause, None, why
+
+    def on_trains(self) -> None:
+        """All that it needs is there."""
+        self.gang_since, self.failed_gangs, self.refused, self.not_before_seconds = None, 0, "", -math.inf
+
+    def on_pod_refused(self, now: float) -> None:
+        """A pod of a job that runs could not be made: not again at every look."""
+        self.made_again_at = now + _FIRST_PAUSE_SECONDS
+
+    def on_asked(self, request_id: str, given_up: str, now: float) -> None:
+        """A coordinator took a request, or gave it up for a reason."""
+        if given_up:
+            self.given_up, self.asked_again_at = (request_id, given_up), now + AGAIN_SECONDS

@@ -1,0 +1,199 @@
+"""Objects of TrainingJobs on an API server: each made once, under its own name, and deleted by its uid.
+
+A write whose answer was lost is looked for before it is made again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import structlog
+
+from cluster_agent.backends.kubernetes.training.plan import Step
+from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
+from cluster_agent.kubernetes.api_server import ApiServer, Json
+from cluster_agent.kubernetes.cache import Cache
+from cluster_agent.kubernetes.errors import AlreadyExists, ApiError, Conflict, NotFound
+from cluster_agent.kubernetes.resources import PODS
+from cluster_agent.kubernetes.training import manifests
+from cluster_agent.kubernetes.training.credentials import ServingPair, serving_pair, token_of
+from cluster_agent.kubernetes.training.manifests import COORDINATOR, PORT, SECRETS, SERVICES
+from cluster_agent.kubernetes.training.training_job import TrainingJob
+from foundation.text import plain_line
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceFacts:
+    """What is kept of a coordinator's Service."""
+
+    owner: str
+    cluster_ip: str
+
+
+def service_facts(found: Json) -> ServiceFacts:
+    """What is kept of a Service as the API gives it."""
+    owner: Json = next((each for each in found["metadata"].get("ownerReferences") or () if each.get("controller")), {})
+    return ServiceFacts(str(owner.get("uid") or ""), str((found.get("spec") or {}).get("clusterIP") or ""))
+
+
+class Refused(Exception):
+    """Something could not be made; the line is for people."""
+
+
+class NotActing(Exception):
+    """Another agent may act by now."""
+
+
+class JobObjects:
+    """Makes and deletes; used by one thread.
+
+    Args:
+        agent_key: from which jobs' tokens follow.
+        may_write: whether this agent acts; asked before each write.
+
+    Raises:
+        NotActing: of every write: it does not act any more.
+        ApiError: of every request.
+    """
+
+    def __init__(
+        self,
+        api: ApiServer,
+        pods: Cache[TaskPod],
+        services: Cache[ServiceFacts],
+        agent_key: bytes,
+        may_write: Callable[[], bool],
+    ) -> None:
+        self._api, self._pods, self._services = api, pods, services
+        self._agent_key, self._may_write = agent_key, may_write
+        self._pairs: dict[str, tuple[list[str], ServingPair]] = {}
+
+    def check_acting(self) -> None:
+        """Before a write.
+
+        Raises:
+            NotActing: another agent may act by now.
+        """
+        if not self._may_write():
+            raise NotActing
+
+    def is_there(self, job: TrainingJob, task: str) -> bool:
+        """Look for a pod that was not seen: the agent before may have made it just now."""
+        with contextlib.suppress(NotFound):
+            self._pods.put(self._api.get(PODS.path(job.namespace, manifests.pod_name(job, task))))
+        entry = self._pods.get((job.namespace, manifests.pod_name(job, task)))
+        return entry is not None and entry.kept.owner == job.uid
+
+    def make_pod(self, job: TrainingJob, task: str, step: Step, address: str, nodes: list[str]) -> None:
+        """Make a task's pod, or find the one that an earlier try has made.
+
+        Args:
+            nodes: where it should be, the first of them; that one is taken off.
+
+        Raises:
+            Refused: its template is none, or another's pod has the name.
+        """
+        try:
+            if task == COORDINATOR:
+                pod = manifests.coordinator_pod(job, step.begin, relaunched=step.relaunched)
+            else:
+                pod = manifests.task_pod(job, task, address, nodes.pop(0) if nodes else "")
+        except (TypeError, AttributeError, ValueError, KeyError) as error:  # templates keep whatever was written
+            raise Refused(f"the template of {task} is no pod's: {error}") from error
+        path = PODS.path(job.namespace)
+        self.check_acting()
+        try:
+            self._pods.put(self._api.create(path, pod, {"fieldValidation": "Strict"}))
+        except AlreadyExists as error:
+            try:
+                found = self._api.get(PODS.path(job.namespace, manifests.pod_name(job, task)))
+            except NotFound:
+                raise Refused(f"{error}; it goes just now") from error
+            owners = [each.get("uid") for each in found["metadata"].get("ownerReferences") or ()]
+            if job.uid not in owners:
+                raise Refused(f"{error}; it is not this job's") from error
+            self._pods.put(found)
+
+    def take_back(self, job: TrainingJob, tasks: Sequence[str]) -> None:
+        """A part of a gang holds what others could use."""
+        for task in tasks:
+            entry = self._pods.get((job.namespace, manifests.pod_name(job, task)))
+            if entry is not None and entry.kept.owner == job.uid:
+                try:
+                    self.delete(entry.kept)
+                except ApiError as error:  # seen, and tried again, at the next look
+                    _log.warning("training-job-take-back", job=job.job_id, error=plain_line(str(error)))
+
+    def delete(self, pod: TaskPod) -> None:
+        """Delete a pod, and none that has its name by now."""
+        self.check_acting()
+        options = {"preconditions": {"uid": pod.uid}}
+        # The watch says what became of it: an answer may come after the pod is gone, and would bring it back.
+        with contextlib.suppress(NotFound, Conflict):  # it is gone, or another has its name
+            self._api.delete(PODS.path(pod.namespace, pod.name), options)
+
+    def open_address(self, job: TrainingJob) -> str:
+        """The coordinator's address, and what it needs to serve there."""
+        self.check_acting()
+        try:
+            self._services.put(self._api.create(SERVICES.path(job.namespace), manifests.service(job)))
+        except AlreadyExists:
+            path = SERVICES.path(job.namespace, manifests.pod_name(job, COORDINATOR))
+            self._services.put(self._api.get(path))
+        address = self.address(job)
+        token = token_of(self._agent_key, job.uid)
+        pair = self.pair(job)
+        self.check_acting()
+        with contextlib.suppress(AlreadyExists):  # it was made like this
+            self._api.create(SECRETS.path(job.namespace), manifests.secret(job, token, pair))
+        return address
+
+    def address(self, job: TrainingJob) -> str:
+        """Where the coordinator answers.
+
+        Raises:
+            Refused: there is no Service of its own with an address.
+        """
+        service = self.service(job)
+        if service is None:
+            raise Refused(f"service {manifests.pod_name(job, COORDINATOR)} is another's, or has no address yet")
+        host = f"[{service.cluster_ip}]" if ":" in service.cluster_ip else service.cluster_ip
+        return f"{host}:{PORT}"
+
+    def service(self, job: TrainingJob) -> ServiceFacts | None:
+        """The coordinator's Service; None before it has an address."""
+        entry = self._services.get((job.namespace, manifests.pod_name(job, COORDINATOR)))
+        if entry is None or entry.kept.owner != job.uid or entry.kept.cluster_ip in ("", "None"):
+            return None
+        return entry.kept
+
+    def pair(self, job: TrainingJob) -> ServingPair:
+        """The coordinator's; kept, as a signature is worth a look at many jobs."""
+        service = self.service(job)
+        hosts = manifests.hosts(job, "" if service is None else service.cluster_ip)
+        made_for, pair = self._pairs.get(job.uid, ([], None))
+        if pair is None or made_for != hosts:
+            pair = serving_pair(self._agent_key, job.uid, hosts, _created(job))
+            self._pairs[job.uid] = hosts, pair
+        return pair
+
+    def token(self, job: TrainingJob) -> str:
+        """The job's."""
+        return token_of(self._agent_key, job.uid)
+
+    def forget(self, uids: set[str]) -> None:
+        """Keep nothing but of these jobs."""
+        self._pairs = {uid: pair for uid, pair in self._pairs.items() if uid in uids}
+
+
+def _created(job: TrainingJob) -> datetime:
+    """When the job was made; the same for all who ask."""
+    try:
+        return datetime.fromisoformat(job.created).astimezone(UTC)
+    except ValueError:
+        return datetime(2000, 1, 1, tzinfo=UTC)

@@ -1,0 +1,437 @@
+"""A cluster that only pretends, without sockets, threads or time: one TrainingJob, its pods and its coordinator.
+
+The controller is the real one. What is kept of the rules: names that are given once, uids, owners, the last state of
+what is deleted; a coordinator that counts tasks as the real one does, and remembers, with a journal, what it was asked.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from training_objects import job_object
+
+from cluster_agent.backends.kubernetes.training.asks import Ask
+from cluster_agent.backends.kubernetes.training.controller import Hands, Sight, TrainingController
+from cluster_agent.backends.kubernetes.training.coordinators import Line
+from cluster_agent.backends.kubernetes.training.memory import Told
+from cluster_agent.backends.kubernetes.training.objects import service_facts
+from cluster_agent.backends.kubernetes.training.plan import Ended
+from cluster_agent.backends.kubernetes.training.room import Room
+from cluster_agent.backends.kubernetes.training.task_pods import task_pod_facts
+from cluster_agent.kubernetes.cache import Cache
+from cluster_agent.kubernetes.capacity import NodeFacts
+from cluster_agent.kubernetes.errors import AlreadyExists, ApiUnanswered, Conflict, NotFound
+from cluster_agent.kubernetes.training.training_job import training_job
+from elastic_runtime.control.messages import JobStatus, RequestOutcome, RequestState, Size, TaskStatus
+from elastic_runtime.protocol.plan import Phase, Role
+
+Json = dict[str, Any]
+_ENDED = (Phase.FINISHED, Phase.FAILED)
+
+
+class Killed(BaseException):
+    """The agent's process is no more."""
+
+
+class Broken(BaseException):
+    """A rule was broken: whoever looks after many jobs would go on with the next."""
+
+
+@dataclass
+class Brain:
+    """What a coordinator remembers."""
+
+    target: Size
+    phase: Phase = Phase.STARTING
+    tasks: dict[str, str] = field(default_factory=dict)
+    """wanted, member or leaving."""
+    next_number: dict[str, int] = field(default_factory=lambda: {"ps": 0, "worker": 0})
+    rows: dict[str, RequestState] = field(default_factory=dict)
+    failure: str = ""
+
+    def of(self, role: str, *states: str) -> list[str]:
+        return [name for name, state in self.tasks.items() if name.startswith(f"{role}-") and state in states]
+
+    def dismiss(self, name: str) -> None:
+        if self.tasks[name] == "wanted":
+            del self.tasks[name]
+        else:
+            self.tasks[name] = "leaving"
+
+    def fit(self) -> None:
+        """Want as many tasks as are missing, and let go as many as are too many."""
+        for role, count in (("ps", self.target.servers), ("worker", self.target.workers)):
+            here = self.of(role, "wanted", "member")
+            for name in here[count:]:
+                self.dismiss(name)
+            for _ in range(count - len(here)):
+                self.tasks[f"{role}-{self.next_number[role]}"] = "wanted"
+                self.next_number[role] += 1
+
+    def relaunch(self, size: Size) -> None:
+        if self.phase in (*_ENDED, Phase.SUSPENDED):
+            return
+        self.tasks.clear()
+        self.end_requests(RequestOutcome.ABORTED, "its launcher ended")
+        self.phase = Phase.RECOVERING if self.phase is not Phase.STARTING else Phase.STARTING
+        self.target = size
+
+    def end_requests(self, outcome: RequestOutcome, detail: str = "") -> None:
+        for name, row in self.rows.items():
+            if not row.ended:
+                self.rows[name] = replace(row, state=outcome, detail=detail)
+
+    def think(self, running: set[str]) -> None:
+        """Take a look at which tasks' processes run."""
+        if self.phase in _ENDED:
+            return
+        for name, state in self.tasks.items():
+            if state == "wanted" and name in running:
+                self.tasks[name] = "member"
+        if self.phase is Phase.SUSPENDING:
+            for name in list(self.tasks):
+                self.dismiss(name)
+            self.phase = Phase.SUSPENDED
+            self.end_requests(RequestOutcome.DONE)
+        if self.phase is Phase.SUSPENDED:
+            return
+        self.fit()
+        complete = not self.of("ps", "wanted") and not self.of("worker", "wanted")
+        if complete:
+            self.phase = Phase.RUNNING
+            self.end_requests(RequestOutcome.DONE)
+
+    def ask(self, ask: Ask) -> tuple[RequestOutcome, str]:
+        known = self.rows.get(ask.request_id)
+        target = Size(0, 0) if ask.request.value == "suspend" else ask.size
+        if known is not None:
+            assert (known.kind, known.target) == (ask.request.value, target), "an id was used for two things"
+            return known.state, known.detail
+        row = RequestState(ask.request_id, ask.request.value, RequestOutcome.RUNNING, target=target)
+        if ask.request.value == "resume" and self.phase is not Phase.SUSPENDED:
+            row = replace(row, state=RequestOutcome.ABORTED, detail="the job is not suspended")
+        elif ask.request.value == "suspend":
+            self.phase = Phase.SUSPENDING if self.phase is not Phase.SUSPENDED else self.phase
+        else:
+            self.phase = Phase.STARTING if self.phase is Phase.SUSPENDED else Phase.RESIZING
+            self.target = target
+        if self.phase is Phase.SUSPENDED:
+            row = replace(row, state=RequestOutcome.DONE)
+        self.rows[ask.request_id] = row
+        return row.state, row.detail
+
+    def on_task_ended(self, name: str) -> None:
+        state = self.tasks.pop(name, "gone")
+        if state == "member" and self.phase not in (*_ENDED, Phase.SUSPENDED) and name.startswith("ps-"):
+            self.end_requests(RequestOutcome.ABORTED, "a server was lost")
+            self.phase = Phase.RECOVERING
+
+    def status(self) -> JobStatus:
+        role = {"ps": Role.SERVER, "worker": Role.WORKER}
+        return JobStatus(
+            "digits",
+            self.phase,
+            size=Size(len(self.of("ps", "member")), len(self.of("worker", "member"))),
+            target=Size(0, 0) if self.phase is Phase.SUSPENDED else self.target,
+            tasks=tuple(TaskStatus(name, role[name.split("-")[0]], state) for name, state in self.tasks.items()),
+            requests=tuple(self.rows.values()),
+            wanted=tuple(name for name, state in self.tasks.items() if state == "wanted"),
+            leaving=tuple(name for name, state in self.tasks.items() if state == "leaving"),
+            failure=self.failure,
+            epoch=1.0,
+            samples=100,
+        )
+
+
+class World:
+    """One job on a cluster; all that goes wrong does so as a test says.
+
+    Attributes:
+        before_write: what happens before each write is carried out, and `after_write` after it; they may raise.
+        images: whether a task's image can be pulled.
+        answers: whether the coordinator can be asked.
+    """
+
+    def __init__(self, job: Json | None = None) -> None:
+        self.now = 1000.0
+        self.version = 10
+        self.objects: dict[str, Json] = {}
+        self.brain: Brain | None = None
+        self.brain_of = ""
+        self.journal: Brain | None = None
+        self.images: Callable[[str], bool] = lambda task: True
+        self.answers = True
+        self.acts = True
+        self.before_write: Callable[[str, str], None] = lambda verb, path: None
+        self.after_write: Callable[[str, str], None] = lambda verb, path: None
+        self.told_events: list[tuple[str, str]] = []
+        self.writes: list[tuple[str, str]] = []
+        self.made: list[str] = []
+        self.room_cpu = 64_000
+        self.put(job or job_object())
+        self.start_agent()
+
+    # The agent.
+
+    def start_agent(self) -> None:
+        """Begin with nothing but what can be seen."""
+        clock = lambda: self.now  # noqa: E731
+        nothing = lambda: None  # noqa: E731
+        self.jobs = Cache(training_job, clock, nothing)
+        self.pods: Cache[Any] = Cache(task_pod_facts, clock, nothing)
+        self.services: Cache[Any] = Cache(service_facts, clock, nothing)
+        self.told_seen: Told | None = None
+        node = NodeFacts("a", (("cpu", self.room_cpu), ("memory", 1 << 40), ("pods", 500)), (), False, "")
+        sight = Sight(self.jobs, self.pods, self.services, lambda: Room([node], []))
+        hands = Hands(self, self, self, b"k" * 32, lambda: self.acts)  # type: ignore[arg-type]
+        self.controller = TrainingController(sight, hands, clock, clock)
+
+    def look(self) -> None:
+        """One step of the agent, with what it can see now."""
+        for cache, kind in ((self.jobs, "TrainingJob"), (self.pods, "Pod"), (self.services, "Service")):
+            found = [each for each in self.objects.values() if each["kind"] == kind]
+            entries = dict(cache.entry_of(copy.deepcopy(each)) for each in found)
+            cache.replace({key: entry for key, entry in entries.items() if entry is not None})
+        try:
+            self.controller.step()
+        except Killed:
+            self.start_agent()
+
+    # Its API server.
+
+    def put(self, found: Json) -> Json:
+        self.version += 1
+        found["metadata"]["resourceVersion"] = str(self.version)
+        self.objects[self.path_of(found)] = found
+        return found
+
+    @staticmethod
+    def path_of(found: Json) -> str:
+        kinds = {
+            "Pod": "/api/v1/namespaces/team/pods",
+            "Service": "/api/v1/namespaces/team/services",
+            "Secret": "/api/v1/namespaces/team/secrets",
+            "TrainingJob": "/apis/fedl2.io/v1alpha1/namespaces/team/trainingjobs",
+        }
+        return f"{kinds[found['kind']]}/{found['metadata']['name']}"
+
+    def _write(self, verb: str, path: str, do: Callable[[], Json]) -> Json:
+        assert self.acts, f"{verb} {path} by one that does not act"
+        self.writes.append((verb, path))
+        self.before_write(verb, path)
+        found = copy.deepcopy(do())
+        self.after_write(verb, path)
+        return found
+
+    def create(self, path: str, body: Json, query: Mapping[str, str] | None = None) -> Json:
+        del query
+        json.dumps(body, allow_nan=False)
+
+        def do() -> Json:
+            name = f"{path}/{body['metadata']['name']}"
+            if name in self.objects:
+                raise AlreadyExists(f"{name} already exists", 409, "AlreadyExists")
+            found = copy.deepcopy(body)
+            found["metadata"]["uid"] = f"uid-{self.version}"
+            if found["kind"] == "Service":
+                found["spec"]["clusterIP"] = "10.0.0.1"
+            if found["kind"] == "Pod":
+                self._check_pod(found)
+                found["status"] = {"phase": "Pending"}
+            return self.put(found)
+
+        return self._write("create", path, do)
+
+    def _check_pod(self, pod: Json) -> None:
+        """What has to hold of every pod that is made."""
+        job = training_job(self.job)
+        task = pod["metadata"]["labels"]["fedl2.io/task"]
+        self.made.append(task)
+        assert pod["metadata"]["ownerReferences"][0]["uid"] == job.uid
+        assert not job.outcome, "a pod of a job that is over"
+        assert not job.problem, "a pod of a job that cannot be used"
+        assert not job.suspend, "a pod of a suspended job"
+        if self.brain is not None and self.alive("coordinator") and task != "coordinator":
+            for other in self.tasks():
+                ended = self.task(other)["status"]["phase"] in ("Succeeded", "Failed")
+                assert not (ended and self.brain.tasks.get(other) == "member"), f"{other} has ended, and nobody said so"
+
+    def get(self, path: str) -> Json:
+        if path not in self.objects:
+            raise NotFound(f"{path} not found", 404)
+        return copy.deepcopy(self.objects[path])
+
+    def patch(self, path: str, body: Json, content_type: object, query: object = None) -> Json:
+        del content_type, query
+        json.dumps(body, allow_nan=False)
+
+        def do() -> Json:
+            found = self.get(path.removesuffix("/status"))
+            if body["metadata"]["uid"] != found["metadata"]["uid"]:
+                raise Conflict("another uid", 409)
+            found["status"] = {**found.get("status", {}), **body["status"]}
+            return self.put(found)
+
+        return self._write("patch", path, do)
+
+    def delete(self, path: str, body: Json) -> Json:
+        def do() -> Json:
+            found = self.get(path)
+            if body["preconditions"]["uid"] != found["metadata"]["uid"]:
+                raise Conflict("another uid", 409)
+            found["metadata"]["deletionTimestamp"] = "now"
+            return self.put(found)
+
+        return self._write("delete", path, do)
+
+    # Its events and coordinators.
+
+    def tell(self, about: object, reason: str, line: str, kind: object) -> None:
+        del about, kind
+        if reason == "AgentFault":
+            raise Broken(line)
+        self.told_events.append((reason, line))
+
+    def follow(self, lines: Mapping[str, Line]) -> None:
+        if not lines:
+            self.told_seen = None
+        elif self.brain is not None and self.answers and self.alive("coordinator"):
+            self.told_seen = Told(self.brain.status(), self.now)
+
+    def told(self, uid: str) -> Told | None:
+        del uid
+        seen = self.told_seen
+        return seen if seen is not None and self.now - seen.at_seconds <= 15.0 else None
+
+    def trouble(self, uid: str) -> str:
+        return "" if self.told(uid) else "no answer"
+
+    def report(self, uid: str, ended: Ended) -> bool:
+        del uid
+        self.writes.append(("report", ended.task))
+        if self.brain is None or not self.answers or not self.alive("coordinator"):
+            return False
+        try:
+            self.before_write("report", ended.task)
+        except ApiUnanswered:
+            return False
+        assert ended.uid or not self.alive(ended.task), f"{ended.task} runs, and is said to be gone"
+        self.brain.on_task_ended(ended.task)
+        self.keep()
+        try:
+            self.after_write("report", ended.task)
+        except ApiUnanswered:
+            return False
+        return True
+
+    def ask(self, uid: str, ask: Ask) -> str | None:
+        del uid
+        assert self.acts
+        self.writes.append(("ask", ask.request_id))
+        if self.brain is None or not self.answers or not self.alive("coordinator"):
+            return None
+        try:
+            self.before_write("ask", ask.request_id)
+            outcome, detail = self.brain.ask(ask)
+            self.keep()
+            self.after_write("ask", ask.request_id)
+        except ApiUnanswered:
+            return None
+        return (detail or "given up") if outcome is RequestOutcome.ABORTED else ""
+
+    # The rest of the world.
+
+    @property
+    def job(self) -> Json:
+        return self.objects["/apis/fedl2.io/v1alpha1/namespaces/team/trainingjobs/digits"]
+
+    @property
+    def status(self) -> Json:
+        found: Json = self.job.get("status", {})
+        return found
+
+    def change_spec(self, **change: Any) -> None:
+        self.put({**self.job, "spec": {**self.job["spec"], **change}})
+
+    def tasks(self) -> list[str]:
+        """Whose pods are there, without the coordinator's."""
+        names = [each["metadata"]["labels"]["fedl2.io/task"] for each in self.objects.values() if each["kind"] == "Pod"]
+        return [name for name in names if name != "coordinator"]
+
+    def task(self, name: str) -> Json:
+        return self.objects[f"/api/v1/namespaces/team/pods/digits-{name}"]
+
+    def exists(self, name: str) -> bool:
+        return f"/api/v1/namespaces/team/pods/digits-{name}" in self.objects
+
+    def alive(self, name: str) -> bool:
+        return self.exists(name) and self.task(name)["status"]["phase"] == "Running"
+
+    def end(self, name: str, code: int, words: str = "") -> None:
+        """A pod's process ends."""
+        pod = self.task(name)
+        ended = {"terminated": {"exitCode": code, **({"message": words} if words else {})}}
+        status = {
+            "phase": "Failed" if code else "Succeeded",
+            "containerStatuses": [{"name": pod["spec"]["containers"][0]["name"], "state": ended}],
+        }
+        self.put({**pod, "status": status})
+        if name == "coordinator":
+            self.brain = None
+
+    def vanish(self, name: str) -> None:
+        """A pod is gone without a word, as with its node."""
+        del self.objects[f"/api/v1/namespaces/team/pods/digits-{name}"]
+        if name == "coordinator":
+            self.brain = None
+
+    def live(self) -> None:
+        """The kubelets, the coordinator and the tasks do what they do in some seconds."""
+        for name in [*self.tasks(), *(["coordinator"] if self.exists("coordinator") else [])]:
+            pod = self.task(name)
+            phase = pod["status"]["phase"]
+            if "deletionTimestamp" in pod["metadata"]:
+                if phase == "Running":
+                    self.end(name, 143)
+                else:
+                    self.vanish(name)
+            elif phase == "Pending" and self.images(name):
+                self.put({**pod, "status": {"phase": "Running"}})
+        if self.alive("coordinator"):
+            self._lead()
+
+    def _lead(self) -> None:
+        pod = self.task("coordinator")
+        if self.brain is None or self.brain_of != pod["metadata"]["uid"]:
+            command = pod["spec"]["containers"][0]["command"]
+            stated = {
+                name: int(value) for name, _, value in (each.partition("=") for each in command) if value.isdigit()
+            }
+            size = Size(stated["--servers"], stated["--workers"])
+            self.brain = copy.deepcopy(self.journal) or Brain(size)
+            self.brain_of = pod["metadata"]["uid"]
+            if "--relaunched" in command:
+                self.brain.relaunch(size)
+        brain = self.brain
+        for name, state in list(brain.tasks.items()):
+            if state == "leaving" and self.alive(name):
+                self.end(name, 0)
+        brain.think({name for name in self.tasks() if self.alive(name)})
+        self.keep()
+        if brain.phase not in _ENDED:
+            return
+        if not any(self.alive(name) for name in self.tasks()):
+            word = "finished: 1 epochs, 100 samples" if brain.phase is Phase.FINISHED else f"failed: {brain.failure}"
+            self.end("coordinator", 0 if brain.phase is Phase.FINISHED else 1, word)
+        for name in self.tasks():
+            if self.alive(name):
+                self.end(name, 0)
+
+    def keep(self) -> None:
+        """The journal, where the job has one."""
+        if "journal" in self.job["spec"].get("coordinator", {}):
+            self.journal = copy.deepcopy(self.brain)

@@ -1,0 +1,353 @@
+"""The controller of TrainingJobs on the test API server: what a cluster does to it, write by write; what people see.
+
+Containers and coordinators pretend; the API, its watches and its refusals are real HTTP.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from apiserver.asked import Asked, Fault
+from apiserver.cluster import Cluster, Node, Waits, running_cluster
+from apiserver.controllers.pretending import Fate
+from simulated_training import Brain
+from training_cluster import (
+    Agent,
+    agent_of,
+    events_of,
+    install,
+    pods_of,
+    status_of,
+    submit,
+    wait_phase,
+    wait_size,
+)
+from training_objects import CRDS, TABLE, crd, spec, template
+
+from cluster_agent.backends.kubernetes.training.asks import Ask, Request
+from cluster_agent.backends.kubernetes.training.coordinators import Line
+from elastic_runtime.control.messages import JobStatus, RequestOutcome, Size
+from elastic_runtime.errors import CoordinatorUnproven, CoordinatorUnreachable
+from policy_net.domain import Allocation
+
+Json = dict[str, Any]
+
+
+class Pretended:
+    """The coordinators of a cluster's jobs: each thinks whenever it is asked, and knows which pods run."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.lock = threading.Lock()
+        self.brains: dict[str, Brain] = {}
+        self.token = ""
+        self.says: Callable[[JobStatus], JobStatus] = lambda status: status
+        self.ended: list[str] = []
+
+    def __call__(self, line: Line) -> Calls:
+        return Calls(self, line)
+
+
+class Calls:
+    def __init__(self, world: Pretended, line: Line) -> None:
+        self.world, self.line = world, line
+        self.name = line.job.rpartition("-")[0]
+
+    def think(self) -> Brain:
+        pods = pods_of(self.world.cluster, self.name)
+        leader = pods.get("coordinator")
+        if leader is None or leader["status"].get("phase") != "Running":
+            raise CoordinatorUnreachable("nobody there")
+        if self.world.token and self.line.token != self.world.token:
+            raise CoordinatorUnproven("it does not have the job's token")
+        words = [each.partition("=") for each in leader["spec"]["containers"][0]["command"]]
+        stated = {name: value for name, _, value in words}
+        size = Size(int(stated["--servers"]), int(stated["--workers"]))
+        brain = self.world.brains.setdefault(leader["metadata"]["uid"], Brain(size))
+        for task, state in list(brain.tasks.items()):
+            pod = pods.get(task)
+            if state == "leaving" and pod is not None and pod["status"].get("phase") == "Running":
+                uid = pod["metadata"]["uid"]
+                with contextlib.suppress(KeyError):  # it has ended since
+                    self.world.cluster.server.call(lambda uid=uid: self.world.cluster.pretending.end(uid))
+        brain.think({task for task, pod in pods.items() if pod["status"].get("phase") == "Running"})
+        return brain
+
+    def status(self) -> JobStatus:
+        with self.world.lock:
+            return self.world.says(self.think().status())
+
+    def resize(self, request_id: str, target: Size) -> tuple[RequestOutcome, str]:
+        with self.world.lock:
+            return self.think().ask(Ask(Request.RESIZE, request_id, target))
+
+    def suspend(self, request_id: str) -> tuple[RequestOutcome, str]:
+        with self.world.lock:
+            return self.think().ask(Ask(Request.SUSPEND, request_id, Size(0, 0)))
+
+    def resume(self, request_id: str, target: Size) -> tuple[RequestOutcome, str]:
+        with self.world.lock:
+            return self.think().ask(Ask(Request.RESUME, request_id, target))
+
+    def task_ended(self, task: str, exit_code: int, last_line: str = "") -> None:
+        del exit_code, last_line
+        with self.world.lock:
+            self.world.ended.append(task)
+            self.think().on_task_ended(task)
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    with running_cluster(waits=Waits(0.1, 0.1, 0.2)) as found:
+        install(found)
+        yield found
+
+
+@pytest.fixture
+def pretended(cluster: Cluster) -> Pretended:
+    return Pretended(cluster)
+
+
+@pytest.fixture
+def agent(cluster: Cluster, pretended: Pretended) -> Iterator[Agent]:
+    with agent_of(cluster, connect=pretended) as found:
+        yield found
+
+
+def begin(cluster: Cluster, agent: Agent, workers: int = 2, servers: int = 1) -> None:
+    submit(cluster, spec())
+    agent.decide(digits=Allocation(workers, servers))
+    wait_size(cluster, workers, servers)
+
+
+def once(cluster: Cluster, when: Callable[[Asked], bool], fault: Fault, times: int = 1) -> list[Asked]:
+    """Let some requests go wrong; those."""
+    struck: list[Asked] = []
+
+    def faults(asked: Asked) -> Fault | None:
+        if len(struck) < times and when(asked):
+            struck.append(asked)
+            return fault
+        return None
+
+    cluster.server.faults = faults
+    return struck
+
+
+def makes_pod(asked: Asked) -> bool:
+    return (asked.verb, asked.resource) == ("create", "pods")
+
+
+def test_a_job_is_started_resized_and_suspended(cluster: Cluster, agent: Agent) -> None:
+    begin(cluster, agent)
+    assert sorted(pods_of(cluster)) == ["coordinator", "ps-0", "worker-0", "worker-1"]
+    agent.decide(digits=Allocation(4, 2))
+    wait_size(cluster, 4, 2)
+    cluster.change(TABLE, "digits", lambda found: {**found, "spec": {**found["spec"], "suspend": True}})
+    wait_phase(cluster, "Suspended")
+    cluster.wait(lambda: not pods_of(cluster), "no pod is left")
+    cluster.change(TABLE, "digits", lambda found: {**found, "spec": {**found["spec"], "suspend": False}})
+    agent.decide(digits=Allocation(1, 1))
+    wait_size(cluster, 1, 1)
+    assert {"Starting", "Running", "Suspended"} <= events_of(cluster).keys()
+
+
+def test_what_was_decided_stays_within_bounds_that_were_changed(cluster: Cluster, agent: Agent) -> None:
+    begin(cluster, agent, workers=4)
+
+    def narrow(found: Json) -> Json:
+        return {**found, "spec": {**found["spec"], "worker": {**found["spec"]["worker"], "max": 3}}}
+
+    cluster.change(TABLE, "digits", narrow)
+    wait_size(cluster, 3, 1)
+
+
+@pytest.mark.parametrize("struck", [0, 1, 2, 3])
+@pytest.mark.parametrize("fault", [Fault(code=500), Fault(cut=True)], ids=["before", "after"])
+def test_each_pod_of_a_gang_is_made_once_though_an_answer_is_lost(
+    cluster: Cluster, agent: Agent, struck: int, fault: Fault
+) -> None:
+    numbers = itertools.count()
+    lost = once(cluster, lambda asked: makes_pod(asked) and next(numbers) == struck, fault)
+    begin(cluster, agent)
+    assert len(lost) == 1
+    assert sorted(pods_of(cluster)) == ["coordinator", "ps-0", "worker-0", "worker-1"]
+
+
+@pytest.mark.parametrize("resource", ["services", "secrets", TABLE])
+@pytest.mark.parametrize("fault", [Fault(code=500), Fault(cut=True)], ids=["before", "after"])
+def test_a_lost_answer_to_any_other_write(cluster: Cluster, agent: Agent, resource: str, fault: Fault) -> None:
+    lost = once(cluster, lambda asked: asked.writes and asked.resource == resource, fault)
+    begin(cluster, agent)
+    assert len(lost) == 1
+
+
+def test_a_quota_that_refuses_half_a_gang_gets_the_rest_back(cluster: Cluster, agent: Agent) -> None:
+    exceeded = {"kind": "Status", "code": 403, "reason": "Forbidden", "message": "exceeded quota: pods=2"}
+    made = itertools.count()
+    once(cluster, lambda asked: makes_pod(asked) and next(made) >= 2, Fault(code=403, status=exceeded), times=1000)
+    submit(cluster, spec())
+    agent.decide(digits=Allocation(2, 1))
+    cluster.wait(lambda: "exceeded quota" in status_of(cluster).get("message", ""), "the quota's words")
+    assert "PodRefused" in events_of(cluster)
+    cluster.wait(lambda: not pods_of(cluster), "what there was of the gang is gone")
+    assert status_of(cluster)["phase"] == "Queued"
+    cluster.server.faults = lambda asked: None
+    wait_size(cluster, 2, 1)
+
+
+def test_a_pod_that_another_has_made_is_not_taken(cluster: Cluster, agent: Agent) -> None:
+    foreign = {"metadata": {"name": "digits-ps-0", "namespace": "team"}, "spec": template()["spec"]}
+    cluster.make("pods", {**foreign, "metadata": {**foreign["metadata"], "labels": {}}})
+    submit(cluster, spec())
+    agent.decide(digits=Allocation(1, 1))
+    cluster.wait(lambda: "it is not this job's" in status_of(cluster).get("message", ""), "it says so")
+    cluster.delete("pods", "digits-ps-0", gracePeriodSeconds=0)
+    wait_size(cluster, 1, 1)
+
+
+def test_an_image_that_never_pulls_is_told_and_others_are_unaffected(cluster: Cluster, agent: Agent) -> None:
+    cluster.pretending.fate = lambda pod: Fate(pulls=not pod["metadata"]["name"].startswith("bad-worker"))
+    submit(cluster, spec(), "bad")
+    submit(cluster, spec(), "good")
+    agent.decide(bad=Allocation(1, 1), good=Allocation(1, 1))
+    wait_size(cluster, 1, 1, "good")
+    cluster.wait(lambda: "ImagePullBackOff" in status_of(cluster, "bad").get("message", ""), "why it does not start")
+    cluster.pretending.fate = lambda pod: Fate()
+    wait_size(cluster, 1, 1, "bad")
+
+
+def test_jobs_that_cannot_be_used_say_so_and_others_are_unaffected(cluster: Cluster, agent: Agent) -> None:
+    submit(cluster, {**spec(), "worker": {"min": 3, "max": 2, "template": template()}}, "a-bad")
+    odd = template()
+    odd["spec"]["terminationGracePeriodSeconds"] = {"not": "a number"}
+    submit(cluster, spec(worker={"min": 1, "max": 2, "template": odd}), "b-odd")
+    submit(cluster, spec(), "c-good")
+    agent.decide(b_odd=Allocation(1, 1), c_good=Allocation(1, 1))
+    wait_size(cluster, 1, 1, "c-good")
+    found = wait_phase(cluster, "Invalid", "a-bad")
+    accepted = next(each for each in found["conditions"] if each["type"] == "Accepted")
+    assert accepted["status"] == "False"
+    assert "below spec.worker.min" in accepted["message"]
+    cluster.wait(lambda: "is no pod's" in status_of(cluster, "b-odd").get("message", ""), "what is wrong with it")
+    cluster.wait(lambda: "Invalid" in events_of(cluster, "a-bad"), "an event")
+
+
+def test_a_node_that_vanishes_takes_a_worker_and_another_takes_its_place(
+    cluster: Cluster, agent: Agent, pretended: Pretended
+) -> None:
+    begin(cluster, agent, workers=4)
+    pods = pods_of(cluster)
+    home = pods["coordinator"]["spec"]["nodeName"]
+    gone = next((pod["spec"]["nodeName"] for pod in pods.values() if pod["spec"]["nodeName"] != home), "")
+    assert gone, "all pods are on one node"
+    lost = sorted(task for task, pod in pods.items() if pod["spec"]["nodeName"] == gone)
+    cluster.delete("nodes", gone, namespace="")
+    cluster.wait(lambda: set(lost) <= set(pretended.ended), "the coordinator hears of each")
+    cluster.add(Node("c"))
+    wait_size(cluster, 4, 1)
+
+
+def test_a_job_that_is_deleted_and_made_anew_is_another_one(cluster: Cluster, agent: Agent) -> None:
+    begin(cluster, agent)
+    before = {pod["metadata"]["uid"] for pod in pods_of(cluster).values()}
+    cluster.delete(TABLE, "digits")
+    made = submit(cluster, spec())
+    agent.decide(digits=Allocation(1, 1))
+    wait_size(cluster, 1, 1)
+    pods = pods_of(cluster).values()
+    assert not before & {pod["metadata"]["uid"] for pod in pods}
+    assert {pod["metadata"]["ownerReferences"][0]["uid"] for pod in pods} == {made["metadata"]["uid"]}
+
+
+def test_a_job_that_is_deleted_while_its_gang_is_made_leaves_nothing(cluster: Cluster, agent: Agent) -> None:
+    def faults(asked: Asked) -> Fault | None:
+        if makes_pod(asked) and cluster.server.store.objects[TABLE]:
+            cluster.server.store.delete(TABLE, "team", "digits", {})
+        return None
+
+    cluster.server.faults = faults
+    submit(cluster, spec())
+    agent.decide(digits=Allocation(2, 1))
+    cluster.wait(lambda: cluster.find(TABLE, "digits") is None, "it is gone")
+    for table in ("pods", "services", "secrets"):
+        cluster.wait(lambda table=table: not cluster.all(table, "team"), f"no {table} are left")  # type: ignore[misc]
+
+
+def test_a_crd_that_comes_later(pretended: Pretended, cluster: Cluster) -> None:
+    del pretended
+    with running_cluster(waits=Waits(0.1, 0.1, 0.2)) as bare, agent_of(bare, connect=Pretended(bare)) as agent:
+        bare.wait(lambda: any(asked.resource == TABLE for asked in bare.server.asked) or bare.server.asked, "a try")
+        bare.make(CRDS, crd())
+        submit(bare, spec(checkpoints={"claimName": "shared"}))
+        bare.make("persistentvolumeclaims", {"metadata": {"name": "shared", "namespace": "team"}, "spec": {}})
+        agent.decide(digits=Allocation(1, 1))
+        wait_size(bare, 1, 1)
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [{"epoch": float("nan")}, {"samples": -5}, {"samples": 10**30}, {"samples_per_second": float("inf")}],
+    ids=str,
+)
+def test_a_coordinator_that_lies_is_not_believed_and_told(
+    cluster: Cluster, agent: Agent, pretended: Pretended, lie: Json
+) -> None:
+    submit(cluster, spec(), "honest")
+    begin(cluster, agent)
+    agent.decide(honest=Allocation(1, 1))
+    wait_size(cluster, 1, 1, "honest")
+    pretended.says = lambda status: replace(status, **lie)
+    cluster.wait(lambda: "NotBelieved" in events_of(cluster), "an event")
+    assert status_of(cluster)["progress"]["samples"] == 100
+    for job in agent.observe():
+        assert 0 < job.samples_per_epoch < 1e16
+        assert job.remaining_epochs > 0
+    assert wait_phase(cluster, "Running", "honest")
+
+
+def test_a_coordinator_with_another_token_is_told_of(cluster: Cluster, agent: Agent, pretended: Pretended) -> None:
+    pretended.token = "another"  # noqa: S105 — of no job
+    submit(cluster, spec())
+    agent.decide(digits=Allocation(1, 1))
+    cluster.wait(lambda: "job's token" in status_of(cluster).get("message", ""), "why it is not heard of")
+
+
+def test_an_agent_that_does_not_act_writes_nothing_and_follows_what_the_other_decided(
+    cluster: Cluster, agent: Agent, pretended: Pretended
+) -> None:
+    with agent_of(cluster, connect=pretended, acts=False, lease_epoch=8) as standby:
+        begin(cluster, agent)
+        assert [job.job_id for job in standby.observe()] == ["team/digits"]
+        agent.acts = False
+        standby.acts = True
+        standby.decide(digits=Allocation(3, 1))
+        wait_size(cluster, 3, 1)
+        standby.acts = False
+        agent.acts, agent.lease_epoch = True, 9
+        cluster.server.asked.clear()
+        cluster.wait(lambda: agent.observe()[0].current == Allocation(3, 1), "the first one sees it")
+        agent.decide(digits=Allocation(2, 2))
+        wait_size(cluster, 2, 2)
+        assert status_of(cluster)["allocation"]["leaseEpoch"] == 9
+
+
+def test_nothing_is_written_where_nothing_changes(cluster: Cluster, agent: Agent) -> None:
+    begin(cluster, agent)
+    cluster.server.settle()
+    looks = agent.jobs.followed["trainingjobs"][0]
+    cluster.server.asked.clear()
+    cluster.make(TABLE, {"metadata": {"name": "other", "namespace": "team"}, "spec": spec()})
+    wait_phase(cluster, "Queued", "other")
+    assert looks.is_synced
+    writes = [asked for asked in cluster.server.asked if asked.writes and asked.name == "digits"]
+    assert len(writes) <= 1, writes

@@ -1,0 +1,79 @@
+"""A TrainingJob's status: conditions that `kubectl wait` knows, and no write where nothing more is to be said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from training_objects import job
+
+from cluster_agent.backends.kubernetes.training.memory import Told
+from cluster_agent.backends.kubernetes.training.plan import Standing, Step
+from cluster_agent.backends.kubernetes.training.statuses import Granted, says_more, status_of
+from elastic_runtime.control.messages import JobStatus, Size
+from elastic_runtime.protocol.plan import Phase
+from policy_net.domain import Allocation
+
+Json = dict[str, Any]
+RUNS = Step(Standing.RUNNING)
+
+
+def told(**more: Any) -> Told:
+    return Told(JobStatus("digits", **{"phase": Phase.RUNNING, "size": Size(1, 2), "samples": 5, **more}), 0.0)
+
+
+def conditions(status: Json) -> dict[str, str]:
+    return {each["type"]: each["status"] for each in status["conditions"]}
+
+
+def test_what_was_written_says_nothing_more_later_and_in_any_order() -> None:
+    granted = Granted(Allocation(2, 1), "d1", "v1", "why", 7, 1000.0)
+    written = status_of(job(), RUNS, told(), granted, 1000.0)
+    assert says_more(job(), written)
+    again = job(status=written)
+    later = status_of(again, RUNS, told(samples=9, loss=0.5), replace(granted, unix_seconds=2000.0), 2000.0)
+    assert not says_more(again, later), "how far it is, is no news"
+    foreign = {"type": "Theirs", "status": "True", "lastTransitionTime": "x"}
+    mixed = job(status={**written, "conditions": [*reversed(written["conditions"]), foreign]})
+    status = status_of(mixed, RUNS, told(), granted, 3000.0)
+    assert foreign in status["conditions"]
+    assert not says_more(mixed, status)
+
+
+def test_times_of_conditions_are_those_of_their_changes() -> None:
+    written = status_of(job(), RUNS, told(), None, 1000.0)
+    later = status_of(job(status=written), Step(Standing.SUSPENDED), None, None, 2000.0)
+    times = {each["type"]: each["lastTransitionTime"] for each in later["conditions"]}
+    assert times["Accepted"] != times["Suspended"]
+    assert (conditions(written)["Running"], conditions(later)["Running"]) == ("True", "False")
+    assert conditions(later)["Suspended"] == "True"
+
+
+@pytest.mark.parametrize("outcome", ["Complete", "Failed"])
+def test_a_jobs_end_stays_said(outcome: str) -> None:
+    step = Step(Standing(outcome), "three epochs", outcome=outcome)
+    written = status_of(job(), step, None, None, 1000.0)
+    over = job(status=written)
+    assert over.outcome == outcome
+    later = status_of(over, Step(Standing(outcome), "three epochs"), None, None, 2000.0)
+    assert not says_more(over, later)
+    assert "completionTime" not in later, "it is there already"
+
+
+@pytest.mark.parametrize("lie", [{"samples": 10**30}, {"epoch": float("nan")}, {"total_epochs": -1.0}], ids=str)
+def test_what_is_not_believed_is_not_written(lie: Json) -> None:
+    status = status_of(job(), RUNS, told(**lie), None, 1000.0)
+    assert "progress" not in status
+    assert (status["workers"], status["ps"]) == (0, 0)
+
+
+def test_where_a_job_keeps_what_it_has_trained() -> None:
+    assert conditions(status_of(job(), RUNS, None, None, 0.0))["Durable"] == "True"
+    assert conditions(status_of(job(coordinator={}), RUNS, None, None, 0.0))["Durable"] == "False"
+
+
+def test_a_line_is_one_line_of_a_bearable_length() -> None:
+    status = status_of(job(), Step(Standing.FAILED, "a\nb" * 5000), None, None, 0.0)
+    assert "\n" not in status["message"]
+    assert len(status["message"]) <= 500

@@ -1,0 +1,118 @@
+"""TrainingJobs on the test cluster: the agent's own part of it, with decisions that a test takes."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from apiserver.cluster import Cluster
+from kube_clients import api_of
+from training_objects import CRDS, TABLE, crd
+
+from cluster_agent.backends.kubernetes.training.coordinators import CoordinatorCalls, Line, open_line
+from cluster_agent.backends.kubernetes.training.jobs import TrainingJobs
+from cluster_agent.backends.kubernetes.training.room import Room
+from cluster_agent.kubernetes.capacity import Amounts, node_facts, pod_facts
+from policy_net.domain import Allocation, Decision, Job, Resources
+
+Json = dict[str, Any]
+KEY = b"k" * 32
+
+
+class Agent:
+    """One agent's TrainingJobs; `acts` is whether it holds the Lease."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        connect: Callable[[Line], CoordinatorCalls] = open_line,
+        acts: bool = True,
+        lease_epoch: int = 7,
+        key: bytes = KEY,
+    ) -> None:
+        self.cluster, self.acts, self.numbers = cluster, acts, itertools.count()
+        self.lease_epoch = lease_epoch
+        self.jobs = TrainingJobs(
+            api_of(cluster.server),
+            "",
+            self.room,
+            key,
+            lambda: self.acts,
+            lambda: self.lease_epoch,
+            lambda: None,
+            time.monotonic,
+            time.time,
+            connect,
+        )
+        self.jobs.start()
+
+    def room(self) -> Room:
+        pods = [pod_facts(pod) for pod in self.cluster.all("pods")]
+        return Room([node_facts(node) for node in self.cluster.all("nodes")], [pod for pod in pods if pod is not None])
+
+    def observe(self) -> list[Job]:
+        return self.jobs.observe(_demand)
+
+    def decide(self, **sizes: Allocation) -> None:
+        """Give jobs of the namespace `team` a size, once all are seen."""
+        wanted = {f"team/{name.replace('_', '-')}": size for name, size in sizes.items()}
+        self.cluster.wait(lambda: wanted.keys() <= {job.job_id for job in self.observe()}, f"sight of {set(wanted)}")
+        others = {job.job_id: job.current for job in self.observe()}
+        self.jobs.apply(Decision({**others, **wanted}), f"e{self.lease_epoch}-d{next(self.numbers)}", "v1")
+
+
+def _demand(asks: Amounts) -> Resources:
+    return Resources(asks.get("cpu", 0), 0)
+
+
+@contextlib.contextmanager
+def agent_of(cluster: Cluster, **how: Any) -> Iterator[Agent]:
+    agent = Agent(cluster, **how)
+    try:
+        yield agent
+    finally:
+        agent.jobs.close()
+
+
+def install(cluster: Cluster) -> None:
+    """The CRD and two volume claims."""
+    cluster.make(CRDS, crd())
+    for name in ("shared", "journal"):
+        cluster.make("persistentvolumeclaims", {"metadata": {"name": name, "namespace": "team"}, "spec": {}})
+
+
+def submit(cluster: Cluster, spec: Json, name: str = "digits") -> Json:
+    return cluster.make(TABLE, {"metadata": {"name": name, "namespace": "team"}, "spec": spec})
+
+
+def status_of(cluster: Cluster, name: str = "digits") -> Json:
+    found = cluster.find(TABLE, name) or {}
+    return found.get("status") or {}
+
+
+def wait_phase(cluster: Cluster, phase: str, name: str = "digits") -> Json:
+    cluster.wait(lambda: status_of(cluster, name).get("phase") == phase, f"{name} is {phase}")
+    return status_of(cluster, name)
+
+
+def wait_size(cluster: Cluster, workers: int, servers: int, name: str = "digits") -> None:
+    def holds() -> bool:
+        status = status_of(cluster, name)
+        return (status.get("phase"), status.get("workers"), status.get("ps")) == ("Running", workers, servers)
+
+    cluster.wait(holds, f"{name} runs with {workers} workers and {servers} PSs")
+
+
+def pods_of(cluster: Cluster, name: str = "digits") -> dict[str, Json]:
+    """By task."""
+    mine = [pod for pod in cluster.all("pods") if pod["metadata"]["labels"].get("fedl2.io/training-job") == name]
+    return {pod["metadata"]["labels"]["fedl2.io/task"]: pod for pod in mine}
+
+
+def events_of(cluster: Cluster, name: str = "digits") -> dict[str, str]:
+    """The last message of each reason."""
+    mine = [event for event in cluster.all("events") if event["involvedObject"]["name"] == name]
+    return {event["reason"]: event["message"] for event in mine}

@@ -1,0 +1,192 @@
+"""What authors write: bad specs say one line, and the CRD's schema takes what the agent takes."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from apiserver.store import Refused
+from apiserver.writing.custom import admitted, schemas_of, served_by
+from hypothesis import given
+from hypothesis import strategies as st
+from training_objects import crd, job, job_object, spec, template
+
+from cluster_agent.kubernetes.training.training_job import TrainingJob, training_job
+from policy_net.domain import SUSPENDED, Allocation
+
+Json = dict[str, Any]
+CRD = crd()
+(SERVED,) = served_by(CRD)
+SCHEMA = schemas_of(CRD)["v1alpha1"]
+NOTHING = {"spec": {"containers": [{"name": "main", "image": "x"}]}}
+
+
+def of(made: Json) -> TrainingJob:
+    return training_job({**job_object(), "spec": made})
+
+
+def role(least: Any = 1, most: Any = 4, **more: Any) -> Json:
+    return {"min": least, "max": most, "template": template(), **more}
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"worker": role(3, 2)}, "spec.worker.max is 2, below spec.worker.min, which is 3"),
+        ({"worker": role(0)}, "spec.worker.min is 0: use 1 to 16"),
+        ({"worker": role(1, 17)}, "spec.worker.max is 17: use 1 to 16"),
+        ({"worker": role(True)}, "spec.worker.min is True"),
+        ({"worker": {"template": template()}}, "spec.worker.max is missing"),
+        ({"worker": None}, "spec.worker is missing"),
+        ({"ps": []}, "spec.ps is missing"),
+        ({"work": {"epochs": 3, "steps": 4}}, "give either epochs or steps"),
+        ({"work": {}}, "give either epochs or steps"),
+        ({"work": {"steps": 0.5}}, "spec.work.steps is 0.5"),
+        ({"work": {"epochs": float("nan")}}, "spec.work.epochs is nan"),
+        ({"worker": {"max": 2}}, "spec.worker.template.spec.containers is missing"),
+        ({"worker": {"max": 2, "template": {"spec": {"containers": []}}}}, "containers is empty"),
+        ({"worker": {"max": 2, "template": NOTHING}}, "requests neither CPU nor GPUs"),
+        ({"updateMode": "Sometimes"}, "spec.updateMode is 'Sometimes': use Auto, Off, Frozen"),
+        ({"placement": ["Prefer"]}, "spec.placement is ['Prefer']"),
+        ({"communication": "MPI"}, "spec.communication is 'MPI': use PS"),
+        ({"suspend": "yes"}, "spec.suspend is 'yes'"),
+        ({"modelType": ""}, "spec.modelType is ''"),
+        ({"checkpoints": {}}, "spec.checkpoints.claimName is missing"),
+        ({"coordinator": {"journal": {"claimName": ""}}}, "spec.coordinator.journal.claimName is ''"),
+        ({"coordinator": "me"}, "not what the CRD says"),
+    ],
+)
+def test_what_cannot_be_used_is_said_in_a_line(change: Json, line: str) -> None:
+    found = of(spec(**change))
+    assert line in found.problem
+    assert "\n" not in found.problem
+
+
+def test_a_quantity_that_is_none_is_said() -> None:
+    made = template()
+    made["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "lots"
+    assert "spec.worker.template: its requests cannot be read" in of(spec(worker={"max": 2, "template": made})).problem
+
+
+@pytest.mark.parametrize("name", ["1st", "a.b", "a" * 49, "a-", "-a"])
+def test_names_that_pods_and_services_cannot_have(name: str) -> None:
+    assert "at most 48" in job(name).problem
+
+
+def test_gpus_alone_say_what_a_worker_takes() -> None:
+    made = template()
+    made["spec"]["containers"][0]["resources"]["requests"] = {"nvidia.com/gpu": 1}
+    found = of(spec(worker={"max": 2, "template": made}))
+    assert not found.problem
+    assert found.worker.asks["nvidia.com/gpu"] == 1
+
+
+def test_templates_that_were_changed_are_told_and_back_again_they_are_not() -> None:
+    began = job(status={"templateDigest": job().digest})
+    assert not began.problem
+    other = job_object(status={"templateDigest": began.digest})
+    other["spec"]["worker"]["template"]["spec"]["containers"][0]["image"] = "newer"
+    assert "its templates were changed" in training_job(other).problem
+    bounds = job_object(status={"templateDigest": began.digest}, workers=(2, 3))
+    assert not training_job(bounds).problem, "bounds may be changed"
+
+
+@pytest.mark.parametrize(
+    ("decided", "has"),
+    [
+        (Allocation(4, 2), Allocation(3, 2)),
+        (Allocation(1, 1), Allocation(2, 1)),
+        (SUSPENDED, SUSPENDED),
+    ],
+)
+def test_a_size_that_was_decided_before_stays_within_the_bounds_of_now(decided: Allocation, has: Allocation) -> None:
+    assert job(workers=(2, 3)).within(decided) == has
+
+
+def test_a_status_that_makes_no_sense_says_nothing() -> None:
+    for status in ([], "x", {"allocation": 3}, {"allocation": {"workers": "2", "ps": 1}}, {"conditions": [1, {}]}):
+        found = training_job({**job_object(), "status": status})
+        assert found.granted == SUSPENDED
+        assert not found.outcome
+    assert training_job(job_object(status={"allocation": {"workers": 99, "ps": 1}})).granted == SUSPENDED
+
+
+nonsense = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+FIELDS = sorted(CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"])
+
+
+@given(changes=st.dictionaries(st.sampled_from(FIELDS), nonsense, min_size=1, max_size=3))
+def test_nonsense_never_raises(changes: Json) -> None:
+    found = of({**spec(), **changes})
+    assert "\n" not in found.problem
+
+
+@given(nonsense)
+def test_a_spec_that_is_none_at_all_says_a_line(found: Any) -> None:
+    assert of(found).problem
+
+
+@st.composite
+def nearly_right(draw: st.DrawFn) -> Json:
+    """A spec in which one or two fields are another value, good or bad."""
+    made = spec()
+    counts = st.integers(-1, 18) | st.sampled_from(["2", 1.5, True])
+    claim = st.fixed_dictionaries({}, optional={"claimName": st.sampled_from(["", "data", "x" * 253, "x" * 254, 7])})
+    values = {
+        "modelType": st.sampled_from(["", "m", "m" * 63, "m" * 64, 3]),
+        "communication": st.sampled_from(["PS", "ps", "", 1]),
+        "suspend": st.sampled_from([True, False, "true", 0]),
+        "updateMode": st.sampled_from(["Auto", "Off", "Frozen", "auto", False]),
+        "placement": st.sampled_from(["Prefer", "Require", "Scheduler", "None"]),
+        "checkpoints": claim,
+        "work": st.fixed_dictionaries(
+            {},
+            optional={
+                "epochs": st.sampled_from([0, 0.001, 0.0005, 3, 1e6, 1e7, "3", True]),
+                "steps": st.sampled_from([0, 1, 10**12, 10**13, 0.5, "3"]),
+            },
+        ),
+        "coordinator": st.fixed_dictionaries(
+            {}, optional={"journal": claim, "template": st.sampled_from([{}, {"spec": {}}, template(), 3])}
+        ),
+        "worker": st.builds(role, counts, counts),
+        "ps": st.builds(
+            lambda least, most, made: {"min": least, "max": most, **made},
+            counts,
+            counts,
+            st.sampled_from(
+                [{}, {"template": {}}, {"template": {"spec": {"containers": []}}}, {"template": template()}]
+            ),
+        ),
+    }
+    for name in draw(st.lists(st.sampled_from(sorted(values)), min_size=1, max_size=2, unique=True)):
+        made[name] = draw(values[name])
+    return made
+
+
+def schema_takes(made: Json) -> bool:
+    """What the server says: its schema, and the rules in CEL that the test server leaves out."""
+    try:
+        stored = admitted(SERVED, SCHEMA, {**job_object(), "spec": copy.deepcopy(made)})["spec"]
+    except Refused:
+        return False
+    work = stored.get("work")
+    ordered = all(stored[name]["min"] <= stored[name]["max"] for name in ("worker", "ps"))
+    return ordered and (work is None or ("epochs" in work) != ("steps" in work))
+
+
+@given(nearly_right())
+def test_the_schema_takes_what_the_agent_takes(made: Json) -> None:
+    found = of(made)
+    lists = [
+        made[name]["template"]["spec"]["containers"] for name in ("ps",) if made[name].get("template", {}).get("spec")
+    ]
+    if [] in lists:  # minItems: the test server has no eye for it
+        assert found.problem
+        return
+    assert schema_takes(made) == (not found.problem), found.problem
