@@ -9,14 +9,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from apiserver.cluster import Cluster
-from kube_clients import api_of
 from training_objects import CRDS, TABLE, crd
 
 from cluster_agent.backends.kubernetes.training.coordinators import CoordinatorCalls, Line, open_line
 from cluster_agent.backends.kubernetes.training.jobs import TrainingJobs
 from cluster_agent.backends.kubernetes.training.room import Room
+from cluster_agent.kubernetes.access import Access, open_client
+from cluster_agent.kubernetes.api_server import ApiServer
 from cluster_agent.kubernetes.capacity import Amounts, node_facts, pod_facts
-from policy_net.domain import Allocation, Decision, Job, Resources
+from policy_net.domain import Allocation, Decision, Job, Origin, Resources
 
 Json = dict[str, Any]
 KEY = b"k" * 32
@@ -36,7 +37,7 @@ class Agent:
         self.cluster, self.acts, self.numbers = cluster, acts, itertools.count()
         self.lease_epoch = lease_epoch
         self.jobs = TrainingJobs(
-            api_of(cluster.server),
+            ApiServer(open_client(Access(cluster.kubeconfig, "")), 10.0),
             "",
             self.room,
             key,
@@ -45,7 +46,7 @@ class Agent:
             lambda: None,
             time.monotonic,
             time.time,
-            connect,
+            lambda line, epoch: connect(line),
         )
         self.jobs.start()
 
@@ -58,10 +59,12 @@ class Agent:
 
     def decide(self, **sizes: Allocation) -> None:
         """Give jobs of the namespace `team` a size, once all are seen."""
-        wanted = {f"team/{name.replace('_', '-')}": size for name, size in sizes.items()}
+        wanted = {f"team/trainingjob/{name.replace('_', '-')}": size for name, size in sizes.items()}
         self.cluster.wait(lambda: wanted.keys() <= {job.job_id for job in self.observe()}, f"sight of {set(wanted)}")
         others = {job.job_id: job.current for job in self.observe()}
-        self.jobs.apply(Decision({**others, **wanted}), f"e{self.lease_epoch}-d{next(self.numbers)}", "v1")
+        number = next(self.numbers)
+        decision = Decision({**others, **wanted}, origin=Origin("v1", number))
+        self.jobs.apply(decision, self.lease_epoch + number / 1000)
 
 
 def _demand(asks: Amounts) -> Resources:
