@@ -1,5 +1,6 @@
 """The Helm chart: what it renders is valid, has the rights of its mode and no others, and wrong values are one line."""
 
+import base64
 from pathlib import Path
 from typing import Any
 
@@ -317,3 +318,18 @@ def test_wrong_values_are_one_line_that_says_where(values: Json, said: str) -> N
     (line,) = [line for line in str(caught.value).splitlines() if said in line]
     wrong = [line for line in str(caught.value).splitlines() if line.startswith("- at ")]
     assert len(wrong) <= 1, line
+
+
+def test_the_key_of_training_jobs_is_made_once_or_named() -> None:
+    def secret_of(values: Json) -> str:
+        volumes = {each["name"]: each for each in pod_spec(by_helm(values))["volumes"]}
+        return str(volumes["training"]["secret"]["secretName"])
+
+    (made,) = of_kind(by_helm({"mode": "training"}), "Secret")
+    assert made["metadata"]["name"] == secret_of({"mode": "training"}) == "fedl2-training"
+    assert made["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+    assert len(base64.b64decode(made["data"]["key"])) >= 32
+    named = {"mode": "training", "training": {"keySecret": {"name": "mine", "key": "secret"}}}
+    assert of_kind(by_helm(named), "Secret") == []
+    assert secret_of(named) == "mine"
+    assert of_kind(by_helm({"mode": "auto"}), "Secret") == []

@@ -29,6 +29,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if eq .Values.mode "training" }}advice auto training{{ else if eq .Values.mode "auto" }}advice auto{{ else }}advice{{ end }}
 {{- end }}
 
+{{- define "fedl2.trainingKey" -}}
+{{ .Values.training.keySecret.name | default (printf "%s-training" (include "fedl2.name" .)) }}
+{{- end }}
+
 {{- define "fedl2.learner" -}}
 {{ include "fedl2.name" . }}-learner
 {{- end }}

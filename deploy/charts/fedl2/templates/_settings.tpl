@@ -2,6 +2,7 @@
 {{- define "fedl2.settings" -}}
 {{- $backend := dict "kind" "kubernetes" "lease_namespace" .Release.Namespace }}
 {{- with .Values.namespaces }}{{ $_ := set $backend "namespace" (first .) }}{{ end }}
+{{- if eq .Values.mode "training" }}{{ $_ := set $backend "training" (dict "key_file" "/etc/fedl2-training/key") }}{{ end }}
 {{- $telemetry := dict "metrics_host" "0.0.0.0" "metrics_port" 9090 }}
 {{- $agent := dict "cluster" .Values.cluster "state_dir" "/var/lib/fedl2" }}
 {{- range $section, $stated := .Values.settings }}{{ if $stated }}{{ $_ := set $agent $section (deepCopy $stated) }}{{ end }}{{ end }}

@@ -189,7 +189,7 @@ def test_a_launcher_outlives_its_server_and_whoever_started_it(agent: Agent) -> 
     assert not agent.lock_is_free()
     os.kill(launcher, signal.SIGKILL)
     wait_for(lambda: not agent.processes())
-    assert agent.lock_is_free()
+    wait_for(agent.lock_is_free)  # what a process had open is closed a moment after its memory is gone
 
 
 def test_of_a_launcher_that_is_killed_at_any_moment_nothing_stays(agent: Agent) -> None:
@@ -255,7 +255,7 @@ def test_a_launcher_that_was_given_up_never_begins(tmp_path: Path) -> None:
     assert agent.start("list") is None
     assert "does not answer" in agent.told[0]
     wait_for(lambda: gone(server))
-    assert agent.lock_is_free()
+    wait_for(agent.lock_is_free)
     assert agent.log() == ""
     assert agent.processes() == []
 
