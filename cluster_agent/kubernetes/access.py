@@ -56,6 +56,8 @@ def open_client(access: Access) -> ApiClient:
             file = None if access.kubeconfig is None else str(access.kubeconfig)
             load_kube_config(file, access.context or None, configuration, persist_config=False)
         return ApiClient(configuration)
+    except RecursionError as error:
+        raise BadConfig(f"kubernetes: {where} cannot be used: it is nested too deeply") from error
     except (ConfigException, yaml.YAMLError, OSError, ValueError, KeyError, TypeError) as error:
         said = " ".join(str(error).split()) or type(error).__name__
         raise BadConfig(f"kubernetes: {where} cannot be used: {said}") from error

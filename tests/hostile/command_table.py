@@ -77,6 +77,7 @@ SOUND: dict[str, Line] = {
     "global-learner accept-loss": lambda place: ["--config", str(place.folder / "learner.yaml")],
     "cluster-agent run": lambda place: ["--config", str(place.folder / "agent.yaml")],
     "cluster-agent replay-log": lambda place: [str(place.folder / "decisions.jsonl")],
+    "cluster-agent report": lambda place: [str(place.folder / "decisions.jsonl"), "-o", "json"],
     "policyctl fleet": asked(),
     "policyctl report": asked("--out", "report"),
     "policyctl assign": asked("v1", "--cluster", "north"),

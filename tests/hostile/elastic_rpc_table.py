@@ -38,6 +38,7 @@ class Row:
 
 PRINTABLE = ("parent-path", "absolute-path", "markup", "rich-markup", "sql", "format", "upper")
 ANY_ID = frozenset(f"request_id={kind}" for kind in PRINTABLE)
+NO_LEASE = frozenset({"epoch=zero"})
 FIGURES = ("samples_per_second", "step_seconds", "stall_seconds")
 COUNTED = (
     *("view", "generation", "step", "accepted", "refused", "arrived", "samples"),
@@ -52,10 +53,10 @@ def _worker(**fields: Any) -> dict[str, Any]:
 ROWS: dict[str, Row] = {
     "Resize": Row(
         {"request_id": "r", "target": SIZE, "victims": ["worker-1"], "mode": pb.RESIZE_MODE_ROLLING},
-        ANY_ID | {"target"},
+        ANY_ID | NO_LEASE | {"target"},
     ),
-    "Suspend": Row({"request_id": "r"}, ANY_ID),
-    "Resume": Row({"request_id": "r", "target": SIZE}, ANY_ID | {"target"}),
+    "Suspend": Row({"request_id": "r"}, ANY_ID | NO_LEASE),
+    "Resume": Row({"request_id": "r", "target": SIZE}, ANY_ID | NO_LEASE | {"target"}),
     "Status": Row({}),
     "Register": Row(_worker(role=pb.ROLE_WORKER, address_json="{}", layout_json=LAYOUT, training_json=terms())),
     "Follow": Row(_worker(), frozenset({"incarnation"})),
@@ -79,7 +80,7 @@ ROWS: dict[str, Row] = {
     ),
     "TaskEnded": Row(
         {"task": "worker-0", "exit_code": 0, "last_line": "done"},
-        frozenset({"exit_code"}) | {f"last_line={kind}" for kind in STRINGS if kind != "larger-than-a-message"},
+        NO_LEASE | {"exit_code"} | {f"last_line={kind}" for kind in STRINGS if kind != "larger-than-a-message"},
     ),
 }
 

@@ -20,6 +20,9 @@ from elastic_runtime.errors import BadInput
 from elastic_runtime.protocol.plan import Change, Phase, Role
 
 
+_YEARS_SECONDS = 10 * 365 * 86400.0
+
+
 def submit(job: Job, request: RequestState) -> RequestState:
     """Take a request, or find it.
 
@@ -48,9 +51,12 @@ def admit(job: Job, epoch: int) -> None:
         epoch: of its lease; 0: it has none, and is not compared.
 
     Raises:
-        BadInput: it is not the newest.
+        BadInput: it is not the newest, or of a time that is not to come for years.
     """
     highest = job.state.leader.epoch
+    # Epochs begin at the Unix time and rise with each holder; taken once, a far one would shut out all others for ever.
+    if epoch > job.unix_clock() + _YEARS_SECONDS:
+        raise BadInput(f"lease epoch {epoch} is no lease's: they are about as large as the Unix time")
     if 0 < epoch < highest:
         raise BadInput(
             f"lease epoch {epoch} is over: job {job.settings.job} was told of {highest}, so that another scheduler "

@@ -123,6 +123,9 @@ def test_who_was_followed_by_another_scheduler_is_refused_whatever_it_asks_for(a
             with pytest.raises(BadInput, match="lease epoch 7 is over: job digits was told of 9"):
                 late()
         assert runner.status().requests == before.requests
+        epochs["old"] = 1 << 60
+        with pytest.raises(BadInput, match="is no lease's"):
+            old.resize("third", Size(1, 4))
         epochs["old"] = 10
         assert old.resize("third", Size(1, 4))[0] is RequestOutcome.QUEUED
         assert person.resize("by hand", Size(1, 1))[0] is RequestOutcome.QUEUED

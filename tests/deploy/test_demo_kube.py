@@ -1,0 +1,61 @@
+"""The demonstration on Kubernetes: jobs applied with kubectl train, and complete though the agent is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from deploy.kube.jobs import arrivals, volumes
+
+MODULE = [sys.executable, "-m", "deploy.kube"]
+
+
+def test_jobs_come_in_their_order_with_names_of_their_own() -> None:
+    planned = arrivals(12, 4)
+    names = [arrival.name for arrival in planned]
+    assert len(set(names)) == 16
+    assert [arrival.after_seconds for arrival in planned] == sorted(arrival.after_seconds for arrival in planned)
+    assert [arrival.kind for arrival in planned].count("job") == 4
+    kinds = {found["kind"] for arrival in planned for found in arrival.objects}
+    assert kinds == {"TrainingJob", "Job", "ElasticTarget"}
+    claims = {found["metadata"]["name"] for found in volumes()}
+    specs = [found["spec"] for arrival in planned for found in arrival.objects if found["kind"] == "TrainingJob"]
+    assert {spec["checkpoints"]["claimName"] for spec in specs} <= claims
+
+
+def test_without_kubectl_it_says_so_and_starts_nothing(tmp_path: Path) -> None:
+    command = [*MODULE, "--run-folder", str(tmp_path / "run"), "--report-folder", str(tmp_path / "report")]
+    environment = {**os.environ, "PATH": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "there is no kubectl on the PATH: install it" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1000)
+def test_jobs_complete_and_the_agents_successor_goes_on_with_them(tmp_path: Path) -> None:
+    if shutil.which("kubectl") is None:
+        if os.environ.get("FEDL2_KUBE_TOOLS_REQUIRED"):
+            pytest.fail("no kubectl: install Debian's kubernetes-client")
+        pytest.skip("no kubectl: install Debian's kubernetes-client")
+    run, report = tmp_path / "run", tmp_path / "report"
+    command = [*MODULE, "--training-jobs", "4", "--plain-jobs", "1", "--seconds", "500"]
+    command += ["--run-folder", str(run), "--report-folder", str(report)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=800, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "4 of 4 TrainingJobs, 1 Jobs complete" in done.stdout
+    summary = json.loads((report / "kube-summary.json").read_text(encoding="utf-8"))
+    assert summary["agentKilledSeconds"] > 0
+    for name, status in summary["trainingJobs"].items():
+        epochs = float(status["progress"]["totalEpochs"])
+        assert (status["phase"], float(status["progress"]["epoch"])) == ("Complete", epochs), name
+    watched = (report / "kube-watch.txt").read_text(encoding="utf-8")
+    assert "Running" in watched
+    assert "Complete" in watched
