@@ -19,7 +19,6 @@ from elastic_runtime.coordinator.rules.tasks import dismiss
 from elastic_runtime.errors import BadInput
 from elastic_runtime.protocol.plan import Change, Phase, Role
 
-
 _YEARS_SECONDS = 10 * 365 * 86400.0
 
 

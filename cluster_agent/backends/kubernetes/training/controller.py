@@ -27,7 +27,7 @@ from cluster_agent.kubernetes.errors import ApiError, ApiRefused, ApiUnanswered,
 from cluster_agent.kubernetes.events import About, EventRecorder, EventType
 from cluster_agent.kubernetes.training import manifests
 from cluster_agent.kubernetes.training.manifests import COORDINATOR
-from cluster_agent.kubernetes.training.training_job import TRAINING_JOBS, TrainingJob
+from cluster_agent.kubernetes.training.training_job import TRAINING_JOBS, TrainingJob, UpdateMode
 from elastic_runtime.protocol.plan import Phase
 from foundation.text import plain_line
 from policy_net.domain import SUSPENDED, Allocation
@@ -83,6 +83,7 @@ class TrainingController:
         self._clock, self._unix_clock = clock, unix_clock
         self._lock = threading.Lock()
         self._granted: dict[str, Granted] = {}
+        self._advised: dict[str, Allocation] = {}
         self._nodes: dict[str, tuple[str, ...]] = {}
         self._memories: dict[str, Memory] = {}
         self._steps: dict[str, Step] = {}
@@ -98,6 +99,11 @@ class TrainingController:
         with self._lock:
             self._granted[uid] = granted
             self._nodes[uid] = tuple(nodes)
+
+    def advise(self, uid: str, size: Allocation) -> None:
+        """Say of a job whose size is not set what it would be."""
+        with self._lock:
+            self._advised[uid] = size
 
     def wanted(self, job: TrainingJob) -> Allocation:
         """What a job is to have: as decided last, by this agent or by the one before it."""
@@ -305,7 +311,9 @@ class TrainingController:
         if entry is not None and entry.uid == job.uid:
             job = entry.kept  # with what was written in this step
         told = self._hands.coordinators.told(job.uid)
-        status = status_of(job, step, told, self._current(job), self._unix_clock())
+        with self._lock:
+            advised = self._advised.get(job.uid) if job.mode is UpdateMode.OFF else None
+        status = status_of(job, step, told, self._current(job), self._unix_clock(), advised)
         if told is not None and told.status.phase in _TRAINED:
             pod = self._sight.pods.get((job.namespace, manifests.pod_name(job, COORDINATOR)))
             if pod is not None and pod.kept.owner == job.uid:
@@ -333,7 +341,7 @@ class TrainingController:
 
     def _forget(self, uids: set[str]) -> None:
         with self._lock:
-            for kept in (self._granted, self._nodes, self._memories, self._steps, self._said_at):
+            for kept in (self._granted, self._advised, self._nodes, self._memories, self._steps, self._said_at):
                 for uid in [uid for uid in kept if uid not in uids]:
                     del kept[uid]
         self._objects.forget(uids)

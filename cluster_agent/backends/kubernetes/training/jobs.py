@@ -174,6 +174,8 @@ class TrainingJobs:
         for job_id, (job, seen) in self._observed.items():
             self._measured.setdefault(job.uid, Measured()).begin_interval()
             wanted, reason = self._wanted(job, seen, decision.of(job_id))
+            if job.mode is UpdateMode.OFF:
+                self._controller.advise(job.uid, decision.of(job_id))
             if wanted != self._controller.wanted(job):
                 granted = Granted(
                     wanted, number, decision.origin.policy, reason, self._lease_epoch(), self._unix_clock()

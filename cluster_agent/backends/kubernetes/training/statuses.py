@@ -12,10 +12,10 @@ from typing import Any, Final
 from cluster_agent.backends.kubernetes.training.memory import Told
 from cluster_agent.backends.kubernetes.training.plan import Standing, Step
 from cluster_agent.kubernetes.api_server import whole_time
-from cluster_agent.kubernetes.training.training_job import TrainingJob
+from cluster_agent.kubernetes.training.training_job import TrainingJob, UpdateMode
 from elastic_runtime.protocol.plan import Phase
 from foundation.text import plain_line
-from policy_net.domain import Allocation
+from policy_net.domain import SUSPENDED, Allocation
 
 Json = dict[str, Any]
 
@@ -53,7 +53,14 @@ class Granted:
         }
 
 
-def status_of(job: TrainingJob, step: Step, told: Told | None, granted: Granted | None, unix_seconds: float) -> Json:
+def status_of(
+    job: TrainingJob,
+    step: Step,
+    told: Told | None,
+    granted: Granted | None,
+    unix_seconds: float,
+    advised: Allocation | None = None,
+) -> Json:
     """The whole status that a job is to have now, as far as it is ours to say."""
     now = whole_time(unix_seconds)
     status: Json = {
@@ -64,6 +71,11 @@ def status_of(job: TrainingJob, step: Step, told: Told | None, granted: Granted 
     }
     if granted is not None:
         status["allocation"] = granted.content()
+    if advised is not None:
+        line = "wait" if advised == SUSPENDED else "the size that it would have, were updateMode Auto"
+        status["recommendation"] = {"workers": advised.workers, "ps": advised.ps, "message": line, "time": now}
+    elif job.status.get("recommendation") and job.mode is not UpdateMode.OFF:
+        status["recommendation"] = None  # its size is set
     runs = (
         told is not None
         and not told.lie

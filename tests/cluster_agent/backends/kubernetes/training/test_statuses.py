@@ -50,6 +50,15 @@ def test_times_of_conditions_are_those_of_their_changes() -> None:
     assert conditions(later)["Suspended"] == "True"
 
 
+def test_what_is_recommended_stands_there_until_the_size_is_set() -> None:
+    written = status_of(job(updateMode="Off"), RUNS, told(), None, 1000.0, Allocation(3, 2))
+    assert (written["recommendation"]["workers"], written["recommendation"]["ps"]) == (3, 2)
+    off = job(updateMode="Off", status=written)
+    assert not says_more(off, status_of(off, RUNS, told(), None, 2000.0, Allocation(3, 2)))
+    assert says_more(off, status_of(off, RUNS, told(), None, 2000.0, Allocation(0, 0)))
+    assert status_of(job(status=written), RUNS, told(), None, 2000.0)["recommendation"] is None
+
+
 @pytest.mark.parametrize("outcome", ["Complete", "Failed"])
 def test_a_jobs_end_stays_said(outcome: str) -> None:
     step = Step(Standing(outcome), "three epochs", outcome=outcome)
