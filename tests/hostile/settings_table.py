@@ -29,11 +29,12 @@ SOUND: dict[type[BaseModel], Content] = {
         "policy": {"initial": "drf"},
     },
 }
-NEEDED: dict[tuple[str, ...], Content] = {
+NEEDED: dict[tuple[str, ...], Any] = {
     ("tls",): {"certificate_file": "a.pem", "key_file": "a.key"},
     ("learner",): {"address": "127.0.0.1:7070"},
     ("learner", "tls"): {"ca_file": "ca.pem", "certificate_file": "a.pem", "key_file": "a.key"},
     ("backend", "pace"): {"kind": "lockstep"},
+    ("backend", "limits", "maintenance"): [{"from": "22:00", "to": "06:00"}],
 }
 """What a section needs beside the setting that is attacked."""
 KINDS: dict[str, str] = {"LockstepPace": "lockstep", "ScaledPace": "scaled", "FreePace": "free"}

@@ -1,4 +1,4 @@
-"""What TrainingJobs did, as their coordinators counted it: for a policy to look at, and to learn from; pure.
+"""Measurement of TrainingJobs, as their coordinators counted: for a policy to look at, and to learn from; pure.
 
 What is measured of a job counts for the size that it held at both ends, while it trained and was not on its way to
 another one. The rest of an interval it paused.
