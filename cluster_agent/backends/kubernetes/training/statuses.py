@@ -6,6 +6,7 @@ Conditions have the names that Jobs have (Complete, Failed, Suspended), so that 
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ Json = dict[str, Any]
 PROGRESS_SECONDS: Final = 10.0
 """Between two writes that say no more than how far a job is."""
 _LONGEST_LINE = 500
+_LAST_WORDS = re.compile(r"(\d{1,9}(?:\.\d{1,9})?) epochs, (\d{1,15}) samples")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,11 @@ def status_of(
     status["ps"] = told.status.size.servers if runs and told is not None else 0
     if told is not None and told.status.phase is not Phase.STARTING and not told.lie:
         status["progress"] = _progress(told)
+    elif step.outcome == "Complete" and (said := _LAST_WORDS.fullmatch(step.line)):
+        # It came to its end while nobody asked: how far it was stands in what its coordinator said last.
+        before = job.status.get("progress")
+        known = before if isinstance(before, dict) else {}
+        status["progress"] = {**known, "epoch": f"{float(said[1]):.2f}", "samples": int(said[2])}
     if step.is_gang and not job.has_started:
         status["startTime"], status["templateDigest"] = now, job.digest
     if step.outcome and not job.status.get("completionTime"):

@@ -50,6 +50,15 @@ def test_times_of_conditions_are_those_of_their_changes() -> None:
     assert conditions(later)["Suspended"] == "True"
 
 
+def test_an_end_that_nobody_saw_says_how_far_the_job_was() -> None:
+    seen = status_of(job(), RUNS, told(epoch=19.9, total_epochs=90.0, samples=5), None, 1000.0)
+    step = Step(Standing.COMPLETE, "90 epochs, 129330 samples", outcome="Complete")
+    progress = status_of(job(status=seen), step, None, None, 2000.0)["progress"]
+    assert (progress["epoch"], progress["samples"], progress["totalEpochs"]) == ("90.00", 129330, "90")
+    strange = replace(step, line="many epochs, nan samples")
+    assert "progress" not in status_of(job(status=seen), strange, None, None, 2000.0)
+
+
 def test_what_is_recommended_stands_there_until_the_size_is_set() -> None:
     written = status_of(job(updateMode="Off"), RUNS, told(), None, 1000.0, Allocation(3, 2))
     assert (written["recommendation"]["workers"], written["recommendation"]["ps"]) == (3, 2)
