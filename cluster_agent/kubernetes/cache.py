@@ -7,12 +7,15 @@ megabytes.
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 Json = dict[str, Any]
 Kept = TypeVar("Kept")
+_REMEMBERED_ENDS = 10_000
+"""Objects that are gone, whose uids no other will have."""
 Key = tuple[str, str]
 """Namespace, which is empty where there is none, and name."""
 
@@ -70,6 +73,7 @@ class Cache(Generic[Kept]):
         self._keep, self._clock, self._on_change = keep, clock, on_change
         self._lock = threading.Lock()
         self._entries: dict[Key, Entry[Kept]] = {}
+        self._gone: OrderedDict[str, None] = OrderedDict()
         self._listed = threading.Event()
         self._heard_at = -float("inf")
 
@@ -124,6 +128,7 @@ class Cache(Generic[Kept]):
         key, entry = self.entry_of(found)
         version = head_of(found).version
         with self._lock:
+            self._gone.pop(head_of(found).uid, None)  # one that left a selection comes back into it
             present = self._entries.get(key)
             if present is not None and (is_older(version, present.version) or version == present.version):
                 return
@@ -135,10 +140,21 @@ class Cache(Generic[Kept]):
         if _meaning(present) != _meaning(entry):
             self._on_change()
 
+    def put_answer(self, found: Json) -> None:
+        """Take the answer to a write; not where it was slower than the news that the object is gone."""
+        with self._lock:
+            is_gone = head_of(found).uid in self._gone
+        if not is_gone:
+            self.put(found)
+
     def remove(self, found: Json) -> None:
         """Forget a deleted object; not one that was made since under its name."""
         head = head_of(found)
         with self._lock:
+            if head.uid:
+                self._gone[head.uid] = None
+                if len(self._gone) > _REMEMBERED_ENDS:
+                    self._gone.popitem(last=False)
             present = self._entries.get(head.key)
             if present is None or (present.uid != head.uid and is_older(head.version, present.version)):
                 return

@@ -299,3 +299,24 @@ def test_a_resource_that_is_not_there_yet_is_waited_for(server: KubeServer, foll
     server.call(lambda: server.store.create("things.fedl2.io", thing))
     wait_for(lambda: follower.has() == {"a": "here"})
     assert follower.list_watch.trouble == ""
+
+
+def test_an_answer_that_is_slower_than_the_news_of_an_end_brings_nothing_back() -> None:
+    cache: Cache[str] = Cache(lambda found: str(found["status"]), time.monotonic, lambda: None)
+
+    def pod(version: int, uid: str = "u") -> dict[str, Any]:
+        metadata = {"namespace": "team", "name": "a", "uid": uid, "resourceVersion": str(version)}
+        return {"metadata": metadata, "status": f"at {version}"}
+
+    cache.put_answer(pod(1))
+    assert cache.get(("team", "a")) is not None
+    cache.remove(pod(3))
+    cache.put_answer(pod(2))
+    assert cache.get(("team", "a")) is None
+    cache.put_answer(pod(4, "another"))
+    entry = cache.get(("team", "a"))
+    assert entry is not None
+    assert entry.uid == "another"
+    cache.remove(pod(5, "another"))
+    cache.put(pod(6, "another"))  # by the watch: it left the selection, and comes into it again
+    assert cache.get(("team", "a")) is not None

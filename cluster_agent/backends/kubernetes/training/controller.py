@@ -329,7 +329,7 @@ class TrainingController:
         body = {"metadata": {"uid": job.uid}, "status": status}
         path = TRAINING_JOBS.path(job.namespace, job.name, "status")
         try:
-            self._sight.jobs.put(self._hands.api.patch(path, body, ContentType.MERGE_PATCH))
+            self._sight.jobs.put_answer(self._hands.api.patch(path, body, ContentType.MERGE_PATCH))
         except (NotFound, Conflict):  # it is gone, or another has its name
             return False
         self._said_at[job.uid] = self._clock()

@@ -85,7 +85,7 @@ class JobObjects:
     def is_there(self, job: TrainingJob, task: str) -> bool:
         """Look for a pod that was not seen: the agent before may have made it just now."""
         with contextlib.suppress(NotFound):
-            self._pods.put(self._api.get(PODS.path(job.namespace, manifests.pod_name(job, task))))
+            self._pods.put_answer(self._api.get(PODS.path(job.namespace, manifests.pod_name(job, task))))
         entry = self._pods.get((job.namespace, manifests.pod_name(job, task)))
         return entry is not None and entry.kept.owner == job.uid
 
@@ -108,7 +108,7 @@ class JobObjects:
         path = PODS.path(job.namespace)
         self.check_acting()
         try:
-            self._pods.put(self._api.create(path, pod, {"fieldValidation": "Strict"}))
+            self._pods.put_answer(self._api.create(path, pod, {"fieldValidation": "Strict"}))
         except AlreadyExists as error:
             try:
                 found = self._api.get(PODS.path(job.namespace, manifests.pod_name(job, task)))
@@ -117,7 +117,7 @@ class JobObjects:
             owners = [each.get("uid") for each in found["metadata"].get("ownerReferences") or ()]
             if job.uid not in owners:
                 raise Refused(f"{error}; it is not this job's") from error
-            self._pods.put(found)
+            self._pods.put_answer(found)
 
     def take_back(self, job: TrainingJob, tasks: Sequence[str]) -> None:
         """A part of a gang holds what others could use."""
@@ -141,10 +141,10 @@ class JobObjects:
         """The coordinator's address, and what it needs to serve there."""
         self.check_acting()
         try:
-            self._services.put(self._api.create(SERVICES.path(job.namespace), manifests.service(job)))
+            self._services.put_answer(self._api.create(SERVICES.path(job.namespace), manifests.service(job)))
         except AlreadyExists:
             path = SERVICES.path(job.namespace, manifests.pod_name(job, COORDINATOR))
-            self._services.put(self._api.get(path))
+            self._services.put_answer(self._api.get(path))
         address = self.address(job)
         token = token_of(self._agent_key, job.uid)
         pair = self.pair(job)

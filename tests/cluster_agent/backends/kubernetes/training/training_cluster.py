@@ -59,12 +59,19 @@ class Agent:
 
     def decide(self, **sizes: Allocation) -> None:
         """Give jobs of the namespace `team` a size, once all are seen."""
-        wanted = {f"team/trainingjob/{name.replace('_', '-')}": size for name, size in sizes.items()}
+        names = {name.replace("_", "-"): size for name, size in sizes.items()}
+        wanted = {f"team/trainingjob/{name}": size for name, size in names.items()}
+        self.cluster.wait(lambda: all(map(self._sees, names)), f"sight of {set(names)}")
         self.cluster.wait(lambda: wanted.keys() <= {job.job_id for job in self.observe()}, f"sight of {set(wanted)}")
         others = {job.job_id: job.current for job in self.observe()}
         number = next(self.numbers)
         decision = Decision({**others, **wanted}, origin=Origin("v1", number))
         self.jobs.apply(decision, self.lease_epoch + number / 1000)
+
+    def _sees(self, name: str) -> bool:
+        """Whether it knows the job that has this name now, and not one that had it before."""
+        entry, found = self.jobs.jobs.get(("team", name)), self.cluster.find(TABLE, name)
+        return entry is not None and found is not None and entry.uid == found["metadata"]["uid"]
 
 
 def _demand(asks: Amounts) -> Resources:
