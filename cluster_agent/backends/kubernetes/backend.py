@@ -148,6 +148,8 @@ class KubernetesBackend:
     @property
     def not_ready(self) -> str:
         """What could not be read yet: a resource that it follows, or who has the Lease."""
+        if self._training is not None and not self._training.is_known:
+            return f"TrainingJobs could not be read yet: {self._training.trouble or 'they are being read'}"
         if self._elector is None or self._elector.holder:
             return self._sight.unread
         return self._sight.unread or "nobody is known to hold the Lease"

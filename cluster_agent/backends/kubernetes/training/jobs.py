@@ -6,11 +6,11 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 import structlog
 
+from cluster_agent.backends.kubernetes.observation import seconds_of
 from cluster_agent.backends.kubernetes.training.controller import (
     COORDINATOR_ASKS,
     Hands,
@@ -147,7 +147,7 @@ class TrainingJobs:
             # Every job has a PS and a coordinator: where there is room for the one, there is for the other.
             leader = {name: job.ps.asks.get(name, 0) + amount for name, amount in COORDINATOR_ASKS.items()}
             demands = demand(job.worker.asks), demand({**job.ps.asks, **leader})
-            seen = scheduled_job(job, measured, current, demands, _unix_seconds(job.created))
+            seen = scheduled_job(job, measured, current, demands, seconds_of(job.created))
             self._observed[job.job_id] = (job, seen)
         return [seen for _, seen in self._observed.values()]
 
@@ -234,7 +234,7 @@ class TrainingJobs:
         return [job for job in self._all() if not job.outcome and not job.deleting]
 
     def _control(self) -> None:
-        while not all(cache.is_synced for cache, _ in self._followed.values()):
+        while not self.is_known:
             if self._stopping.wait(0.05):
                 return
         while not self._stopping.is_set():
@@ -250,10 +250,3 @@ class TrainingJobs:
 
 def _nodes(shares: Sequence[Share]) -> list[str]:
     return [share.node_id for share in shares for _ in range(share.allocation.tasks)]
-
-
-def _unix_seconds(time: str) -> float:
-    try:
-        return datetime.fromisoformat(time).timestamp()
-    except ValueError:
-        return 0.0
