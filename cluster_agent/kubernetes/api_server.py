@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 from urllib3.exceptions import HTTPError, ReadTimeoutError, SSLError
 from urllib3.util import Timeout
 
-from cluster_agent.kubernetes.errors import ApiUnanswered, WatchSilent, error_of
+from cluster_agent.kubernetes.errors import ApiUnanswered, NotActing, WatchSilent, error_of
 from foundation.text import parse_json, plain_line
 
 if TYPE_CHECKING:
@@ -61,6 +61,8 @@ class ApiServer:
 
     Args:
         clock: monotonic seconds.
+        may_write: asked last before a request that changes something is sent, so that a process that was held up, even
+            in the middle of what it wrote, writes no more; `NotActing` is raised where it may not.
     """
 
     def __init__(
@@ -68,8 +70,10 @@ class ApiServer:
         client: ApiClient,
         request_seconds: float = REQUEST_SECONDS,
         clock: Callable[[], float] = time.monotonic,
+        may_write: Callable[[], bool] = lambda: True,
     ) -> None:
         self._client = client
+        self._may_write = may_write
         self._request_seconds = request_seconds
         self._clock = clock
 
@@ -176,11 +180,14 @@ class ApiServer:
             raise ApiUnanswered(
                 f"{asked}: no credentials: {plain_line(str(error))}", may_have_happened=False
             ) from error
+        content = None if body is None else json.dumps(body, allow_nan=False).encode()
+        if method != "GET" and not self._may_write():
+            raise NotActing(f"{asked}: not sent, another agent may act by now")
         try:
             return self._client.rest_client.pool_manager.request(
                 method,
                 url,
-                body=None if body is None else json.dumps(body, allow_nan=False).encode(),
+                body=content,
                 headers=headers,
                 timeout=timeout,
                 retries=False,

@@ -30,6 +30,10 @@ class ApiUnanswered(ApiError):
         self.may_have_happened = may_have_happened
 
 
+class NotActing(ApiError):
+    """Not sent: another agent may act by now."""
+
+
 class WatchSilent(ApiUnanswered):
     """A watch has said nothing for longer than it ever should."""
 

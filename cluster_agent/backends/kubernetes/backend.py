@@ -65,6 +65,7 @@ def open_backend(settings: BackendSettings, parts: AgentParts) -> KubernetesBack
         raise BadConfig(f"setting backend.kind = {settings.kind}: is no Kubernetes cluster")
     client = open_client(Access(settings.kubeconfig, settings.context))
     elector = None
+    api = ApiServer(client, settings.request_seconds)
     if settings.lease_namespace:
         times = LeaseTimes()
         elector = Elector(
@@ -77,7 +78,9 @@ def open_backend(settings: BackendSettings, parts: AgentParts) -> KubernetesBack
             time.time,
             times,
         )
-    return KubernetesBackend(settings, parts, ApiServer(client, settings.request_seconds), time.time, elector)
+        may_write = elector
+        api = ApiServer(client, settings.request_seconds, may_write=lambda: may_write.seconds_left > 0.0)
+    return KubernetesBackend(settings, parts, api, time.time, elector)
 
 
 class KubernetesBackend:
@@ -240,11 +243,12 @@ class KubernetesBackend:
 
     def close(self) -> None:
         """Follow no longer; the cluster goes on as it is."""
-        if self._elector is not None:
-            self._elector.release()
         if self._training is not None:
             self._training.close()
         self._sight.close()
+        # Last: until then what was decided may still be told.
+        if self._elector is not None:
+            self._elector.release()
         self._api.close()
 
     @property

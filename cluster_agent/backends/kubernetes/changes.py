@@ -19,7 +19,7 @@ from cluster_agent.backends.kubernetes.allocation import ANNOTATION
 from cluster_agent.backends.kubernetes.sizing import Change
 from cluster_agent.kubernetes.api_server import ContentType, Json, Query
 from cluster_agent.kubernetes.cache import Cache, Entry, is_older
-from cluster_agent.kubernetes.errors import ApiError, ApiUnanswered, Conflict, NotFound
+from cluster_agent.kubernetes.errors import ApiError, ApiUnanswered, Conflict, NotActing, NotFound
 from cluster_agent.kubernetes.targets.elastic_target import ElasticTarget
 from cluster_agent.kubernetes.targets.target_kind import TargetFacts, TargetKind
 from foundation.text import plain_line
@@ -143,6 +143,8 @@ class SizeWriter:
             self._patch(entry, change, note)
         except (Conflict, NotFound):
             return Written.CONFLICT, "it was changed or deleted at the same moment: the next decision counts"
+        except NotActing:
+            return Written.NOT_NOW, "another agent acts now"
         except ApiError as error:
             line = plain_line(str(error))
             if isinstance(error, ApiUnanswered) and not error.may_have_happened:

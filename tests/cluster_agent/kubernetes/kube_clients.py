@@ -1,5 +1,6 @@
 """Clients of the test API server, and objects to give it."""
 
+from collections.abc import Callable
 from typing import Any
 
 from apiserver.serving import KubeServer
@@ -10,12 +11,17 @@ from cluster_agent.kubernetes.api_server import ApiServer
 __all__ = ["api_of", "pod"]
 
 
-def api_of(server: KubeServer, bearer: str = "", request_seconds: float = 10.0) -> ApiServer:
+def api_of(
+    server: KubeServer,
+    bearer: str = "",
+    request_seconds: float = 10.0,
+    may_write: Callable[[], bool] = lambda: True,
+) -> ApiServer:
     configuration = Configuration(host=server.address)
     configuration.retries = False
     if bearer:
         configuration.api_key["BearerToken"] = f"Bearer {bearer}"
-    return ApiServer(ApiClient(configuration), request_seconds)
+    return ApiServer(ApiClient(configuration), request_seconds, may_write=may_write)
 
 
 def pod(name: str, namespace: str, labels: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:

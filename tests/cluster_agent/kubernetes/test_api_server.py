@@ -25,6 +25,7 @@ from cluster_agent.kubernetes.errors import (
     Expired,
     Forbidden,
     Invalid,
+    NotActing,
     NotFound,
     Unauthorized,
 )
@@ -54,6 +55,25 @@ def test_objects_are_made_read_changed_and_deleted(server: KubeServer) -> None:
     api.delete(POD, {"preconditions": {"uid": made["metadata"]["uid"]}})
     with pytest.raises(NotFound, match='pods "a" not found'):
         api.get(POD)
+
+
+def test_whoever_may_not_write_any_more_still_reads_and_nothing_else_leaves_it(server: KubeServer) -> None:
+    api_of(server).create(PODS.path("team"), pod("a", "team"))
+    before = len(server.asked)
+    acts = False
+    api = api_of(server, may_write=lambda: acts)
+    assert api.get(POD)["metadata"]["name"] == "a"
+    for write in (
+        lambda: api.create(PODS.path("team"), pod("b", "team")),
+        lambda: api.replace(POD, pod("a", "team")),
+        lambda: api.patch(POD, {}, ContentType.MERGE_PATCH),
+        lambda: api.delete(POD),
+    ):
+        with pytest.raises(NotActing, match=r"namespaces/team/pods.*not sent, another agent may act by now"):
+            write()
+    assert [asked.verb for asked in list(server.asked)[before:]] == ["get"]
+    acts = True
+    api.delete(POD)
 
 
 def test_an_object_that_is_there_already_is_told_from_a_conflict(server: KubeServer) -> None:

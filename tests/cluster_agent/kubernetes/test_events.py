@@ -32,6 +32,13 @@ def send(told: EventRecorder) -> None:
         pass
 
 
+def test_who_does_not_act_any_more_tells_nothing_and_counts_it(server: KubeServer) -> None:
+    told = EventRecorder(api_of(server, may_write=lambda: False), "agent-0", time.monotonic, time.time)
+    told.tell(JOB, "Resized", "from 2 to 4 workers")
+    send(told)
+    assert (events(server), told.dropped) == ([], 1)
+
+
 def test_the_same_told_again_is_one_event_with_a_count(server: KubeServer) -> None:
     now = [0.0]
     told = recorder(server, lambda: now[0])

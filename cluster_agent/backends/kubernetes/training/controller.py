@@ -15,7 +15,7 @@ import structlog
 from cluster_agent.backends.kubernetes.training.asks import Ask
 from cluster_agent.backends.kubernetes.training.coordinators import Coordinators, Line
 from cluster_agent.backends.kubernetes.training.memory import Memory
-from cluster_agent.backends.kubernetes.training.objects import JobObjects, NotActing, Refused, ServiceFacts
+from cluster_agent.backends.kubernetes.training.objects import JobObjects, Refused, ServiceFacts
 from cluster_agent.backends.kubernetes.training.plan import Ended, Standing, Step, first_tasks, plan
 from cluster_agent.backends.kubernetes.training.room import Room
 from cluster_agent.backends.kubernetes.training.statuses import PROGRESS_SECONDS, Granted, says_more, status_of
@@ -23,7 +23,7 @@ from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
 from cluster_agent.kubernetes.api_server import ApiServer, ContentType, Json
 from cluster_agent.kubernetes.cache import Cache
 from cluster_agent.kubernetes.capacity import Amounts
-from cluster_agent.kubernetes.errors import ApiError, ApiRefused, ApiUnanswered, Conflict, NotFound
+from cluster_agent.kubernetes.errors import ApiError, ApiRefused, ApiUnanswered, Conflict, NotActing, NotFound
 from cluster_agent.kubernetes.events import About, EventRecorder, EventType
 from cluster_agent.kubernetes.training import manifests
 from cluster_agent.kubernetes.training.manifests import COORDINATOR

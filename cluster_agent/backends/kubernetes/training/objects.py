@@ -16,7 +16,7 @@ from cluster_agent.backends.kubernetes.training.plan import Step
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
 from cluster_agent.kubernetes.api_server import ApiServer, Json
 from cluster_agent.kubernetes.cache import Cache
-from cluster_agent.kubernetes.errors import AlreadyExists, ApiError, Conflict, NotFound
+from cluster_agent.kubernetes.errors import AlreadyExists, ApiError, Conflict, NotActing, NotFound
 from cluster_agent.kubernetes.resources import PODS
 from cluster_agent.kubernetes.training import manifests
 from cluster_agent.kubernetes.training.credentials import ServingPair, serving_pair, token_of
@@ -43,10 +43,6 @@ def service_facts(found: Json) -> ServiceFacts:
 
 class Refused(Exception):
     """Something could not be made; the line is for people."""
-
-
-class NotActing(Exception):
-    """Another agent may act by now."""
 
 
 class JobObjects:
@@ -80,7 +76,7 @@ class JobObjects:
             NotActing: another agent may act by now.
         """
         if not self._may_write():
-            raise NotActing
+            raise NotActing("another agent may act by now")
 
     def is_there(self, job: TrainingJob, task: str) -> bool:
         """Look for a pod that was not seen: the agent before may have made it just now."""
@@ -126,6 +122,8 @@ class JobObjects:
             if entry is not None and entry.kept.owner == job.uid:
                 try:
                     self.delete(entry.kept)
+                except NotActing:
+                    raise
                 except ApiError as error:  # seen, and tried again, at the next look
                     _log.warning("training-job-take-back", job=job.job_id, error=plain_line(str(error)))
 
