@@ -51,9 +51,12 @@ def test_a_script_that_raises_fails_the_job_with_its_last_line(tmp_path: Path) -
     job = make_job(tmp_path, "raise RuntimeError('the data are gone')\n", restarts=1)
     with Launcher(job) as launcher:
         assert launcher.end() == 1
-        assert "failed: worker-1: RuntimeError: the data are gone" in launcher.output()
+        # Both raise; whichever is the second is the one that is not started again.
+        failed = re.search(r"failed: (worker-[01]): RuntimeError: the data are gone", launcher.output())
         codes = [(task, code) for task, code, _ in launcher.state()["ended"] if task.startswith("worker")]
-    assert codes == [("worker-0", 1), ("worker-1", 1)]
+    assert failed is not None
+    assert codes[-1] == (failed[1], 1)
+    assert {code for _, code in codes} == {1}
 
 
 def test_a_worker_that_is_killed_is_reported_and_replaced(tmp_path: Path) -> None:
