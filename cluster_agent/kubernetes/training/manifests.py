@@ -171,8 +171,9 @@ def _threads(role: RoleSpec) -> int:
     return max(1, role.asks.get("cpu", 0) // 1000)
 
 
-def _metadata(job: TrainingJob, name: str, task: str) -> Json:
-    owner = {
+def owner_reference(job: TrainingJob) -> Json:
+    """By which an object belongs to a job, and goes with it."""
+    return {
         "apiVersion": TRAINING_JOBS.api_version,
         "kind": TRAINING_JOBS.kind,
         "name": job.name,
@@ -180,7 +181,11 @@ def _metadata(job: TrainingJob, name: str, task: str) -> Json:
         "controller": True,
         "blockOwnerDeletion": True,
     }
-    return {"name": name, "namespace": job.namespace, "labels": labels(job, task), "ownerReferences": [owner]}
+
+
+def _metadata(job: TrainingJob, name: str, task: str) -> Json:
+    owners = [owner_reference(job)]
+    return {"name": name, "namespace": job.namespace, "labels": labels(job, task), "ownerReferences": owners}
 
 
 def _bare(job: TrainingJob, name: str, role: RoleSpec | None = None) -> Json:

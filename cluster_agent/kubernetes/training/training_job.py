@@ -81,6 +81,7 @@ class TrainingJob:
         steps: likewise.
         coordinator: a pod template; empty where there is none.
         journal_claim: a volume claim's name; empty without one, like `checkpoints_claim`.
+        queue: of Kueue, which admits it; empty where nobody has to.
         digest: of all templates.
         problem: why it cannot be used, in a line; empty where it can.
     """
@@ -106,6 +107,7 @@ class TrainingJob:
     digest: str
     status: Json = field(default_factory=dict)
     problem: str = ""
+    queue: str = ""
 
     @property
     def job_id(self) -> str:
@@ -178,7 +180,7 @@ def training_job(found: Json) -> TrainingJob:
     problem = ""
     model_type, mode, placing = OTHER_TYPE, UpdateMode.AUTO, Placing.PREFER
     worker, ps, coordinator = _NO_ROLE, _NO_ROLE, Json()
-    epochs, steps, journal, checkpoints = None, None, "", ""
+    epochs, steps, journal, checkpoints, queue = None, None, "", "", ""
     try:
         _check_name(name)
         model_type = _text(spec, "modelType", OTHER_TYPE)
@@ -193,6 +195,7 @@ def training_job(found: Json) -> TrainingJob:
         coordinator = _template(leader, "coordinator", needs_requests=False) if "template" in leader else {}
         journal = _claim(leader.get("journal"), "coordinator.journal")
         checkpoints = _claim(spec.get("checkpoints"), "checkpoints")
+        queue = _queue(spec.get("kueue"))
     except _Wrong as wrong:
         problem = str(wrong)
     except (TypeError, AttributeError, ValueError, KeyError):
@@ -223,6 +226,7 @@ def training_job(found: Json) -> TrainingJob:
         digest=digest,
         status=status,
         problem=problem,
+        queue=queue,
     )
 
 
@@ -318,6 +322,15 @@ def _claim(found: Any, name: str) -> str:
     if not isinstance(claim, str) or not 1 <= len(claim) <= _LONGEST_CLAIM:
         raise _Wrong(f"spec.{name}.claimName is {claim!r}: use the name of a volume claim")
     return claim
+
+
+def _queue(found: Any) -> str:
+    if found is None:
+        return ""
+    name = found.get("queueName")
+    if not isinstance(name, str) or not 1 <= len(name) <= _LONGEST_CLAIM:
+        raise _Wrong(f"spec.kueue.queueName is {name!r}: use the name of a LocalQueue of its namespace")
+    return name
 
 
 def _digest(parts: list[Any]) -> str:

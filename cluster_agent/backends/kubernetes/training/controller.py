@@ -6,6 +6,7 @@ status. A write whose answer was lost is looked for before it is made again.
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ import structlog
 
 from cluster_agent.backends.kubernetes.training.asks import Ask
 from cluster_agent.backends.kubernetes.training.coordinators import Coordinators, Line
+from cluster_agent.backends.kubernetes.training.kueue import Kueue
 from cluster_agent.backends.kubernetes.training.memory import Memory
 from cluster_agent.backends.kubernetes.training.objects import JobObjects, Refused, ServiceFacts
 from cluster_agent.backends.kubernetes.training.plan import Ended, Standing, Step, first_tasks, plan
@@ -61,6 +63,7 @@ class Hands:
     Attributes:
         agent_key: from which jobs' tokens follow.
         may_write: whether this agent acts; asked before each write.
+        kueue: for jobs that it admits.
     """
 
     api: ApiServer
@@ -68,6 +71,7 @@ class Hands:
     events: EventRecorder
     agent_key: bytes
     may_write: Callable[[], bool]
+    kueue: Kueue
 
 
 class TrainingController:
@@ -155,7 +159,10 @@ class TrainingController:
         memory = self._memories.setdefault(job.uid, Memory())
         told = self._hands.coordinators.told(job.uid)
         memory.trouble = self._hands.coordinators.trouble(job.uid)
-        step = plan(job, self.wanted(job), self._decision(job), pods, told, memory, self._clock())
+        quota = self._hands.kueue.look(job, self.wanted(job), pods, told) if job.queue else None
+        wanted = self.wanted(job) if quota is None else quota.allowed
+        step = plan(job, wanted, self._decision(job), pods, told, memory, self._clock())
+        step = step if quota is None else quota.limit(step, pods)
         reported = [self._report(job, ended, memory) for ended in step.report]
         if not all(reported):
             step = replace(step, create=())  # an end is known before another task takes its place
@@ -165,6 +172,10 @@ class TrainingController:
             step = self._create(job, step, memory, room)
         if step.ask is not None:
             step = self._ask(job, step, step.ask, memory, room)
+        if quota is not None:
+            step = replace(step, admission=quota.condition)
+            if quota.is_told and job.condition("Admitted").get("reason") != quota.reason:
+                self._tell(job, quota.reason, quota.line, EventType.WARNING if quota.is_trouble else EventType.NORMAL)
         with self._lock:
             before, self._steps[job.uid] = self._steps.get(job.uid), step
         self._say(job, step)
@@ -214,7 +225,8 @@ class TrainingController:
             if step.is_gang:
                 self._begin(job, step)
             for task in step.create:
-                self._objects.make_pod(job, task, step, address, nodes)
+                fit = functools.partial(self._hands.kueue.fit, job, task)
+                self._objects.make_pod(job, task, step, address, nodes, fit)
                 made.append(task)
         except Refused as refused:
             line = str(refused)
@@ -279,9 +291,9 @@ class TrainingController:
             return COORDINATOR_ASKS
         return job.worker.asks if task.startswith("worker-") else job.ps.asks
 
-    @staticmethod
-    def _tolerations(job: TrainingJob) -> list[Json]:
-        return list(job.worker.template.get("spec", {}).get("tolerations") or ())
+    def _tolerations(self, job: TrainingJob) -> list[Json]:
+        stated = list(job.worker.template.get("spec", {}).get("tolerations") or ())
+        return [*stated, *self._hands.kueue.tolerations(job)]
 
     def _free_nodes(self, job: TrainingJob) -> list[str]:
         """The nodes that were chosen, less those where its pods are already."""
@@ -345,3 +357,4 @@ class TrainingController:
                 for uid in [uid for uid in kept if uid not in uids]:
                     del kept[uid]
         self._objects.forget(uids)
+        self._hands.kueue.forget(uids)

@@ -18,6 +18,7 @@ from cluster_agent.backends.kubernetes.training.controller import (
     TrainingController,
 )
 from cluster_agent.backends.kubernetes.training.coordinators import CoordinatorCalls, Coordinators, Line, open_line
+from cluster_agent.backends.kubernetes.training.kueue import Kueue, WorkloadWatch
 from cluster_agent.backends.kubernetes.training.measured import Measured, current_of, progress_of, scheduled_job
 from cluster_agent.backends.kubernetes.training.objects import service_facts
 from cluster_agent.backends.kubernetes.training.room import Room
@@ -90,7 +91,9 @@ class TrainingJobs:
         }
         self._coordinators = Coordinators(clock, wake, lambda line: connect(line, lease_epoch))
         self._events = EventRecorder(api, socket.gethostname(), clock, unix_clock)
-        hands = Hands(api, self._coordinators, self._events, agent_key, may_write)
+        self._workloads = WorkloadWatch(api, namespace, clock, self._news.set)
+        kueue = Kueue(api, self._workloads, may_write, clock, unix_clock)
+        hands = Hands(api, self._coordinators, self._events, agent_key, may_write, kueue)
         self._controller = TrainingController(Sight(self.jobs, pods, services, room), hands, clock, unix_clock)
         self._measured: dict[str, Measured] = {}
         self._observed: dict[str, tuple[TrainingJob, Job]] = {}
@@ -116,6 +119,7 @@ class TrainingJobs:
         self._news.set()
         for _, following in self._followed.values():
             following.stop()
+        self._workloads.close()
         for thread in self._threads:
             if thread.is_alive():
                 thread.join(_END_SECONDS)

@@ -85,11 +85,14 @@ class JobObjects:
         entry = self._pods.get((job.namespace, manifests.pod_name(job, task)))
         return entry is not None and entry.kept.owner == job.uid
 
-    def make_pod(self, job: TrainingJob, task: str, step: Step, address: str, nodes: list[str]) -> None:
+    def make_pod(
+        self, job: TrainingJob, task: str, step: Step, address: str, nodes: list[str], fit: Callable[[Json], None]
+    ) -> None:
         """Make a task's pod, or find the one that an earlier try has made.
 
         Args:
             nodes: where it should be, the first of them; that one is taken off.
+            fit: changes a pod before it is made.
 
         Raises:
             Refused: its template is none, or another's pod has the name.
@@ -99,6 +102,7 @@ class JobObjects:
                 pod = manifests.coordinator_pod(job, step.begin, relaunched=step.relaunched)
             else:
                 pod = manifests.task_pod(job, task, address, nodes.pop(0) if nodes else "")
+            fit(pod)
         except (TypeError, AttributeError, ValueError, KeyError) as error:  # templates keep whatever was written
             raise Refused(f"the template of {task} is no pod's: {error}") from error
         path = PODS.path(job.namespace)

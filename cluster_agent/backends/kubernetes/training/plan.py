@@ -94,6 +94,7 @@ class Step:
         delete: pods that are to go.
         line: what people are told.
         outcome: Complete or Failed, once it is over.
+        admission: a condition of the job's: what Kueue says of it.
     """
 
     standing: Standing
@@ -105,6 +106,7 @@ class Step:
     delete: tuple[TaskPod, ...] = ()
     ask: Ask | None = None
     outcome: str = ""
+    admission: tuple[str, bool, str, str] | None = None
 
     @property
     def is_gang(self) -> bool:

@@ -140,6 +140,8 @@ def _conditions(job: TrainingJob, step: Step, now: str) -> list[Json]:
         ),
         ("Durable", *_durable(job)),
     ]
+    if step.admission is not None:
+        stated.append(step.admission)
     for name in ("Complete", "Failed"):
         if step.outcome == name:
             stated.append((name, True, "Finished" if name == "Complete" else "TrainingFailed", step.line))

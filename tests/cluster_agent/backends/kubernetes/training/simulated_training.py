@@ -17,6 +17,7 @@ from training_objects import job_object
 from cluster_agent.backends.kubernetes.training.asks import Ask
 from cluster_agent.backends.kubernetes.training.controller import Hands, Sight, TrainingController
 from cluster_agent.backends.kubernetes.training.coordinators import Line
+from cluster_agent.backends.kubernetes.training.kueue import Kueue, WorkloadWatch
 from cluster_agent.backends.kubernetes.training.memory import Told
 from cluster_agent.backends.kubernetes.training.objects import service_facts
 from cluster_agent.backends.kubernetes.training.plan import Ended
@@ -147,6 +148,13 @@ class Brain:
         )
 
 
+class Unfollowed(WorkloadWatch):
+    """Workloads that a test shows, and no thread follows."""
+
+    def begin(self) -> None:
+        pass
+
+
 class World:
     """One job on a cluster; all that goes wrong does so as a test says.
 
@@ -187,7 +195,8 @@ class World:
         self.told_seen: Told | None = None
         node = NodeFacts("a", (("cpu", self.room_cpu), ("memory", 1 << 40), ("pods", 500)), (), False, "")
         sight = Sight(self.jobs, self.pods, self.services, lambda: Room([node], []))
-        hands = Hands(self, self, self, b"k" * 32, lambda: self.acts)  # type: ignore[arg-type]
+        kueue = Kueue(self, Unfollowed(self, "", clock, nothing), lambda: self.acts, clock, clock)  # type: ignore[arg-type]
+        hands = Hands(self, self, self, b"k" * 32, lambda: self.acts, kueue)  # type: ignore[arg-type]
         self.controller = TrainingController(sight, hands, clock, clock)
 
     def look(self) -> None:

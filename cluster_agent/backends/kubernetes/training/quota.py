@@ -1,0 +1,258 @@
+"""Plan of a TrainingJob's quota: what Kueue lets it have, and what to write about that; nothing is touched.
+
+    begin    the Workload is admitted, and then pods are made
+    grow     a second Workload (a slice) is admitted, then the coordinator is asked to grow; the first one is finished
+    shrink   the coordinator has let tasks go and their pods are gone, and then the Workload's counts are lowered
+    evicted  the job gives back all it has, after a checkpoint if it has any, and then its quota; it waits again
+
+Planned again from what is seen, every time: whoever follows an agent that was killed plans the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from cluster_agent.backends.kubernetes.training.memory import Told
+from cluster_agent.backends.kubernetes.training.plan import Standing, Step
+from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
+from cluster_agent.kubernetes.training.manifests import COORDINATOR
+from cluster_agent.kubernetes.training.training_job import TrainingJob
+from cluster_agent.kubernetes.training.workloads import State, Workload
+from elastic_runtime.protocol.plan import Phase
+from policy_net.domain import SUSPENDED, Allocation
+
+WAITS: Final = "WaitsForQuota"
+_WAITING = (Standing.QUEUED, Standing.SUSPENDING, Standing.STARTING)
+_QUIET = ("", "Finished", "NotAsked")
+
+
+class Verb(StrEnum):
+    """What is done to a Workload."""
+
+    CREATE = "create"
+    COUNT = "count"
+    READY = "ready"
+    GIVE_BACK = "give-back"
+    FINISH = "finish"
+    DELETE = "delete"
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """One write.
+
+    Attributes:
+        workload: that is written; of CREATE, the one that is replaced.
+        number: of the one that is made.
+    """
+
+    verb: Verb
+    workload: Workload | None
+    size: Allocation = SUSPENDED
+    number: int = 0
+    line: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a job holds of its quota now.
+
+    Attributes:
+        any: whether any of its processes may still run.
+        size: its tasks, or as many as its coordinator means to have, if those are more; None where nobody knows.
+        trains: all that it needs runs.
+    """
+
+    any: bool
+    size: Allocation | None
+    trains: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """What a job may have now.
+
+    Attributes:
+        allowed: its size.
+        reason: one word for its condition and Events.
+        ground: the admitted Workload that its pods count for; without one no pod is made.
+    """
+
+    allowed: Allocation
+    reason: str
+    line: str
+    ground: Workload | None = None
+    acts: tuple[Act, ...] = ()
+
+    def limit(self, step: Step, pods: Iterable[TaskPod]) -> Step:
+        """A step, without pods for which there is no quota, and with what people are told."""
+        waits = self.ground is None or self.allowed == SUSPENDED
+        if waits and self.reason not in _QUIET and step.standing in _WAITING:
+            step = replace(step, line=self.line)
+        size = self.ground.size if self.ground is not None else SUSPENDED
+        room = {"worker": size.workers, "ps": size.ps}
+        for pod in pods:
+            role = pod.task.rpartition("-")[0]
+            if role in room and not pod.ended and not pod.deleting:
+                room[role] -= 1
+        create = []
+        for task in step.create if self.ground is not None else ():
+            role = task.rpartition("-")[0]
+            if room.get(role, 1) > 0:
+                create.append(task)
+                room[role] = room.get(role, 2) - 1
+        return replace(step, create=tuple(create))
+
+    @property
+    def is_told(self) -> bool:
+        """Whether it is worth an Event."""
+        return self.reason not in _QUIET
+
+    @property
+    def is_trouble(self) -> bool:
+        """Whether somebody may have to see to it."""
+        return self.reason in ("Evicted", "KueueMissing", "KueueRefused")
+
+    @property
+    def condition(self) -> tuple[str, bool, str, str] | None:
+        """As the job's status says it; None: there is nothing to say."""
+        return ("Admitted", self.allowed != SUSPENDED, self.reason, self.line) if self.reason else None
+
+
+def held_by(pods: Iterable[TaskPod], told: Told | None) -> Held:
+    """What a job's pods hold, and what its coordinator says that it will have."""
+    here = [pod for pod in pods if not pod.ended]
+    tasks = [pod.task for pod in here if pod.task != COORDINATOR]
+    size = Allocation(sum(task.startswith("worker-") for task in tasks), sum(task.startswith("ps-") for task in tasks))
+    if told is None:
+        return Held(bool(here), None if len(tasks) < len(here) else size)
+    target = told.status.target
+    trains = told.status.phase is Phase.RUNNING and told.status.size == target
+    return Held(bool(here), size.most(Allocation(target.workers, target.servers)), trains)
+
+
+def plan_quota(
+    job: TrainingJob, wanted: Allocation, held: Held, seen: Iterable[Workload], patient: bool = True
+) -> Quota:
+    """What a job may have, and what to write about that.
+
+    Args:
+        wanted: the size that was decided.
+        seen: Workloads of its namespace.
+        patient: it has not waited long for its first quota.
+    """
+    ours = sorted((each for each in seen if each.owner == job.uid and each.number >= 0), key=lambda each: each.number)
+    left = [each for each in ours if not each.deleting]
+    live = [each for each in left if each.state is not State.FINISHED]
+    if job.outcome:
+        acts = () if held.any else tuple(Act(Verb.FINISH, each, line=job.outcome) for each in live)
+        return Quota(SUSPENDED, "Finished", "the job is over", acts=acts)
+    if wanted == SUSPENDED or (job.problem and not held.any):
+        acts = () if held.any else tuple(Act(Verb.DELETE, each) for each in left)
+        return Quota(SUSPENDED, "NotAsked", "it is to have nothing: no quota is asked for", acts=acts)
+    pending = [each for each in live if each.state is State.PENDING]
+    holding = [each for each in live if each.state is not State.PENDING]
+    number = max((each.number for each in ours), default=-1) + 1
+    if not holding:
+        return _first(job, wanted if patient else job.least, pending, number)
+    if holding[-1].state is State.EVICTED:
+        return _evicted(holding, pending, held)
+    ground = next((each for each in reversed(holding) if each.state is State.ADMITTED), None)
+    if ground is None and held.any:  # it runs on the slice before, while the checks of this one are done
+        ground = next((each for each in left if each.name == holding[-1].replaces), None)
+    if ground is None:
+        line = f"has quota of queue {job.queue}; {holding[-1].line}"
+        return Quota(SUSPENDED, "WaitsForChecks", line, acts=_deleted(pending))
+    return _within(job, wanted, held, ground, left, number)
+
+
+def _first(job: TrainingJob, asked: Allocation, pending: list[Workload], number: int) -> Quota:
+    """Nothing was admitted yet: it may have nothing."""
+    newest = pending[-1] if pending else None
+    line = f"waits for quota of queue {job.queue} for {_sizes(asked)}" + (f": {newest.line}" if newest else "")
+    acts = _deleted(pending[:-1])
+    if newest is None:
+        acts = (*acts, Act(Verb.CREATE, None, asked, number))
+    elif newest.size != asked:
+        acts = (*acts, Act(Verb.COUNT, newest, asked))
+    return Quota(SUSPENDED, WAITS, line, acts=acts)
+
+
+def _evicted(holding: list[Workload], pending: list[Workload], held: Held) -> Quota:
+    """It gives back what it has, and then its quota; of several slices the newest waits again."""
+    newest = holding[-1]
+    acts = _deleted(pending)
+    if not held.any:
+        acts = (*acts, *_deleted(holding[:-1]), Act(Verb.GIVE_BACK, newest))
+    return Quota(SUSPENDED, "Evicted", f"gives back what it has: {newest.line}", acts=acts)
+
+
+def _within(
+    job: TrainingJob, wanted: Allocation, held: Held, ground: Workload, left: list[Workload], number: int
+) -> Quota:
+    """It may have what it wants, as far as that was admitted; for more a slice is asked for."""
+    size = ground.size
+    allowed = Allocation(min(wanted.workers, size.workers), min(wanted.ps, size.ps))
+    acts: list[Act] = []
+    if ground.state is State.ADMITTED:
+        for each in [each for each in left if each.number < ground.number]:
+            # Kueue finishes the slice before; one that does not know of slices leaves that to us.
+            finished = each.state is State.FINISHED
+            acts.append(Act(Verb.DELETE if finished else Verb.FINISH, each, line="WorkloadSliceReplaced"))
+        if held.trains and not ground.is_ready:
+            acts.append(Act(Verb.READY, ground))
+    later = [each for each in left if each.number > ground.number and each.state is not State.FINISHED]
+    acts += _deleted([each for each in later[:-1] if each.state is State.PENDING])
+    asked = later[-1] if later else None
+    # What it holds it needs, until it is gone; what it was never given is nobody's to ask for.
+    holds = size if held.size is None else Allocation(min(held.size.workers, size.workers), min(held.size.ps, size.ps))
+    need = wanted.most(holds)
+    if allowed == wanted:
+        if asked is not None and asked.state is State.PENDING:
+            acts += _deleted([asked])
+        elif asked is None and need != size and ground.state is State.ADMITTED:
+            acts.append(Act(Verb.COUNT, ground, need))
+        return Quota(allowed, "Admitted", f"queue {job.queue} has quota for {_sizes(size)}", ground, tuple(acts))
+    if asked is None:
+        acts.append(Act(Verb.CREATE, ground, need, number))
+    elif asked.state is State.PENDING and asked.size != need:
+        acts.append(Act(Verb.COUNT, asked, need))
+    if not held.any and allowed.most(job.least) != allowed:
+        allowed = SUSPENDED  # its bounds were raised meanwhile
+    line = f"has quota of queue {job.queue} for {_sizes(size)}, and waits for that for {_sizes(need)}"
+    line += f": {asked.line}" if asked is not None else ""
+    return Quota(allowed, "WaitsForMoreQuota", line, ground, tuple(acts))
+
+
+def _deleted(which: Iterable[Workload]) -> tuple[Act, ...]:
+    return tuple(Act(Verb.DELETE, each) for each in which)
+
+
+def _sizes(size: Allocation) -> str:
+    return f"{size.workers} worker{'s' * (size.workers != 1)} and {size.ps} PS{'s' * (size.ps != 1)}"
+
+
+def unread(wanted: Allocation, held: Held, trouble: str) -> Quota:
+    """Nobody knows what was admitted: nothing begins or grows, and what runs goes on."""
+    if not trouble:
+        return Quota(_kept(wanted, held), "", "Kueue's Workloads are being read")
+    line = (
+        f"Kueue's Workloads cannot be read ({trouble}): install Kueue 0.18 or newer, and give the agent rights to them"
+    )
+    return Quota(_kept(wanted, held), "KueueMissing", line)
+
+
+def refused(quota: Quota, wanted: Allocation, held: Held, line: str) -> Quota:
+    """What holds after a write that did not work: what was admitted; who has no Workload at all keeps what it has."""
+    unknown = quota.acts[-1].verb is Verb.CREATE and quota.acts[-1].workload is None
+    allowed = _kept(wanted, held) if unknown else quota.allowed
+    return replace(quota, allowed=allowed, reason="KueueRefused", line=f"{quota.line}; {line}")
+
+
+def _kept(wanted: Allocation, held: Held) -> Allocation:
+    if not held.any or held.size is None:
+        return wanted if held.any else SUSPENDED
+    return Allocation(min(wanted.workers, held.size.workers), min(wanted.ps, held.size.ps))

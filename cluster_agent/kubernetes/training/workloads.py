@@ -1,0 +1,310 @@
+"""A Workload of Kueue: how a TrainingJob asks for quota, and what is kept of the answer; pure.
+
+A Workload states how many pods of each kind (`podSets`) a job is to have. Kueue answers with conditions, and with the
+flavors of nodes whose quota each kind takes; pods have to go to such nodes. A Workload with more pods that names the
+one it replaces is a slice: Kueue admits the difference, and finishes the one before.
+Source: Kueue 0.18, API v1beta2, its concepts "Workload" and "Elastic Workloads".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from cluster_agent.kubernetes.resources import Resource
+from cluster_agent.kubernetes.training import manifests
+from cluster_agent.kubernetes.training.manifests import COORDINATOR, JOB_LABEL
+from cluster_agent.kubernetes.training.training_job import TrainingJob
+from policy_net.domain import Allocation
+
+Json = dict[str, Any]
+
+WORKLOADS: Final = Resource("kueue.x-k8s.io", "v1beta2", "workloads", "Workload")
+FLAVORS: Final = Resource("kueue.x-k8s.io", "v1beta2", "resourceflavors", "ResourceFlavor", namespaced=False)
+REPLACES: Final = "kueue.x-k8s.io/workload-slice-replacement-for"
+_ELASTIC: Final = "kueue.x-k8s.io/elastic-job"
+_SLICES_OF: Final = "kueue.x-k8s.io/workload-slice-name"
+_JOB_UID: Final = "kueue.x-k8s.io/job-uid"
+_NUMBER = re.compile(r".*-(0|[1-9][0-9]{0,8})")
+
+
+class State(StrEnum):
+    """Where a Workload is with Kueue.
+
+    PENDING: without quota. RESERVED: with quota, while other checks are not done. EVICTED: it has to give its quota
+    back, and has it until its pods are gone.
+    """
+
+    PENDING = "Pending"
+    RESERVED = "Reserved"
+    ADMITTED = "Admitted"
+    EVICTED = "Evicted"
+    FINISHED = "Finished"
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What is kept of one.
+
+    Attributes:
+        owner: uid of its TrainingJob.
+        number: later slices have higher ones; -1 of a name that is not ours.
+        size: the pods that it asks for, beside the coordinator's.
+        order: names of its podSets, as they stand in its spec.
+        line: what Kueue says of it.
+        is_ready: it was told that all of its pods run.
+        replaces: the name of the slice before; empty of a first one.
+        flavors: of each podSet.
+        updates: of each podSet, what admission checks have its pods carry.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    version: str
+    owner: str
+    number: int
+    size: Allocation
+    state: State
+    deleting: bool = False
+    order: tuple[str, ...] = ()
+    line: str = ""
+    is_ready: bool = False
+    replaces: str = ""
+    flavors: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    updates: Mapping[str, tuple[Json, ...]] = field(default_factory=dict)
+
+
+def workload_facts(found: Json) -> Workload | None:
+    """What is kept of a Workload as the API gives it; None of one that is no TrainingJob's."""
+    metadata, spec, status = found["metadata"], found.get("spec") or {}, found.get("status") or {}
+    owner: Json = next((each for each in metadata.get("ownerReferences") or () if each.get("controller")), {})
+    if owner.get("kind") != "TrainingJob":
+        return None
+    pod_sets = [each for each in spec.get("podSets") or () if isinstance(each, dict)]
+    counts = {str(each.get("name")): each.get("count", 1) for each in pod_sets}
+    state, line = _state(spec, status)
+    numbered = _NUMBER.fullmatch(str(metadata["name"]))
+    flavors = {
+        str(each.get("name")): tuple(dict.fromkeys((each.get("flavors") or {}).values()))
+        for each in (status.get("admission") or {}).get("podSetAssignments") or ()
+    }
+    updates: dict[str, tuple[Json, ...]] = {}
+    for check in status.get("admissionChecks") or ():
+        for update in (check.get("podSetUpdates") or ()) if check.get("state") == "Ready" else ():
+            updates[str(update.get("name"))] = (*updates.get(str(update.get("name")), ()), update)
+    return Workload(
+        namespace=str(metadata.get("namespace") or ""),
+        name=str(metadata["name"]),
+        uid=str(metadata.get("uid") or ""),
+        version=str(metadata.get("resourceVersion") or ""),
+        owner=str(owner.get("uid") or ""),
+        number=int(numbered[1]) if numbered else -1,
+        size=Allocation(int(counts.get("worker", 0)), int(counts.get("ps", 0))),
+        state=state,
+        deleting="deletionTimestamp" in metadata,
+        order=tuple(counts),
+        line=line,
+        is_ready=condition(status, "PodsReady").get("status") == "True",
+        replaces=str((metadata.get("annotations") or {}).get(REPLACES) or "").rpartition("/")[2],
+        flavors=flavors,
+        updates=updates,
+    )
+
+
+def condition(status: Json, name: str) -> Json:
+    """One condition; empty where there is none."""
+    return next((each for each in status.get("conditions") or () if each.get("type") == name), {})
+
+
+def _state(spec: Json, status: Json) -> tuple[State, str]:
+    """Where it is, and why, as Kueue says it."""
+
+    def holds(name: str) -> bool:
+        return bool(condition(status, name).get("status") == "True")
+
+    def said(name: str, otherwise: str) -> str:
+        return str(condition(status, name).get("message") or otherwise)
+
+    if holds("Finished"):
+        return State.FINISHED, said("Finished", "it is over")
+    if spec.get("active") is False:
+        line = "its Workload was deactivated (spec.active is false)"
+        return (State.EVICTED if holds("QuotaReserved") else State.PENDING), line
+    if not holds("QuotaReserved"):
+        return State.PENDING, said("QuotaReserved", "Kueue has not looked at it yet")
+    if holds("Evicted"):
+        return State.EVICTED, said("Evicted", "Kueue took its quota back")
+    if holds("Admitted"):
+        return State.ADMITTED, said("Admitted", "admitted")
+    return State.RESERVED, said("Admitted", "its admission checks are not done")
+
+
+def workload_of(job: TrainingJob, number: int, size: Allocation, replaces: Workload | None) -> Json:
+    """A Workload that asks for a job's coordinator and so many tasks.
+
+    Args:
+        replaces: the slice that this one stands in for once it is admitted.
+
+    Raises:
+        ValueError, TypeError, KeyError, AttributeError: a template is no pod's; templates keep whatever was written.
+    """
+    name = f"{job.runtime_name}-{number}"
+    pods = {
+        COORDINATOR: (1, manifests.coordinator_pod(job, size, relaunched=False)),
+        **({"ps": (size.ps, manifests.task_pod(job, "ps-0", ""))} if job.most.ps else {}),
+        "worker": (size.workers, manifests.task_pod(job, "worker-0", "")),
+    }
+    annotations = {_ELASTIC: "true", _SLICES_OF: f"{job.runtime_name}-0"}
+    if replaces is not None:
+        annotations[REPLACES] = f"{replaces.namespace}/{replaces.name}"
+    return {
+        "apiVersion": WORKLOADS.api_version,
+        "kind": WORKLOADS.kind,
+        "metadata": {
+            "name": name,
+            "namespace": job.namespace,
+            "labels": {JOB_LABEL: job.name, _JOB_UID: job.uid, "app.kubernetes.io/managed-by": "fedl2"},
+            "annotations": annotations,
+            "ownerReferences": [manifests.owner_reference(job)],
+        },
+        "spec": {
+            "queueName": job.queue,
+            "podSets": [
+                {"name": role, "count": count, "template": {"metadata": {}, "spec": _asked(pod["spec"])}}
+                for role, (count, pod) in pods.items()
+            ],
+        },
+    }
+
+
+_ASKED: Final = (
+    "affinity",
+    "initContainers",
+    "nodeSelector",
+    "overhead",
+    "priorityClassName",
+    "resourceClaims",
+    "resources",
+    "restartPolicy",
+    "runtimeClassName",
+    "schedulerName",
+    "tolerations",
+    "topologySpreadConstraints",
+)
+_OF_CONTAINER: Final = ("name", "image", "resources")
+
+
+def _asked(spec: Json) -> Json:
+    """The part of a pod's spec from which quota follows: neither commands nor volumes, nor what is in variables."""
+    containers = [{name: each[name] for name in _OF_CONTAINER if name in each} for each in spec["containers"]]
+    return {**{name: spec[name] for name in _ASKED if name in spec}, "containers": containers}
+
+
+def counted(workload: Workload, size: Allocation) -> list[Json]:
+    """The JSON patch that gives a Workload other counts, and fails where it has changed since it was read."""
+    counts = {"ps": size.ps, "worker": size.workers}
+    return [
+        {"op": "replace", "path": "/metadata/resourceVersion", "value": workload.version},
+        *(
+            {"op": "replace", "path": f"/spec/podSets/{index}/count", "value": counts[name]}
+            for index, name in enumerate(workload.order)
+            if name in counts
+        ),
+    ]
+
+
+@dataclass(slots=True)
+class Placement:
+    """What an admission has the pods of one podSet carry, so that they use the quota that was given."""
+
+    labels: dict[str, str] = field(default_factory=dict)
+    annotations: dict[str, str] = field(default_factory=dict)
+    node_selector: dict[str, str] = field(default_factory=dict)
+    tolerations: list[Json] = field(default_factory=list)
+
+    def put_into(self, pod: Json) -> None:
+        """Have a pod carry it.
+
+        Raises:
+            ValueError: its template says something else.
+        """
+        metadata, spec = pod["metadata"], pod["spec"]
+        for place, name, more in (
+            (metadata, "labels", self.labels),
+            (metadata, "annotations", self.annotations),
+            (spec, "nodeSelector", self.node_selector),
+        ):
+            present = place.get(name) or {}
+            against = next((key for key, value in more.items() if present.get(key, value) != value), None)
+            if against is not None:
+                raise ValueError(f"{name} {against} is {present[against]}, and Kueue's admission has {more[against]}")
+            if more:
+                place[name] = {**present, **more}
+        if self.tolerations:
+            present = spec.get("tolerations") or []
+            spec["tolerations"] = [*present, *(each for each in self.tolerations if each not in present)]
+
+
+def placement(flavors: Iterable[Json], updates: Iterable[Json]) -> Placement:
+    """What pods of a podSet carry.
+
+    Args:
+        flavors: the ResourceFlavors whose quota they take.
+        updates: of admission checks.
+    """
+    found = Placement()
+    for flavor in flavors:
+        spec = flavor.get("spec") or {}
+        found.node_selector |= spec.get("nodeLabels") or {}
+        found.tolerations += spec.get("tolerations") or []
+    for update in updates:
+        found.labels |= update.get("labels") or {}
+        found.annotations |= update.get("annotations") or {}
+        found.node_selector |= update.get("nodeSelector") or {}
+        found.tolerations += update.get("tolerations") or []
+    return found
+
+
+def ended(status: Json, reason: str, line: str, now: str, generation: int) -> Json:
+    """The status of a Workload whose job is over, or that another slice stands in for."""
+    return {"conditions": _with(status, generation, now, ("Finished", True, reason, line))}
+
+
+def ready(status: Json, now: str, generation: int) -> Json:
+    """The status of a Workload whose pods all run: where Kueue waits for that, it evicts others."""
+    return {"conditions": _with(status, generation, now, ("PodsReady", True, "Started", "all pods run"))}
+
+
+_AT_ONCE = frozenset({"Preempted", "NodeFailures"})
+"""Evictions after which a Workload may be admitted again at once; of the others Kueue says when."""
+
+
+def given_back(status: Json, now: str, generation: int) -> Json:
+    """The status of an evicted Workload whose pods are gone: it has no quota any more, and waits again."""
+    evicted = condition(status, "Evicted")
+    reason = str(evicted.get("reason") or "Deactivated")
+    line = str(evicted.get("message") or "its pods are gone")
+    changes = [
+        ("QuotaReserved", False, "Pending", line),
+        ("Admitted", False, "NoReservation", "the Workload has no reservation"),
+        ("Requeued", reason in _AT_ONCE, reason, line),
+    ]
+    if condition(status, "PodsReady"):
+        changes.append(("PodsReady", False, "WaitForStart", "its pods are gone"))
+    return {"admission": None, "conditions": _with(status, generation, now, *changes)}
+
+
+def _with(status: Json, generation: int, now: str, *changes: tuple[str, bool, str, str]) -> list[Json]:
+    """All conditions, with some of them changed."""
+    names = {name for name, *_ in changes}
+    kept = [each for each in status.get("conditions") or () if each.get("type") not in names]
+    for name, holds, reason, line in changes:
+        value, before = "True" if holds else "False", condition(status, name)
+        since = before.get("lastTransitionTime", now) if before.get("status") == value else now
+        made = {"type": name, "status": value, "reason": reason, "message": line, "observedGeneration": generation}
+        kept.append({**made, "lastTransitionTime": since})
+    return kept
