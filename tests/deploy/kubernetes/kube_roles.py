@@ -7,10 +7,10 @@ from rendered import DEPLOY, MODES
 
 
 def granted_by_files(mode: str) -> set[tuple[str, ...]]:
-    """All rights of a mode: where (empty: everywhere), API group, resource, name, verb."""
-    folders = {"advice": "base", "auto": "overlays/auto", "training": "overlays/training"}
+    """All rights of a mode, or of training with `kueue`: where (empty: everywhere), group, resource, name, verb."""
+    folders = {"advice": "base", **{name: f"overlays/{name}" for name in ("auto", "training", "kueue")}}
     found = set()
-    for each in MODES[: MODES.index(mode) + 1]:
+    for each in (*MODES, "kueue") if mode == "kueue" else MODES[: MODES.index(mode) + 1]:
         path = DEPLOY / "kustomize" / folders[each] / f"{each}-role.yaml"
         for role in yaml.safe_load_all(path.read_text(encoding="utf-8")):
             found |= {

@@ -222,6 +222,19 @@ def test_with_namespaces_rights_are_the_same_there_and_elsewhere_only_reading_wh
     assert {verb for _, verb in cluster_wide} == READ
 
 
+KUEUE: Json = {"mode": "training", "kueue": {"enabled": True}}
+
+
+def test_rights_to_workloads_come_with_kueue_only() -> None:
+    from kube_roles import granted_by_files
+
+    assert grants(by_helm(KUEUE)) == granted_by_files("kueue")
+    assert not any("kueue" in group for _, group, *_ in grants(by_helm({"mode": "training"})))
+    limited = grants(by_helm({**KUEUE, "namespaces": ["team"]}))
+    everywhere = {(resource, verb) for place, group, resource, _, verb in limited if "kueue" in group and not place}
+    assert everywhere == {("resourceflavors", "get")}
+
+
 def test_no_mode_may_do_everything_or_read_secrets() -> None:
     for _, group, resource, _, verb in grants(by_helm({"mode": "training"})):
         assert "*" not in (group, resource, verb)
@@ -285,6 +298,7 @@ def test_other_settings_are_other_pods() -> None:
     ("values", "said"),
     [
         ({"typo": 1}, "additional properties 'typo' not allowed"),
+        ({"mode": "auto", "kueue": {"enabled": True}}, "kueue.enabled is true, and mode is auto"),
         ({"mode": "full"}, "at '/mode': value must be one of 'advice', 'auto', 'training'"),
         ({"cluster": "Bad_Name"}, "at '/cluster': 'Bad_Name' does not match"),
         ({"replicas": 0}, "at '/replicas': minimum: got 0, want 1"),

@@ -39,6 +39,16 @@ def test_the_agent_has_the_rights_that_the_chart_gives_it(mode: str) -> None:
     assert grants(by_kustomize(mode)) == grants(by_helm({"mode": mode}))
 
 
+def test_with_kueue_only_rights_are_added() -> None:
+    by_chart = by_helm({"mode": "training", "kueue": {"enabled": True}})
+    assert grants(by_kustomize("kueue")) == grants(by_chart)
+
+    def others(objects: list[Json]) -> list[tuple[str, str]]:
+        return sorted((each["kind"], each["metadata"]["name"]) for each in objects if "Role" not in each["kind"])
+
+    assert others(by_kustomize("kueue")) == others(by_kustomize("training"))
+
+
 @each_mode
 def test_the_agent_has_the_settings_that_the_chart_gives_it(mode: str, tmp_path: Path) -> None:
     text = settings_text(by_kustomize(mode))

@@ -2,6 +2,7 @@
 {{- define "fedl2.checks" -}}
 {{- if gt (len .Values.namespaces) 1 }}{{ fail "namespaces: name one, or none for all: an agent follows one namespace, or every one" }}{{ end }}
 {{- if eq .Values.image.tag "latest" }}{{ fail "image.tag: name a version; what latest is changes without anybody's decision" }}{{ end }}
+{{- if and .Values.kueue.enabled (ne .Values.mode "training") }}{{ fail (printf "kueue.enabled is true, and mode is %s: Kueue admits TrainingJobs, which only mode training runs" .Values.mode) }}{{ end }}
 {{- with .Values.fleet }}
 {{- $identities := list .enrollmentSecret.name .tlsSecret | compact }}
 {{- if .address }}

@@ -29,6 +29,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if eq .Values.mode "training" }}advice auto training{{ else if eq .Values.mode "auto" }}advice auto{{ else }}advice{{ end }}
 {{- end }}
 
+{{/* Files of roles that the release needs: its modes', and Kueue's where that is used. */}}
+{{- define "fedl2.rights" -}}
+{{ include "fedl2.modes" . }}{{ if .Values.kueue.enabled }} kueue{{ end }}
+{{- end }}
+
 {{- define "fedl2.trainingKey" -}}
 {{ .Values.training.keySecret.name | default (printf "%s-training" (include "fedl2.name" .)) }}
 {{- end }}

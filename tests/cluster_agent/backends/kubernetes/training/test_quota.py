@@ -1,0 +1,270 @@
+"""Quota of TrainingJobs as it is planned: case by case, and against a Kueue and a job that do anything in any order."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field, replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from simulated_training import Brain
+from training_objects import job
+
+from cluster_agent.backends.kubernetes.training.memory import Told
+from cluster_agent.backends.kubernetes.training.plan import Standing, Step
+from cluster_agent.backends.kubernetes.training.quota import (
+    Act,
+    Held,
+    Quota,
+    Verb,
+    held_by,
+    plan_quota,
+    refused,
+    unread,
+)
+from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
+from cluster_agent.kubernetes.training.training_job import TrainingJob
+from cluster_agent.kubernetes.training.workloads import State, Workload
+from elastic_runtime.control.messages import Size
+from elastic_runtime.protocol.plan import Phase
+from policy_net.domain import SUSPENDED, Allocation
+
+QUEUED = {"kueue": {"queueName": "research"}}
+NOTHING = Held(any=False, size=SUSPENDED)
+
+
+def the_job(**more: object) -> TrainingJob:
+    return job(**{**QUEUED, **more})
+
+
+def workload(number: int, size: Allocation, state: State, replaces: int | None = None) -> Workload:
+    name = f"digits-01234567-{number}"
+    before = "" if replaces is None else f"digits-01234567-{replaces}"
+    return Workload("team", name, f"u{number}", "1", the_job().uid, number, size, state, line="said", replaces=before)
+
+
+def pod(task: str, phase: str = "Running", deleting: bool = False) -> TaskPod:
+    return TaskPod("team", f"digits-{task}", "digits", task, task, the_job().uid, phase, deleting=deleting)
+
+
+def holds(size: Allocation) -> Held:
+    return Held(any=True, size=size)
+
+
+def verbs(quota: Quota) -> list[tuple[Verb, int, Allocation]]:
+    return [(act.verb, act.workload.number if act.workload else -1, act.size) for act in quota.acts]
+
+
+def test_what_runs_is_held_and_what_the_coordinator_means_to_have_too() -> None:
+    brain = Brain(Size(2, 3), Phase.RESIZING)
+    pods = [pod("coordinator"), pod("worker-0"), pod("worker-1", "Succeeded"), pod("ps-0", deleting=True)]
+    assert held_by(pods, None) == Held(any=True, size=None)
+    assert held_by(pods, Told(brain.status(), 0.0)) == Held(any=True, size=Allocation(3, 2))
+    assert held_by([pod("worker-0")], None) == Held(any=True, size=Allocation(1, 0))
+    assert held_by([pod("worker-0", "Failed")], None) == NOTHING
+
+
+def test_where_nobody_knows_what_is_held_nothing_is_lowered() -> None:
+    ground = workload(0, Allocation(4, 2), State.ADMITTED)
+    quota = plan_quota(the_job(), Allocation(1, 1), Held(any=True, size=None), [ground])
+    assert (quota.allowed, quota.acts) == (Allocation(1, 1), ())
+    quota = plan_quota(the_job(), Allocation(1, 1), holds(Allocation(2, 2)), [ground])
+    assert verbs(quota) == [(Verb.COUNT, 0, Allocation(2, 2))]
+
+
+def test_more_of_the_one_and_less_of_the_other_asks_for_all_that_is_held_meanwhile() -> None:
+    ground = workload(0, Allocation(2, 2), State.ADMITTED)
+    quota = plan_quota(the_job(), Allocation(4, 1), holds(Allocation(2, 2)), [ground])
+    assert quota.allowed == Allocation(2, 1)
+    assert verbs(quota) == [(Verb.CREATE, 0, Allocation(4, 2))]
+
+
+def test_a_slice_that_is_not_wanted_any_more_is_deleted_before_it_is_admitted() -> None:
+    ground, asked = workload(0, Allocation(2, 1), State.ADMITTED), workload(1, Allocation(4, 1), State.PENDING, 0)
+    quota = plan_quota(the_job(), Allocation(2, 1), holds(Allocation(2, 1)), [ground, asked])
+    assert verbs(quota) == [(Verb.DELETE, 1, SUSPENDED)]
+    reserved = replace(asked, state=State.RESERVED)
+    assert plan_quota(the_job(), Allocation(2, 1), holds(Allocation(2, 1)), [ground, reserved]).acts == ()
+
+
+def test_of_two_that_are_admitted_the_later_counts_and_the_other_is_finished() -> None:
+    first, second = workload(0, Allocation(1, 1), State.ADMITTED), workload(1, Allocation(3, 1), State.ADMITTED, 0)
+    quota = plan_quota(the_job(), Allocation(3, 1), holds(Allocation(1, 1)), [second, first])
+    assert quota.allowed == Allocation(3, 1)
+    assert verbs(quota) == [(Verb.FINISH, 0, SUSPENDED)]
+    over = replace(first, state=State.FINISHED)
+    assert verbs(plan_quota(the_job(), Allocation(3, 1), holds(Allocation(1, 1)), [second, over])) == [
+        (Verb.DELETE, 0, SUSPENDED)
+    ]
+
+
+def test_while_checks_of_a_slice_are_done_it_trains_on_the_one_before() -> None:
+    over = workload(0, Allocation(1, 1), State.FINISHED)
+    checked = workload(1, Allocation(3, 1), State.RESERVED, 0)
+    quota = plan_quota(the_job(), Allocation(3, 1), holds(Allocation(1, 1)), [over, checked])
+    assert (quota.allowed, quota.reason, quota.acts) == (Allocation(1, 1), "WaitsForMoreQuota", ())
+    assert plan_quota(the_job(), Allocation(3, 1), NOTHING, [over, checked]).allowed == SUSPENDED
+
+
+def test_what_is_admitted_below_the_least_size_starts_nothing() -> None:
+    wide = the_job(workers=(2, 4))
+    ground = workload(0, Allocation(1, 1), State.ADMITTED)
+    assert plan_quota(wide, Allocation(2, 1), NOTHING, [ground]).allowed == SUSPENDED
+    assert plan_quota(wide, Allocation(2, 1), holds(Allocation(1, 1)), [ground]).allowed == Allocation(1, 1)
+
+
+def test_it_is_of_no_interest_what_others_have() -> None:
+    theirs = replace(workload(0, Allocation(4, 2), State.ADMITTED), owner="another")
+    odd = replace(workload(0, Allocation(4, 2), State.ADMITTED), number=-1)
+    quota = plan_quota(the_job(), Allocation(1, 1), NOTHING, [theirs, odd])
+    assert (quota.allowed, quota.acts) == (SUSPENDED, (Act(Verb.CREATE, None, Allocation(1, 1), 0),))
+
+
+def test_no_pod_is_made_beyond_what_was_admitted() -> None:
+    ground = workload(0, Allocation(2, 1), State.ADMITTED)
+    quota = plan_quota(the_job(), Allocation(2, 1), holds(Allocation(2, 1)), [ground])
+    step = Step(Standing.RUNNING, create=("worker-4", "worker-5", "ps-1", "coordinator"))
+    pods = [pod("worker-0"), pod("worker-1", "Failed"), pod("ps-0", deleting=True)]
+    assert quota.limit(step, pods).create == ("worker-4", "ps-1", "coordinator")
+    assert replace(quota, ground=None).limit(step, pods).create == ()
+
+
+def test_without_kueue_nothing_begins_and_nothing_ends() -> None:
+    for quota in (unread(Allocation(4, 2), NOTHING, "404"), unread(Allocation(4, 2), NOTHING, "")):
+        assert quota.allowed == SUSPENDED
+    running = unread(Allocation(4, 1), holds(Allocation(2, 2)), "404")
+    assert (running.allowed, running.reason) == (Allocation(2, 1), "KueueMissing")
+    assert unread(Allocation(4, 1), Held(any=True, size=None), "").allowed == Allocation(4, 1)
+    assert unread(SUSPENDED, holds(Allocation(2, 2)), "404").allowed == SUSPENDED
+
+
+def test_a_job_whose_new_workload_is_refused_keeps_what_it_has() -> None:
+    held = holds(Allocation(2, 1))
+    quota = plan_quota(the_job(), Allocation(4, 1), held, [])
+    assert quota.allowed == SUSPENDED
+    assert refused(quota, Allocation(4, 1), held, "404").allowed == Allocation(2, 1)
+    evicted = plan_quota(the_job(), Allocation(2, 1), NOTHING, [workload(0, Allocation(2, 1), State.EVICTED)])
+    assert refused(evicted, Allocation(2, 1), NOTHING, "500").allowed == SUSPENDED
+
+
+# Anything in any order.
+
+SIZES = [Allocation(workers, servers) for workers, servers in itertools.product(range(1, 5), range(1, 3))]
+
+
+@dataclass
+class Life:
+    """A job and a Kueue that counts tasks; `step` is one look of the agent, whose writes may get lost."""
+
+    quota: int = 12
+    knows_slices: bool = True
+    checks: bool = True
+    wanted: Allocation = SIZES[0]
+    pods: Allocation = SUSPENDED
+    leads: bool = False
+    all: dict[int, Workload] = field(default_factory=dict)
+
+    def put(self, found: Workload) -> None:
+        self.all[found.number] = found
+
+    def used(self) -> int:
+        return sum(
+            each.size.tasks
+            for each in self.all.values()
+            if each.state in (State.RESERVED, State.ADMITTED, State.EVICTED)
+        )
+
+    def look(self, writes: int, patient: bool = True) -> None:
+        held = Held(self.leads, self.pods if self.leads else SUSPENDED, trains=False)
+        quota = plan_quota(the_job(), self.wanted, held, list(self.all.values()), patient)
+        for act in quota.acts[:writes]:
+            self.write(act)
+        self.follow(quota)
+
+    def write(self, act: Act) -> None:
+        if act.verb is Verb.CREATE:
+            assert act.number not in self.all
+            self.put(workload(act.number, act.size, State.PENDING, act.workload.number if act.workload else None))
+            return
+        assert act.workload is not None
+        found = self.all[act.workload.number]
+        if act.verb is Verb.DELETE:
+            assert found.state in (State.PENDING, State.FINISHED) or not self.leads, "its pods still run on it"
+            del self.all[found.number]
+        elif act.verb is Verb.COUNT:
+            if found.state is not State.PENDING:
+                assert found.size.most(act.size) == found.size, "counts of what has quota only fall"
+                assert act.size.most(self.pods) == act.size, "its pods still run"
+            self.put(replace(found, size=act.size))
+        elif act.verb is Verb.GIVE_BACK:
+            assert not self.leads, "its pods still run"
+            self.put(replace(found, state=State.PENDING))
+        elif act.verb is Verb.FINISH:
+            self.put(replace(found, state=State.FINISHED))
+
+    def follow(self, quota: Quota) -> None:
+        """The job has what it may have, one task at a time."""
+        if quota.allowed == SUSPENDED:
+            self.pods, self.leads = SUSPENDED, False
+            return
+        if quota.ground is None:
+            return
+        steps = [
+            (have < may) - (have > may)
+            for have, may in ((self.pods.workers, quota.allowed.workers), (self.pods.ps, quota.allowed.ps))
+        ]
+        self.pods, self.leads = Allocation(self.pods.workers + steps[0], self.pods.ps + steps[1]), True
+        most = quota.ground.size
+        assert self.pods.most(most) == most, "more pods than were admitted"
+
+    def kueue(self) -> None:
+        """Kueue admits what fits, the older first."""
+        for each in sorted(self.all.values(), key=lambda found: found.number):
+            if each.state is State.RESERVED and self.checks:
+                self.put(replace(each, state=State.ADMITTED))
+            if each.state is not State.PENDING:
+                continue
+            before = next((old for old in self.all.values() if self.knows_slices and old.name == each.replaces), None)
+            before = before if before and before.state in (State.RESERVED, State.ADMITTED) else None
+            if self.used() - (before.size.tasks if before else 0) + each.size.tasks <= self.quota:
+                self.put(replace(each, state=State.ADMITTED if self.checks else State.RESERVED))
+                if before is not None:
+                    self.put(replace(before, state=State.FINISHED))
+
+    def evict(self) -> None:
+        for each in list(self.all.values()):
+            if each.state in (State.RESERVED, State.ADMITTED):
+                self.put(replace(each, state=State.EVICTED))
+
+    def vanish(self) -> None:
+        """Somebody deletes the newest one."""
+        if self.all:
+            del self.all[max(self.all)]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data(), st.booleans())
+def test_in_any_order_pods_keep_within_quota_and_in_the_end_the_job_has_what_it_wants(
+    data: st.DataObject, knows_slices: bool
+) -> None:
+    life = Life(knows_slices=knows_slices)
+    moves = st.sampled_from(["look", "look", "look", "kueue", "kueue", "want", "evict", "vanish", "quota", "checks"])
+    for move in data.draw(st.lists(moves, max_size=40)):
+        if move == "look":
+            life.look(data.draw(st.integers(0, 3)), data.draw(st.booleans()))
+        elif move == "want":
+            life.wanted = data.draw(st.sampled_from([*SIZES, SUSPENDED]))
+        elif move == "quota":
+            life.quota = data.draw(st.integers(0, 12))
+        elif move == "checks":
+            life.checks = not life.checks
+        else:
+            {"kueue": life.kueue, "evict": life.evict, "vanish": life.vanish}[move]()
+    life.quota, life.checks = 12, True
+    life.wanted = data.draw(st.sampled_from([*SIZES, SUSPENDED]))
+    for _ in range(30):
+        life.look(9)
+        life.kueue()
+    assert life.pods == life.wanted
+    left = [(each.size, each.state) for each in life.all.values()]
+    assert left == ([(life.wanted, State.ADMITTED)] if life.wanted != SUSPENDED else [])
