@@ -10,9 +10,11 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from apiserver.asked import Asked, Fault, webhook_down
 from apiserver.cluster import Cluster, Node, Waits, running_cluster
 from apiserver.controllers.kueue import FLAVORS, WORKLOADS, KueueStandIn, kueue_crds
@@ -430,6 +432,69 @@ def test_an_agent_that_was_killed_after_a_slice_was_made_is_followed_by_one_that
         second.decide(digits=Allocation(4, 2))
         wait_size(cluster, 4, 2)
         wait_counts(cluster, 4, 2)
+
+
+@pytest.mark.parametrize("nth", range(5))
+@pytest.mark.parametrize("cut", [False, True], ids=["before", "after"])
+def test_whoever_follows_an_agent_that_was_killed_at_a_write_goes_on(
+    cluster: Cluster, stand_in: KueueStandIn, pretended: Pretended, nth: int, cut: bool
+) -> None:
+    """Writes: a Workload, that its pods run, a slice, that the slice's pods run, the end of the first one."""
+    del stand_in
+    numbers, when = itertools.count(), of_workloads("create", "patch", "delete")
+    with agent_of(cluster, connect=pretended) as first:
+
+        def kills(asked: Asked) -> bool:
+            struck_now = first.acts and when(asked) and next(numbers) == nth
+            first.acts = first.acts and not struck_now
+            return struck_now
+
+        died = struck(cluster, kills, Fault(cut=True) if cut else Fault(code=500))
+        submit(cluster, spec(**QUEUE))
+        first.decide(digits=Allocation(1, 1))
+        cluster.wait(lambda: died or status_of(cluster).get("workers") == 1, "it trains, or its agent is dead")
+        first.decide(digits=Allocation(3, 2))
+        cluster.wait(lambda: died, "its agent is dead")
+    with agent_of(cluster, connect=pretended, lease_epoch=8) as second:
+        second.decide(digits=Allocation(3, 2))
+        wait_size(cluster, 3, 2)
+        wait_counts(cluster, 3, 2)
+        assert len(live(cluster)) == 1
+
+
+def rights(*files: str) -> list[Json]:
+    """Rules of the roles of overlays."""
+    folder = Path(__file__).parents[5] / "deploy" / "kustomize"
+    texts = [(folder / name).read_text(encoding="utf-8") for name in files]
+    return [rule for text in texts for role in yaml.safe_load_all(text) for rule in role["rules"]]
+
+
+TRAINING = ("base/advice-role.yaml", "overlays/auto/auto-role.yaml", "overlays/training/training-role.yaml")
+
+
+def test_the_rights_of_the_overlay_are_enough_and_without_them_it_says_what_to_do(
+    cluster: Cluster, stand_in: KueueStandIn, pretended: Pretended
+) -> None:
+    kubeconfig = cluster.grant("agent", rights(*TRAINING))
+    with agent_of(cluster, connect=pretended, kubeconfig=kubeconfig) as agent:
+        submit(cluster, spec(), "plain")
+        submit(cluster, spec(**QUEUE))
+        agent.decide(plain=Allocation(1, 1), digits=Allocation(1, 1))
+        wait_size(cluster, 1, 1, "plain")
+        wait_admitted(cluster, "False", "KueueMissing")
+        cluster.wait(lambda: "give the agent rights" in events_of(cluster).get("KueueMissing", ""), "an event")
+        cluster.grant("agent", rights(*TRAINING, "overlays/kueue/kueue-role.yaml"))
+        wait_size(cluster, 1, 1)
+        agent.decide(digits=Allocation(3, 2))
+        wait_size(cluster, 3, 2)
+        agent.decide(digits=Allocation(1, 1))
+        wait_counts(cluster, 1, 1)
+        name = wait_counts(cluster, 1, 1)["metadata"]["name"]
+        cluster.server.call(lambda: stand_in.evict(("team", name), "Preempted", "for another"))
+        cluster.wait(lambda: "Evicted" in events_of(cluster), "it was evicted")
+        wait_size(cluster, 1, 1)
+        cluster.change(TABLE, "digits", lambda found: {**found, "spec": {**found["spec"], "suspend": True}})
+        cluster.wait(lambda: not cluster.all(WORKLOADS), "no quota is asked for")
 
 
 def test_a_kueue_that_does_not_know_slices_still_has_one_workload_in_the_end(
