@@ -183,7 +183,6 @@ def workload_of(job: TrainingJob, number: int, size: Allocation, replaces: Workl
 
 _ASKED: Final = (
     "affinity",
-    "initContainers",
     "nodeSelector",
     "overhead",
     "priorityClassName",
@@ -195,13 +194,16 @@ _ASKED: Final = (
     "tolerations",
     "topologySpreadConstraints",
 )
-_OF_CONTAINER: Final = ("name", "image", "resources")
+_OF_CONTAINER: Final = ("name", "image", "resources", "restartPolicy")
 
 
 def _asked(spec: Json) -> Json:
     """The part of a pod's spec from which quota follows: neither commands nor volumes, nor what is in variables."""
-    containers = [{name: each[name] for name in _OF_CONTAINER if name in each} for each in spec["containers"]]
-    return {**{name: spec[name] for name in _ASKED if name in spec}, "containers": containers}
+    asked: Json = {name: spec[name] for name in _ASKED if name in spec}
+    for kind in ("initContainers", "containers"):
+        if spec.get(kind):
+            asked[kind] = [{name: each[name] for name in _OF_CONTAINER if name in each} for each in spec[kind]]
+    return asked
 
 
 def counted(workload: Workload, size: Allocation) -> list[Json]:
@@ -269,8 +271,14 @@ def placement(flavors: Iterable[Json], updates: Iterable[Json]) -> Placement:
     return found
 
 
-def ended(status: Json, reason: str, line: str, now: str, generation: int) -> Json:
-    """The status of a Workload whose job is over, or that another slice stands in for."""
+def ended(status: Json, outcome: str, now: str, generation: int) -> Json:
+    """The status of a Workload whose job is over.
+
+    Args:
+        outcome: Complete or Failed; empty where another slice stands in for it.
+    """
+    reason = {"Complete": "Succeeded", "": "WorkloadSliceReplaced"}.get(outcome, outcome)
+    line = "the job is over" if outcome else "a larger slice was admitted in its place"
     return {"conditions": _with(status, generation, now, ("Finished", True, reason, line))}
 
 

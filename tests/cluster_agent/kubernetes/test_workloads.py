@@ -88,6 +88,7 @@ def test_of_others_nothing_is_kept() -> None:
 def test_it_asks_for_what_pods_take_and_shows_nothing_else_of_them() -> None:
     secret = template(["python", "--password=hush"], tolerations=[{"operator": "Exists"}])
     secret["spec"]["containers"][0]["env"] = [{"name": "PASSWORD", "value": "hush"}]
+    secret["spec"]["initContainers"] = [{**secret["spec"]["containers"][0], "name": "first", "restartPolicy": "Always"}]
     worker = {"min": 1, "max": 2, "template": secret}
     asked = workload_of(job(kueue={"queueName": "q"}, worker=worker), 0, Allocation(1, 1), None)
     assert "hush" not in str(asked)
@@ -123,8 +124,10 @@ def test_quota_is_given_back_and_who_was_preempted_waits_again_at_once() -> None
 
 
 def test_a_finished_one_keeps_what_was_said_of_it() -> None:
-    status = ended(found(QuotaReserved=True)["status"], "Succeeded", "over", NOW, 1)
-    assert [each["type"] for each in status["conditions"]] == ["QuotaReserved", "Finished"]
+    for outcome, reason in (("Complete", "Succeeded"), ("Failed", "Failed"), ("", "WorkloadSliceReplaced")):
+        status = ended(found(QuotaReserved=True)["status"], outcome, NOW, 1)
+        assert [each["type"] for each in status["conditions"]] == ["QuotaReserved", "Finished"]
+        assert status["conditions"][-1]["reason"] == reason
 
 
 def test_pods_go_where_their_quota_is() -> None:

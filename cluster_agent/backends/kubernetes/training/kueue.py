@@ -30,6 +30,7 @@ from cluster_agent.kubernetes.cache import Cache
 from cluster_agent.kubernetes.errors import AlreadyExists, ApiError, Conflict, NotActing, NotFound
 from cluster_agent.kubernetes.list_watch import ListWatch
 from cluster_agent.kubernetes.training import workloads
+from cluster_agent.kubernetes.training.manifests import JOB_LABEL
 from cluster_agent.kubernetes.training.training_job import TrainingJob
 from cluster_agent.kubernetes.training.workloads import FLAVORS, WORKLOADS, Placement, Workload
 from foundation.text import plain_line
@@ -42,8 +43,6 @@ AGAIN_SECONDS = 10.0
 _FLAVOR_SECONDS = 60.0
 """For so long a flavor is what it was: those who make them do not change them under running jobs."""
 _END_SECONDS = 5.0
-_OF_TEMPLATES = (TypeError, AttributeError, ValueError, KeyError)
-"""What a template that is no pod's ends with: it keeps whatever was written."""
 
 
 class WorkloadWatch:
@@ -59,7 +58,8 @@ class WorkloadWatch:
         self._on_news = on_news
         self.cache: Cache[Workload] = Cache(workloads.workload_facts, clock, self._on_change)
         seed = f"{socket.gethostname()}/{os.getpid()}"
-        self._following = ListWatch(api, WORKLOADS, self.cache, clock, namespace, seed=seed)
+        ours = {"labelSelector": JOB_LABEL}
+        self._following = ListWatch(api, WORKLOADS, self.cache, clock, namespace, ours, seed=seed)
         self._stopping = threading.Event()
         self._by_owner: dict[str, list[Workload]] | None = None
         self._thread: threading.Thread | None = None
@@ -187,7 +187,7 @@ class Kueue:
                 self._do(job, act)
         except NotActing:
             raise
-        except (ApiError, *_OF_TEMPLATES) as error:
+        except (ApiError, ValueError) as error:
             line = plain_line(str(error))
             self._refused[job.uid] = self._clock() + AGAIN_SECONDS, line
             return refused(quota, wanted, held, line)
@@ -212,7 +212,7 @@ class Kueue:
                 patch = workloads.counted(workload, act.size)
                 self._watch.cache.put_answer(self._api.patch(path, patch, ContentType.JSON_PATCH))
             else:
-                self._write_status(act, workload)
+                self._write_status(job, act, workload)
         except NotFound:
             return  # the watch says so
         except Conflict:  # somebody was faster: it is planned anew with what they wrote
@@ -220,7 +220,10 @@ class Kueue:
                 self._watch.cache.put_answer(self._api.get(path))
 
     def _create(self, job: TrainingJob, act: Act) -> None:
-        body = workloads.workload_of(job, act.number, act.size, act.workload)
+        try:
+            body = workloads.workload_of(job, act.number, act.size, act.workload)
+        except (TypeError, AttributeError, ValueError, KeyError) as error:  # templates keep whatever was written
+            raise ValueError(f"a template is no pod's: {error}") from error
         try:
             self._watch.cache.put_answer(self._api.create(WORKLOADS.path(job.namespace), body))
         except AlreadyExists:  # the answer to an earlier try was lost
@@ -229,7 +232,7 @@ class Kueue:
                 raise
             self._watch.cache.put_answer(found)
 
-    def _write_status(self, act: Act, workload: Workload) -> None:
+    def _write_status(self, job: TrainingJob, act: Act, workload: Workload) -> None:
         """Others write into it too: it is read before, and written only where it has not changed since."""
         found = self._api.get(WORKLOADS.path(workload.namespace, workload.name))
         seen = workloads.workload_facts(found)
@@ -239,8 +242,7 @@ class Kueue:
         status, generation = found.get("status") or {}, int(found["metadata"].get("generation") or 0)
         now = whole_time(self._unix_clock())
         if act.verb is Verb.FINISH:
-            reason = {"Complete": "Succeeded"}.get(act.line, act.line)
-            content = workloads.ended(status, reason, "the job is over", now, generation)
+            content = workloads.ended(status, job.outcome, now, generation)
         elif act.verb is Verb.READY:
             content = workloads.ready(status, now, generation)
         else:

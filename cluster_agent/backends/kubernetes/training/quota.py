@@ -53,7 +53,6 @@ class Act:
     workload: Workload | None
     size: Allocation = SUSPENDED
     number: int = 0
-    line: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +147,7 @@ def plan_quota(
     left = [each for each in ours if not each.deleting]
     live = [each for each in left if each.state is not State.FINISHED]
     if job.outcome:
-        acts = () if held.any else tuple(Act(Verb.FINISH, each, line=job.outcome) for each in live)
+        acts = () if held.any else tuple(Act(Verb.FINISH, each) for each in live)
         return Quota(SUSPENDED, "Finished", "the job is over", acts=acts)
     if wanted == SUSPENDED or (job.problem and not held.any):
         acts = () if held.any else tuple(Act(Verb.DELETE, each) for each in left)
@@ -201,7 +200,7 @@ def _within(
         for each in [each for each in left if each.number < ground.number]:
             # Kueue finishes the slice before; one that does not know of slices leaves that to us.
             finished = each.state is State.FINISHED
-            acts.append(Act(Verb.DELETE if finished else Verb.FINISH, each, line="WorkloadSliceReplaced"))
+            acts.append(Act(Verb.DELETE if finished else Verb.FINISH, each))
         if held.trains and not ground.is_ready:
             acts.append(Act(Verb.READY, ground))
     later = [each for each in left if each.number > ground.number and each.state is not State.FINISHED]

@@ -22,7 +22,7 @@ from apiserver.controllers.requests import ONE
 from apiserver.controllers.stepping import is_true
 from pretended_coordinators import Pretended
 from training_cluster import Agent, agent_of, events_of, install, pods_of, status_of, submit, wait_phase, wait_size
-from training_objects import CRDS, TABLE, spec
+from training_objects import CRDS, TABLE, spec, template
 
 from cluster_agent.backends.kubernetes.training import kueue as kueue_module
 from cluster_agent.kubernetes.access import Access, open_client
@@ -515,6 +515,16 @@ def test_a_flavor_that_cannot_be_read_is_told_and_no_pod_goes_elsewhere(cluster:
     assert not pods_of(cluster)
     cluster.server.faults = lambda asked: None
     wait_size(cluster, 1, 1)
+
+
+def test_a_template_that_is_no_pods_asks_for_nothing_and_says_so(cluster: Cluster, agent: Agent) -> None:
+    odd = template()
+    odd["spec"]["terminationGracePeriodSeconds"] = {"not": "a number"}
+    submit(cluster, spec(worker={"min": 1, "max": 2, "template": odd}, **QUEUE))
+    agent.decide(digits=Allocation(1, 1))
+    wait_admitted(cluster, "False", "KueueRefused")
+    cluster.wait(lambda: "a template is no pod's" in status_of(cluster).get("message", ""), "what is wrong with it")
+    assert not cluster.all(WORKLOADS)
 
 
 def test_a_job_that_wants_nothing_any_more_leaves_the_queue(
