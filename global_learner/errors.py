@@ -243,6 +243,12 @@ class NoAuthority(LearnerError):
     """This learner signs no certificates."""
 
 
+class RolloutRefused(LearnerError):
+    """A rollout cannot begin, or does not take what an operator asks of it as it stands. Exit code 2."""
+
+    exit_code: ClassVar[int] = BAD_INPUT
+
+
 class Unknown(LearnerError):
     """What a request names does not exist. Exit code 2."""
 

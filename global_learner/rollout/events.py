@@ -1,0 +1,157 @@
+"""Events of a rollout: what it is told, numbered, and what comes of one.
+
+Events are stored before they are taken, and so is what came of them, in one transaction. Whoever goes on after a crash
+takes them again in order: those that were taken already change nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field, TypeAdapter
+
+from global_learner.rollout.state import Role, RolloutState
+from global_learner.rollout.verdicts.verdict import Outcome
+from policy_net.settings import Section
+
+
+class StageVerdict(Section):
+    """The verdict on a stage; one on another stage than the present one is late, and changes nothing."""
+
+    kind: Literal["verdict"] = "verdict"
+    stage: int
+    outcome: Outcome
+    held: tuple[str, ...] = ()
+    reason: str = ""
+
+
+class Promote(Section):
+    """An operator wants the next stage, whatever is known."""
+
+    kind: Literal["promote"] = "promote"
+
+
+class Pause(Section):
+    """An operator wants nothing new to begin."""
+
+    kind: Literal["pause"] = "pause"
+
+
+class Resume(Section):
+    """An operator wants it to go on."""
+
+    kind: Literal["resume"] = "resume"
+
+
+class Abort(Section):
+    """An operator wants it undone."""
+
+    kind: Literal["abort"] = "abort"
+
+
+class Seen(Section):
+    """A cluster's agent said which version it acts on."""
+
+    kind: Literal["seen"] = "seen"
+    cluster: str
+    acting: int
+
+
+class Away(Section):
+    """A cluster's agent was not heard of for a while."""
+
+    kind: Literal["away"] = "away"
+    cluster: str
+
+
+class Joined(Section):
+    """A cluster was enrolled meanwhile; it takes part from the next stage on."""
+
+    kind: Literal["joined"] = "joined"
+    cluster: str
+    incumbent: int
+
+
+class Left(Section):
+    """A cluster was turned out."""
+
+    kind: Literal["left"] = "left"
+    cluster: str
+
+
+class Pin(Section):
+    """An operator wants a cluster left alone: it goes back to what it had, and stays there."""
+
+    kind: Literal["pin"] = "pin"
+    cluster: str
+
+
+class VersionGone(Section):
+    """A version can no longer be had; `instead` is what clusters go back to that would have gone back to it."""
+
+    kind: Literal["version-gone"] = "version-gone"
+    version: int
+    instead: int
+
+
+What = Annotated[
+    StageVerdict | Promote | Pause | Resume | Abort | Seen | Away | Joined | Left | Pin | VersionGone,
+    Field(discriminator="kind"),
+]
+
+
+class Event(Section):
+    """Something that happened, at a time, by somebody."""
+
+    number: int = Field(ge=1)
+    """Of the rollout's events, from 1 on without a gap."""
+    unix_seconds: float
+    actor: str = "learner"
+    what: What
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """Tell a cluster which versions it has, and which of them acts.
+
+    Attributes:
+        acting: the version that acts; of an alternating cluster, in the incumbent's blocks.
+        beside: the other version, which acts in the candidate's blocks or is only computed; None without one.
+    """
+
+    cluster: str
+    role: Role
+    acting: int
+    beside: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditLine:
+    """One line for the audit log."""
+
+    actor: str
+    action: str
+    subject: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """What came of an event."""
+
+    state: RolloutState
+    commands: tuple[Assign, ...] = ()
+    audit: tuple[AuditLine, ...] = ()
+
+
+_EVENTS: TypeAdapter[Event] = TypeAdapter(Event)
+
+
+def event_of(text: str) -> Event:
+    """An event from its JSON (`Event.model_dump_json`).
+
+    Raises:
+        ValueError: it is none.
+    """
+    return _EVENTS.validate_json(text)

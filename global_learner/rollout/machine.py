@@ -1,0 +1,365 @@
+"""State machine of a rollout: state and event in, new state, commands and audit lines out; no I/O, no clock of its own.
+
+What a cluster is told follows from its role, and roles change here alone; every change of one is a command and a line
+of the audit log. An event makes one transition at most, and one that was taken before makes none. What may follow what
+is one table, `_TABLE`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any
+
+from global_learner.errors import BadRequest, RolloutRefused
+from global_learner.rollout.events import (
+    Abort,
+    Assign,
+    AuditLine,
+    Away,
+    Event,
+    Joined,
+    Left,
+    Pause,
+    Pin,
+    Promote,
+    Resume,
+    Seen,
+    StageVerdict,
+    Transition,
+    VersionGone,
+)
+from global_learner.rollout.plan import CanaryStage, FleetStage, Plan, WaveStage, check_names
+from global_learner.rollout.state import Member, Phase, Role, RolloutState
+from global_learner.rollout.verdicts.verdict import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class FleetCluster:
+    """A cluster as a rollout finds it.
+
+    Attributes:
+        acting: the version that it is assigned.
+        pinned: an operator holds it there.
+        away: its agent has not been heard of for a while.
+    """
+
+    acting: int
+    pinned: bool = False
+    away: bool = False
+
+
+def start(
+    number: int,
+    candidate: int,
+    plan: Plan,
+    fleet: Mapping[str, FleetCluster],
+    now: float,
+    *,
+    actor: str,
+    running: RolloutState | None = None,
+) -> Transition:
+    """Begin a rollout with its first stage.
+
+    Args:
+        number: above those of all rollouts before.
+        running: the latest rollout.
+
+    Raises:
+        RolloutRefused: one is running, no stage may begin now, or nobody would take part.
+        BadRequest: the plan names a cluster that is not enrolled.
+    """
+    if running is not None and not running.phase.over:
+        raise RolloutRefused(
+            f"rollout {running.number} of v{running.candidate} is {running.phase} (stage {running.current.kind}): "
+            "wait for its end, or abort it"
+        )
+    check_names(plan, fleet)
+    frozen = plan.freeze_end(now)
+    if frozen is not None:
+        raise RolloutRefused(f"the plan lets no stage begin before {_utc(frozen)}: start the rollout then")
+    members = tuple(
+        Member(
+            cluster=name,
+            incumbent=found.acting,
+            role=Role.PINNED if found.pinned or name in plan.pinned else Role.INCUMBENT,
+            acting=found.acting,
+            away=found.away,
+        )
+        for name, found in sorted(fleet.items())
+    )
+    if not any(member.role.takes_part and member.incumbent != candidate for member in members):
+        raise RolloutRefused(f"no cluster would come to v{candidate} by it: all have it, are pinned, or there is none")
+    state = RolloutState(
+        number=number,
+        candidate=candidate,
+        plan=plan,
+        stage_unix_seconds=now,
+        latest_unix_seconds=now,
+        started_unix_seconds=now,
+        members=members,
+    )
+    begun = state.model_copy(update={"members": _entered(state)})
+    return _transition(state, begun, actor, ("rollout-started", f"v{candidate}, stage {begun.current.kind}"))
+
+
+def step(state: RolloutState, event: Event) -> Transition:
+    """Take an event.
+
+    Raises:
+        RolloutRefused: an operator's event does not suit where the rollout stands; the state stays as it was, and the
+            event is not taken.
+        ValueError: an event before this one was not taken.
+    """
+    if event.number <= state.events:
+        return Transition(state)
+    if event.number != state.events + 1:
+        raise ValueError(f"rollout {state.number}: event {event.number} follows {state.events}: one is missing")
+    now = max(state.latest_unix_seconds, event.unix_seconds)
+    taken = state.model_copy(update={"events": event.number, "latest_unix_seconds": now})
+    rule = _TABLE.get((state.phase, type(event.what)))
+    if rule is None:
+        if isinstance(event.what, (Promote, Pause, Resume, Abort, Pin)):
+            raise RolloutRefused(
+                f"rollout {state.number} of v{state.candidate} is {state.phase}: {event.what.kind} does not apply"
+            )
+        return Transition(taken)
+    after, lines = rule(taken, event.what)
+    return _transition(taken, after, event.actor, *lines)
+
+
+Line = tuple[str, str]
+"""Action and detail of an audit line about the rollout itself."""
+Ruled = tuple[RolloutState, tuple[Line, ...]]
+
+
+def _on_verdict(state: RolloutState, what: StageVerdict) -> Ruled:
+    if what.stage != state.stage:
+        return state, ()
+    said = ("rollout-verdict", f"stage {state.current.kind}: {what.outcome}; {what.reason}"[:500])
+    if what.outcome is Outcome.FAIL:
+        return _rolling_back(state, f"failed in stage {state.current.kind}: {what.reason}", said)
+    held = [member.cluster for member in state.members if member.cluster in what.held and member.role.takes_part]
+    if held:
+        state = _with_roles(state, dict.fromkeys(held, Role.HELD))
+    if what.outcome is Outcome.PASS and state.phase is not Phase.PAUSED:
+        frozen = state.plan.freeze_end(state.latest_unix_seconds)
+        return (state, ()) if frozen is not None else _advanced(state, said)
+    if what.outcome is Outcome.INCONCLUSIVE and state.phase is Phase.RUNNING:
+        reason = f"stage {state.current.kind} brought no verdict: promote or abort"
+        return state.model_copy(update={"phase": Phase.ASKING, "reason": reason}), (said,)
+    return state, ()
+
+
+def _on_promote(state: RolloutState, _: Promote) -> Ruled:
+    frozen = state.plan.freeze_end(state.latest_unix_seconds)
+    if frozen is not None:
+        raise RolloutRefused(f"rollout {state.number}: the plan lets no stage begin before {_utc(frozen)}")
+    return _advanced(state, ("rollout-promoted", f"past stage {state.current.kind}"))
+
+
+def _on_pause(state: RolloutState, _: Pause) -> Ruled:
+    return _paused(state, "by an operator")
+
+
+def _on_resume(state: RolloutState, _: Resume) -> Ruled:
+    return state.model_copy(update={"phase": Phase.RUNNING, "reason": ""}), (("rollout-resumed", ""),)
+
+
+def _on_abort(state: RolloutState, _: Abort) -> Ruled:
+    return _rolling_back(state, "aborted by an operator")
+
+
+def _on_seen(state: RolloutState, what: Seen) -> Ruled:
+    return _settled(_with_member(state, what.cluster, acting=what.acting, away=False))
+
+
+def _on_away(state: RolloutState, what: Away) -> Ruled:
+    return _settled(_with_member(state, what.cluster, away=True))
+
+
+def _on_joined(state: RolloutState, what: Joined) -> Ruled:
+    if state.member(what.cluster) is not None:
+        return state, ()
+    role = Role.PINNED if what.cluster in state.plan.pinned else Role.INCUMBENT
+    joined = Member(cluster=what.cluster, incumbent=what.incumbent, role=role, acting=what.incumbent)
+    members = tuple(sorted((*state.members, joined), key=lambda member: member.cluster))
+    return state.model_copy(update={"members": members}), (("rollout-joined", what.cluster),)
+
+
+def _on_left(state: RolloutState, what: Left) -> Ruled:
+    members = tuple(member for member in state.members if member.cluster != what.cluster)
+    return _settled(state.model_copy(update={"members": members}))
+
+
+def _on_pin(state: RolloutState, what: Pin) -> Ruled:
+    member = state.member(what.cluster)
+    if member is None:
+        raise BadRequest(f"rollout {state.number} knows no cluster {what.cluster!r}")
+    return _with_roles(state, {what.cluster: Role.PINNED}), ()
+
+
+def _on_version_gone(state: RolloutState, what: VersionGone) -> Ruled:
+    stranded = [member.cluster for member in state.members if member.incumbent == what.version]
+    lines: tuple[Line, ...] = ()
+    if stranded:
+        members = tuple(
+            member.model_copy(update={"incumbent": what.instead}) if member.cluster in stranded else member
+            for member in state.members
+        )
+        state = state.model_copy(update={"members": members})
+        reason = f"v{what.version} is gone: {', '.join(stranded)} would go back to v{what.instead}"[:500]
+        lines = (("rollout-incumbent-gone", reason),)
+    if what.version == state.candidate and state.phase is not Phase.ROLLING_BACK:
+        return _rolling_back(state, f"v{what.version} is gone", *lines)
+    if stranded and state.phase in (Phase.RUNNING, Phase.ASKING):
+        paused, more = _paused(state, reason)
+        return paused, (*lines, *more)
+    return state, lines
+
+
+def _advanced(state: RolloutState, said: Line) -> Ruled:
+    """The next stage, or the end behind the last."""
+    if isinstance(state.current, FleetStage):
+        roles = {member.cluster: Role.CANDIDATE for member in state.members if member.role.takes_part}
+        done = _with_roles(state, roles).model_copy(update={"phase": Phase.DONE, "reason": ""})
+        return done, (said, ("rollout-done", f"v{state.candidate} acts in {len(roles)} clusters"))
+    entered = state.model_copy(
+        update={
+            "stage": state.stage + 1,
+            "stage_unix_seconds": state.latest_unix_seconds,
+            "phase": Phase.RUNNING,
+            "reason": "",
+        }
+    )
+    entered = entered.model_copy(update={"members": _entered(entered)})
+    return entered, (said, ("rollout-stage", entered.current.kind))
+
+
+def _entered(state: RolloutState) -> tuple[Member, ...]:
+    """The clusters as a stage begins: those of earlier stages act on the candidate, its own alternate."""
+    stage = state.current
+    eligible = [member for member in state.members if member.role.takes_part]
+    if stage.kind in ("gate", "shadow"):
+        role = Role.SHADOW if stage.kind == "shadow" else Role.INCUMBENT
+        return _roles(state.members, {member.cluster: role for member in eligible})
+    earlier = {member.cluster for member in eligible if member.role in (Role.ALTERNATING, Role.CANDIDATE)}
+    waiting = sorted(
+        (member for member in eligible if member.cluster not in earlier),
+        key=lambda member: (member.away, _lot(state.number, member.cluster)),
+    )
+    if isinstance(stage, CanaryStage) and stage.clusters:
+        chosen = [member.cluster for member in waiting if member.cluster in stage.clusters]
+    else:
+        wanted = len(eligible)
+        if isinstance(stage, CanaryStage):
+            wanted = stage.count
+        elif isinstance(stage, WaveStage):
+            wanted = math.ceil(stage.share * len(eligible))
+        chosen = [member.cluster for member in waiting[: max(0, wanted - len(earlier))]]
+    roles = {member.cluster: Role.INCUMBENT for member in eligible}
+    roles.update(dict.fromkeys(earlier, Role.CANDIDATE))
+    roles.update(dict.fromkeys(chosen, Role.ALTERNATING))
+    changed = _roles(state.members, roles)
+    return tuple(
+        member.model_copy(update={"since_stage": state.stage}) if member.cluster in chosen else member
+        for member in changed
+    )
+
+
+def _rolling_back(state: RolloutState, reason: str, *before: Line) -> Ruled:
+    roles = {member.cluster: Role.INCUMBENT for member in state.members if member.role.takes_part}
+    back = _with_roles(state, roles).model_copy(update={"phase": Phase.ROLLING_BACK, "reason": reason[:2000]})
+    settled, lines = _settled(back)
+    return settled, (*before, ("rollout-rolling-back", reason[:500]), *lines)
+
+
+def _settled(state: RolloutState) -> Ruled:
+    """Rolled back as soon as every cluster that is there acts on what it had; those that are away learn it later."""
+    if state.phase is not Phase.ROLLING_BACK:
+        return state, ()
+    there = [member for member in state.members if not member.away and member.role is not Role.PINNED]
+    if any(member.acting is not None and member.acting != member.incumbent for member in there):
+        return state, ()
+    return state.model_copy(update={"phase": Phase.ROLLED_BACK}), (("rollout-rolled-back", state.reason[:500]),)
+
+
+def _paused(state: RolloutState, reason: str) -> Ruled:
+    return state.model_copy(update={"phase": Phase.PAUSED, "reason": reason}), (("rollout-paused", reason),)
+
+
+def _with_roles(state: RolloutState, roles: Mapping[str, Role]) -> RolloutState:
+    return state.model_copy(update={"members": _roles(state.members, roles)})
+
+
+def _roles(members: tuple[Member, ...], roles: Mapping[str, Role]) -> tuple[Member, ...]:
+    return tuple(
+        member.model_copy(update={"role": roles[member.cluster]}) if member.cluster in roles else member
+        for member in members
+    )
+
+
+def _with_member(state: RolloutState, cluster: str, **changed: Any) -> RolloutState:
+    members = tuple(
+        member.model_copy(update=changed) if member.cluster == cluster else member for member in state.members
+    )
+    return state.model_copy(update={"members": members})
+
+
+def _transition(before: RolloutState, after: RolloutState, actor: str, *lines: Line) -> Transition:
+    """What changed, as commands and audit lines: nobody else makes either."""
+    audit = [AuditLine(actor, action, f"rollout {after.number}", detail) for action, detail in lines]
+    commands = []
+    known = {member.cluster: assignment_of(member, before.candidate) for member in before.members}
+    for member in after.members:
+        told = assignment_of(member, after.candidate)
+        was = known.get(member.cluster)
+        if told == was or was is None:
+            continue
+        commands.append(told)
+        audit.append(AuditLine(actor, "rollout-assigned", member.cluster, f"{_said(was)} to {_said(told)}"))
+    return Transition(after, tuple(commands), tuple(audit))
+
+
+def assignment_of(member: Member, candidate: int) -> Assign:
+    """What a cluster is told, which follows from its role."""
+    if member.role is Role.CANDIDATE:
+        return Assign(member.cluster, member.role, candidate)
+    beside = candidate if member.role in (Role.SHADOW, Role.ALTERNATING) else None
+    return Assign(member.cluster, member.role, member.incumbent, beside)
+
+
+def _said(told: Assign) -> str:
+    beside = "" if told.beside is None else f" beside v{told.beside}"
+    return f"v{told.acting}{beside} ({told.role})"
+
+
+def _lot(number: int, cluster: str) -> bytes:
+    """Draws clusters in another order in every rollout, the same wherever it is asked."""
+    return hashlib.sha256(f"rollout\0{number}\0{cluster}".encode()).digest()
+
+
+def _utc(unix_seconds: float) -> str:
+    return datetime.fromtimestamp(unix_seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+_LIVE = (Phase.RUNNING, Phase.ASKING, Phase.PAUSED)
+_GOING = (*_LIVE, Phase.ROLLING_BACK)
+_TABLE: Mapping[tuple[Phase, type[Any]], Callable[[RolloutState, Any], Ruled]] = MappingProxyType(
+    {(phase, StageVerdict): _on_verdict for phase in _LIVE}
+    | {(phase, Promote): _on_promote for phase in (Phase.RUNNING, Phase.ASKING)}
+    | {(phase, Pause): _on_pause for phase in (Phase.RUNNING, Phase.ASKING)}
+    | {(Phase.PAUSED, Resume): _on_resume}
+    | {(phase, Abort): _on_abort for phase in _LIVE}
+    | {(phase, Pin): _on_pin for phase in _LIVE}
+    | {(phase, Seen): _on_seen for phase in _GOING}
+    | {(phase, Away): _on_away for phase in _GOING}
+    | {(phase, Joined): _on_joined for phase in _GOING}
+    | {(phase, Left): _on_left for phase in _GOING}
+    | {(phase, VersionGone): _on_version_gone for phase in _GOING}
+)
+"""What each phase makes of an event. An operator's event that is not here is refused, any other changes nothing."""

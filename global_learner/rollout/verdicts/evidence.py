@@ -1,0 +1,194 @@
+"""Evidence of one cluster: what its pairs of blocks say of the candidate's loss, each less what was foreseen of it.
+
+The outcome of a block is the mean number of jobs in the system while it counts: its sum over time is the sum of the
+jobs' completion times, which no policy can talk its way out of. A pair's score is the candidate's loss in it, as a
+share of what is usual; above 0 the candidate did worse.
+
+Where queues last for days, most of what a version does to completion times comes after its block. With a twin, the
+outcome has a price for that: the jobs that the twin has in the next blocks, under the incumbent, for what the block
+left behind. Two equal versions leave the same behind, so a wrong price never tells them apart.
+
+What a block was foreseen to come to (by the agent's twin, which replays the block under both versions with the arrivals
+that really came, or by blocks of the past that were alike) is subtracted from what it came to, and the foreseen
+difference of the versions is put in its place. Whatever the foresight is worth, the order of a pair is a coin's, so the
+score's mean is the mean loss: a bad twin costs time, and never makes the verdict wrong. How far it is trusted follows
+from the pairs before (`trust`).
+Source: Athey, Chetty, Imbens and Kang, "The surrogate index" (2019), for the price of what is left behind; control
+variates, as in Robins, Rotnitzky and Zhao (JASA 1994) for randomised experiments (augmented inverse
+probability weighting), here for pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+TRUST_PAIRS = 4.0
+"""As many pairs' worth of evidence as the first trust of 1 counts for."""
+ALIKE_BLOCKS = 5
+"""Blocks of the past with which one is compared; with fewer in all, every one."""
+
+
+@dataclass(frozen=True, slots=True)
+class TwinSays:
+    """A block in the words of the agent's twin, which replays it afterwards with the arrivals that really came.
+
+    Attributes:
+        priced: the jobs that really were in the system, on average over the whole block, and behind it those that the
+            twin has for what the block left behind, over the next blocks under the incumbent.
+        incumbent, candidate: the same, all of it in the twin, from the block's begin, under either version.
+    """
+
+    priced: float
+    incumbent: float
+    candidate: float
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """What a cluster reports of a switchback block.
+
+    Attributes:
+        number: of the cluster's blocks, from 0 on; 2·n and 2·n + 1 are pair n.
+        candidate: whether the candidate acted; else the incumbent.
+        jobs: in the system on average while the block counted.
+        usual_jobs: the same of the time before the rollout, above 0.
+        jobs_at_start: in the system as the block began.
+        arrivals: jobs submitted in it.
+        twin: what the agent's twin has to say of it; None without a twin.
+        guard_share: decisions that the guard changed, of all.
+        starved_jobs: that went without training for too long.
+        latency_p99_seconds: of a decision.
+    """
+
+    number: int
+    candidate: bool
+    jobs: float
+    usual_jobs: float
+    jobs_at_start: float = 0.0
+    arrivals: float = 0.0
+    twin: TwinSays | None = None
+    guard_share: float = 0.0
+    starved_jobs: int = 0
+    latency_p99_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two blocks of one pair, in which both versions acted."""
+
+    first: Block
+    second: Block
+
+    @property
+    def incumbent(self) -> Block:
+        """The block in which the incumbent acted."""
+        return self.second if self.first.candidate else self.first
+
+    @property
+    def candidate(self) -> Block:
+        """The block in which the candidate acted."""
+        return self.first if self.first.candidate else self.second
+
+    @property
+    def usual_jobs(self) -> float:
+        """What a loss is a share of; known before the pair's coin is thrown."""
+        return (self.first.usual_jobs + self.first.jobs_at_start) / 2.0
+
+
+Foresight = Callable[[Block], TwinSays | None]
+"""What a block came to and was foreseen to come to; None where nothing was foreseen."""
+
+
+def pairs_of(blocks: Sequence[Block]) -> list[Pair]:
+    """The whole pairs, in order; a block whose other half is missing, or of the same version, says nothing."""
+    by_number = {block.number: block for block in blocks}
+    pairs = []
+    for number in sorted(by_number):
+        second = by_number.get(number + 1)
+        if number % 2 == 0 and second is not None and by_number[number].candidate != second.candidate:
+            pairs.append(Pair(by_number[number], second))
+    return pairs
+
+
+def twin_foresight(block: Block) -> TwinSays | None:
+    """What the agent's twin says."""
+    return block.twin
+
+
+class AlikeBlocks:
+    """Foresight from the cluster's own past: blocks that began as full and in which as many jobs arrived.
+
+    It knows nothing of versions, and foresees the same of both.
+    """
+
+    def __init__(self, past: Sequence[Block]) -> None:
+        self._past = list(past)
+
+    def __call__(self, block: Block) -> TwinSays | None:
+        """Of the blocks that ended before this one's pair began."""
+        known = [other for other in self._past if other.number < block.number - block.number % 2]
+        if len(known) < ALIKE_BLOCKS:
+            return None
+        features = np.array([(other.jobs_at_start, other.arrivals) for other in known], dtype=np.float64)
+        spread = np.maximum(features.std(axis=0), 1e-9)
+        distance = (((features - (block.jobs_at_start, block.arrivals)) / spread) ** 2).sum(axis=1)
+        nearest = np.argsort(distance, kind="stable")[:ALIKE_BLOCKS]
+        foreseen = float(np.mean([known[index].jobs for index in nearest]))
+        return TwinSays(block.jobs, foreseen, foreseen)
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What a pair says.
+
+    Attributes:
+        loss: the candidate's, as a share of what is usual; above 0 it did worse.
+        foreseen: the loss that was foreseen of the pair, whoever acted in which block; None without foresight.
+    """
+
+    loss: float
+    foreseen: float | None = None
+
+
+def scores_of(pairs: Sequence[Pair], foresight: Foresight = twin_foresight) -> list[Score]:
+    """The candidate's loss in each pair.
+
+    Each score uses what was foreseen of its own blocks, and of earlier pairs only how good the foresight was.
+    """
+    scores = []
+    learned = _Trust()
+    for pair in pairs:
+        first, second = foresight(pair.first), foresight(pair.second)
+        if first is None or second is None:
+            scores.append(Score((pair.candidate.jobs - pair.incumbent.jobs) / pair.usual_jobs))
+            continue
+        of_candidate, of_incumbent = (first, second) if pair.first.candidate else (second, first)
+        loss = (of_candidate.priced - of_incumbent.priced) / pair.usual_jobs
+        foreseen = (of_candidate.candidate - of_incumbent.incumbent) / pair.usual_jobs
+        by_version = (first.candidate - first.incumbent + second.candidate - second.incumbent) / (2.0 * pair.usual_jobs)
+        scores.append(Score(learned.trust * by_version + loss - learned.trust * foreseen, by_version))
+        learned.add(foreseen, loss)
+    return scores
+
+
+class _Trust:
+    """How far the foresight of differences held: the slope of what came on what was foreseen, from 0 to 1."""
+
+    def __init__(self) -> None:
+        self._square = self._product = 0.0
+        self._pairs = 0
+
+    @property
+    def trust(self) -> float:
+        if self._square <= 0.0:
+            return 1.0
+        prior = TRUST_PAIRS * self._square / self._pairs
+        return float(np.clip((self._product + prior) / (self._square + prior), 0.0, 1.0))
+
+    def add(self, foreseen: float, loss: float) -> None:
+        self._pairs += 1
+        self._square += foreseen * foreseen
+        self._product += foreseen * loss

@@ -1,0 +1,176 @@
+"""Verdict on a candidate: pass, fail, wait or inconclusive, from what all clusters' pairs of blocks say together.
+
+The candidate fails if the fleet's mean loss is above nought, if two clusters or more are each worse off, or if the
+guard, starvation or slow decisions show more with it: each by a test that holds at any time, the errors of all
+together at most `false_alarm`. It passes if the fleet's mean loss is below the margin, and every cluster of the stage
+has brought its pairs.
+
+One cluster alone decides nothing, whether it lies, is broken, or is unlike the others. The fleet's tests have to say
+the same with any one cluster left out. A cluster that is worse off by itself is held: it goes back to the incumbent,
+and the rollout goes on without it; the second one ends it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from global_learner.rollout.verdicts.confidence import UNKNOWN, Interval, Summed, interval_of, summed
+from global_learner.rollout.verdicts.evidence import Foresight, Pair, scores_of, twin_foresight
+from global_learner.rollout.verdicts.sign_test import (
+    NO_SIGNS,
+    Signs,
+    guard_signs,
+    latency_signs,
+    starvation_signs,
+    without_any,
+)
+
+FLEET_SHARE, CLUSTERS_SHARE, SIGNS_SHARE = 0.5, 0.2, 0.3
+"""How the probability of a false alarm is shared out: the fleet's loss, two clusters' losses, the three sign tests."""
+LEAST_OWN_PAIRS = 6
+"""Of one cluster, before it may be said to be worse off by itself."""
+
+
+class Outcome(StrEnum):
+    """What becomes of a stage."""
+
+    PASS = "pass"  # noqa: S105  (no password)
+    FAIL = "fail"
+    WAIT = "wait"
+    """Not enough is known yet."""
+    INCONCLUSIVE = "inconclusive"
+    """Not enough is known, and the stage's time is over: an operator is asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What a verdict goes by.
+
+    Attributes:
+        margin: the largest mean loss that is let pass, as a share.
+        false_alarm: probability that a candidate that is no worse fails, at whatever time.
+        false_pass: probability that one that is worse than the margin passes.
+        held_loss: the least loss of one cluster for which it is held, as a share.
+        guard_tolerance: share of decisions by which blocks must differ to count as more interventions.
+        latency_tolerance_seconds: the same of a decision's time.
+        least_pairs: of every cluster of the stage, before it may pass.
+    """
+
+    margin: float = 0.03
+    false_alarm: float = 0.05
+    false_pass: float = 0.05
+    held_loss: float = 0.02
+    guard_tolerance: float = 0.005
+    latency_tolerance_seconds: float = 0.1
+    least_pairs: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterEvidence:
+    """What one cluster brought, added up."""
+
+    loss: Summed
+    guard: Signs = NO_SIGNS
+    starvation: Signs = NO_SIGNS
+    latency: Signs = NO_SIGNS
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is said of a candidate, and why.
+
+    Attributes:
+        loss: the fleet's mean loss with its bounds, as shares, without the held; above 0 the candidate is worse.
+        held: clusters that are worse off by themselves.
+        reasons: for people, one line each.
+    """
+
+    outcome: Outcome
+    loss: Interval = UNKNOWN
+    held: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = field(default=())
+
+
+def evidence_of(pairs: Sequence[Pair], rule: Rule, foresight: Foresight = twin_foresight) -> ClusterEvidence:
+    """Add up what a cluster's pairs say."""
+    return ClusterEvidence(
+        summed(scores_of(pairs, foresight)),
+        guard_signs(pairs, rule.guard_tolerance),
+        starvation_signs(pairs),
+        latency_signs(pairs, rule.latency_tolerance_seconds),
+    )
+
+
+def judge(evidence: Mapping[str, ClusterEvidence], of_stage: Sequence[str], rule: Rule, *, time_over: bool) -> Verdict:
+    """The verdict on what is known now.
+
+    Args:
+        evidence: of every cluster that ever alternated in this rollout, those that were held among them.
+        of_stage: clusters that alternate now and are there; each has to bring its pairs before the stage passes.
+        time_over: whether the stage has lasted as long as the plan lets it.
+    """
+    losses = {cluster: own.loss for cluster, own in evidence.items()}
+    held = _held(losses, rule)
+    others = {cluster: own for cluster, own in losses.items() if cluster not in held}
+    loss = interval_of(others, FLEET_SHARE * rule.false_alarm)
+    faults = [*_fleet_faults(others, rule), *_sign_faults(evidence, rule)]
+    if len(held) > 1:
+        faults.append(f"worse off by themselves: {', '.join(held)}")
+    if faults:
+        return Verdict(Outcome.FAIL, loss, held, tuple(faults))
+    missing = [
+        cluster
+        for cluster in of_stage
+        if cluster not in held and (cluster not in evidence or evidence[cluster].loss.pairs < rule.least_pairs)
+    ]
+    upper = _without_any(others, rule.false_pass, largest_upper=True)
+    if upper < rule.margin and not missing:
+        reason = f"the mean loss is below {rule.margin:.1%}, whichever cluster is left out (at most {upper:.2%})"
+        return Verdict(Outcome.PASS, loss, held, (reason,))
+    lacks = [f"{cluster}: fewer than {rule.least_pairs} pairs of blocks" for cluster in missing]
+    if upper >= rule.margin:
+        known = "nothing is known" if math.isinf(upper) else f"it may be {upper:.2%}"
+        lacks.insert(0, f"the mean loss is not shown to be below {rule.margin:.1%}: {known}")
+    return Verdict(Outcome.INCONCLUSIVE if time_over else Outcome.WAIT, loss, held, tuple(lacks))
+
+
+def _without_any(losses: Mapping[str, Summed], alpha: float, *, largest_upper: bool) -> float:
+    """The bound that holds whichever cluster is left out; with fewer than two clusters there is none."""
+    taken = [cluster for cluster, own in losses.items() if own.pairs]
+    if len(taken) < 2:
+        return math.inf if largest_upper else -math.inf
+    intervals = [interval_of(losses, alpha, without=cluster) for cluster in taken]
+    return max(each.upper for each in intervals) if largest_upper else min(each.lower for each in intervals)
+
+
+def _fleet_faults(losses: Mapping[str, Summed], rule: Rule) -> list[str]:
+    lower = _without_any(losses, FLEET_SHARE * rule.false_alarm, largest_upper=False)
+    return [f"the mean loss is above 0, whichever cluster is left out (at least {lower:.2%})"] if lower > 0.0 else []
+
+
+def _held(losses: Mapping[str, Summed], rule: Rule) -> tuple[str, ...]:
+    """Clusters that are worse off by themselves.
+
+    Two by chance are as improbable as the rule wants it: of n clusters there are n·(n − 1)/2 pairs, and their coins
+    have nothing to do with each other.
+    """
+    count = max(len(losses), 2)
+    alpha = math.sqrt(CLUSTERS_SHARE * rule.false_alarm / (count * (count - 1) / 2.0))
+    return tuple(
+        cluster
+        for cluster, own in sorted(losses.items())
+        if own.pairs >= LEAST_OWN_PAIRS and interval_of({cluster: own}, alpha).lower > rule.held_loss
+    )
+
+
+def _sign_faults(evidence: Mapping[str, ClusterEvidence], rule: Rule) -> list[str]:
+    enough = -math.log(SIGNS_SHARE * rule.false_alarm / 3.0)
+    tests = {
+        "the guard steps in more often": {cluster: own.guard for cluster, own in evidence.items()},
+        "more jobs starve": {cluster: own.starvation for cluster, own in evidence.items()},
+        "decisions take longer": {cluster: own.latency for cluster, own in evidence.items()},
+    }
+    return [f"{what}, whichever cluster is left out" for what, signs in tests.items() if without_any(signs) >= enough]

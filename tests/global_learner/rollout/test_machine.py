@@ -1,0 +1,251 @@
+import pytest
+from rollout_makers import CANDIDATE, NOW, at_stage, fleet_of, passed, started, take, with_role
+
+from global_learner.errors import BadRequest, RolloutRefused
+from global_learner.rollout.events import (
+    Abort,
+    Assign,
+    Away,
+    Event,
+    Joined,
+    Left,
+    Pause,
+    Pin,
+    Promote,
+    Resume,
+    Seen,
+    StageVerdict,
+    VersionGone,
+    What,
+)
+from global_learner.rollout.machine import FleetCluster, start, step
+from global_learner.rollout.plan import Plan
+from global_learner.rollout.state import Phase, Role, RolloutState
+from global_learner.rollout.verdicts.verdict import Outcome
+
+DAY = 86_400.0
+
+
+def _fail(state: RolloutState) -> StageVerdict:
+    return StageVerdict(stage=state.stage, outcome=Outcome.FAIL, reason="the mean loss is above 0")
+
+
+def test_a_rollout_comes_to_the_whole_fleet_in_stages() -> None:
+    state = started()
+    assert with_role(state, Role.INCUMBENT) == set(fleet_of())
+    assert state.current.kind == "gate"
+    state = passed(state)
+    assert with_role(state, Role.SHADOW) == set(fleet_of())
+    state = passed(state)
+    canaries = with_role(state, Role.ALTERNATING)
+    assert len(canaries) == 2
+    assert len(with_role(state, Role.INCUMBENT)) == 6
+    state = passed(state)
+    assert state.current.kind == "wave"
+    assert with_role(state, Role.CANDIDATE) == canaries
+    assert len(with_role(state, Role.ALTERNATING)) == 2
+    state = passed(state)
+    assert len(with_role(state, Role.CANDIDATE)) == 4
+    assert len(with_role(state, Role.ALTERNATING)) == 4
+    state = passed(state)
+    assert state.phase is Phase.DONE
+    assert with_role(state, Role.CANDIDATE) == set(fleet_of())
+
+
+def test_every_stage_tells_exactly_those_whose_part_changes_and_says_so() -> None:
+    transition = take(at_stage("shadow"), StageVerdict(stage=1, outcome=Outcome.PASS, reason="agrees"))
+    told = {command.cluster: command for command in transition.commands}
+    assert set(told) == set(fleet_of())
+    canary = next(iter(sorted(with_role(transition.state, Role.ALTERNATING))))
+    assert told[canary] == Assign(canary, Role.ALTERNATING, 7, CANDIDATE)
+    lines = [(line.action, line.subject, line.detail) for line in transition.audit]
+    assert ("rollout-stage", "rollout 1", "canary") in lines
+    assert ("rollout-assigned", canary, "v7 beside v12 (shadow) to v7 beside v12 (alternating)") in lines
+    assert sum(action == "rollout-assigned" for action, _, _ in lines) == len(told)
+
+
+def test_canaries_that_are_named_are_the_canaries() -> None:
+    plan = Plan.model_validate({"stages": [{"kind": "canary", "clusters": ["cluster-3"]}, {"kind": "fleet"}]})
+    assert with_role(started(plan), Role.ALTERNATING) == {"cluster-3"}
+
+
+def test_canaries_are_drawn_among_those_that_are_there() -> None:
+    fleet = {name: FleetCluster(7, away=name not in ("cluster-1", "cluster-6")) for name in fleet_of()}
+    assert with_role(at_stage("canary", fleet=fleet), Role.ALTERNATING) == {"cluster-1", "cluster-6"}
+
+
+@pytest.mark.parametrize("kind", ["gate", "shadow", "canary", "wave", "fleet"])
+def test_a_fail_takes_every_cluster_back_to_what_it_had(kind: str) -> None:
+    fleet = {name: FleetCluster(number + 1) for number, name in enumerate(fleet_of())}
+    state = at_stage(kind, fleet=fleet)
+    for name in sorted(fleet):
+        acting = CANDIDATE if CANDIDATE in state.may_act(name) else fleet[name].acting
+        state = take(state, Seen(cluster=name, acting=acting)).state
+    transition = take(state, _fail(state))
+    back = transition.state
+    assert with_role(back, Role.INCUMBENT) == set(fleet)
+    assert all(back.may_act(name) == {fleet[name].acting} for name in fleet)
+    assert all(command.beside is None and command.acting != CANDIDATE for command in transition.commands)
+    for name in sorted(fleet):
+        assert back.phase is Phase.ROLLED_BACK or CANDIDATE in {member.acting for member in back.members}
+        back = take(back, Seen(cluster=name, acting=fleet[name].acting)).state
+    assert back.phase is Phase.ROLLED_BACK
+    assert back.reason.startswith(f"failed in stage {kind}")
+
+
+def test_a_rollback_does_not_wait_for_a_cluster_that_is_away() -> None:
+    state = at_stage("canary")
+    first, second = sorted(with_role(state, Role.ALTERNATING))
+    for name in (first, second):
+        state = take(state, Seen(cluster=name, acting=CANDIDATE)).state
+    state = take(state, _fail(state)).state
+    state = take(state, Seen(cluster=first, acting=7)).state
+    assert state.phase is Phase.ROLLING_BACK
+    state = take(state, Away(cluster=second)).state
+    assert state.phase is Phase.ROLLED_BACK
+    assert state.may_act(second) == {7}
+
+
+def test_a_pause_holds_stages_up_and_never_a_rollback() -> None:
+    state = take(at_stage("canary"), Pause()).state
+    assert passed(state).stage == state.stage
+    with pytest.raises(RolloutRefused, match="is paused: promote does not apply"):
+        take(state, Promote())
+    assert take(state, _fail(state)).state.phase is Phase.ROLLED_BACK
+    resumed = take(state, Resume()).state
+    assert passed(resumed).current.kind == "wave"
+
+
+def test_without_a_verdict_in_time_an_operator_is_asked() -> None:
+    state = at_stage("canary")
+    state = take(state, StageVerdict(stage=state.stage, outcome=Outcome.INCONCLUSIVE, reason="few pairs")).state
+    assert state.phase is Phase.ASKING
+    assert len(with_role(state, Role.ALTERNATING)) == 2
+    assert take(state, Promote()).state.current.kind == "wave"
+    assert take(state, Abort()).state.phase is Phase.ROLLED_BACK
+    assert passed(state).current.kind == "wave"
+
+
+def test_a_late_verdict_is_not_on_the_next_stage() -> None:
+    state = at_stage("canary")
+    assert take(state, StageVerdict(stage=state.stage - 1, outcome=Outcome.FAIL)).state.phase is Phase.RUNNING
+
+
+def test_a_cluster_that_is_worse_off_is_held_to_the_end() -> None:
+    state = at_stage("wave")
+    held = sorted(with_role(state, Role.ALTERNATING))[0]
+    verdict = StageVerdict(stage=state.stage, outcome=Outcome.WAIT, held=(held,))
+    transition = take(state, verdict)
+    assert transition.commands == (Assign(held, Role.HELD, 7),)
+    state = passed(passed(transition.state))
+    assert state.phase is Phase.DONE
+    assert with_role(state, Role.HELD) == {held}
+    assert with_role(state, Role.CANDIDATE) == set(fleet_of()) - {held}
+
+
+def test_pinned_clusters_are_never_told_anything() -> None:
+    fleet = {**fleet_of(), "cluster-2": FleetCluster(3, pinned=True)}
+    state = start(1, CANDIDATE, Plan(pinned=("cluster-5",)), fleet, NOW, actor="ada").state
+    told: set[str] = set()
+    while state.phase is Phase.RUNNING:
+        transition = take(state, StageVerdict(stage=state.stage, outcome=Outcome.PASS))
+        told |= {command.cluster for command in transition.commands}
+        state = transition.state
+    assert told == set(fleet) - {"cluster-2", "cluster-5"}
+    assert state.may_act("cluster-2") == frozenset()
+
+
+def test_a_cluster_that_is_pinned_meanwhile_goes_back_and_stays() -> None:
+    state = at_stage("canary")
+    name = sorted(with_role(state, Role.ALTERNATING))[0]
+    transition = take(state, Pin(cluster=name))
+    assert transition.commands == (Assign(name, Role.PINNED, 7),)
+    assert with_role(passed(passed(transition.state)), Role.PINNED) == {name}
+    with pytest.raises(BadRequest, match="knows no cluster 'nobody'"):
+        take(state, Pin(cluster="nobody"))
+
+
+def test_no_stage_begins_in_a_freeze_and_a_rollback_does() -> None:
+    plan = Plan.model_validate(
+        {"freeze": [{"kind": "dates", "begin": "2027-01-20T00:00:00Z", "end": "2027-01-22T00:00:00Z"}]}
+    )  # NOW is 2027-01-15
+    state = at_stage("canary", plan)
+    frozen = NOW + 6 * DAY
+    verdict = StageVerdict(stage=state.stage, outcome=Outcome.PASS)
+    assert take(state, verdict, at=frozen).state.current.kind == "canary"
+    with pytest.raises(RolloutRefused, match="no stage begin before 2027-01-22 00:00 UTC"):
+        take(state, Promote(), at=frozen)
+    assert take(state, _fail(state), at=frozen).state.phase is Phase.ROLLED_BACK
+    later = take(take(state, verdict, at=frozen).state, verdict, at=NOW + 8 * DAY)
+    assert later.state.current.kind == "wave"
+    with pytest.raises(RolloutRefused, match="start the rollout then"):
+        start(2, CANDIDATE, plan, fleet_of(), frozen, actor="ada")
+
+
+def test_a_rollout_while_one_runs_is_refused_and_told_which() -> None:
+    state = at_stage("canary")
+    with pytest.raises(RolloutRefused, match=r"rollout 1 of v12 is running \(stage canary\): wait for its end, or"):
+        start(2, 13, Plan(), fleet_of(), NOW, actor="ada", running=state)
+    over = take(state, Abort()).state
+    assert start(2, 13, Plan(), fleet_of(), NOW, actor="ada", running=over).state.number == 2
+
+
+def test_a_rollout_that_would_reach_nobody_is_refused() -> None:
+    for fleet in ({}, fleet_of(3, acting=CANDIDATE), {"a": FleetCluster(7, pinned=True)}):
+        with pytest.raises(RolloutRefused, match="no cluster would come to v12"):
+            start(1, CANDIDATE, Plan(), fleet, NOW, actor="ada")
+
+
+def test_a_candidate_that_is_deleted_is_rolled_back() -> None:
+    transition = take(at_stage("wave"), VersionGone(version=CANDIDATE, instead=1))
+    assert transition.state.reason == "v12 is gone"
+    assert with_role(transition.state, Role.INCUMBENT) == set(fleet_of())
+
+
+def test_an_incumbent_that_is_deleted_pauses_and_names_what_is_in_its_place() -> None:
+    fleet = {**fleet_of(), "cluster-2": FleetCluster(5)}
+    transition = take(at_stage("wave", fleet=fleet), VersionGone(version=5, instead=1))
+    state = transition.state
+    assert state.phase is Phase.PAUSED
+    assert "v5 is gone: cluster-2 would go back to v1" in state.reason
+    back = take(state, Abort()).state
+    assert back.may_act("cluster-2") == {1}
+    assert back.may_act("cluster-3") == {7}
+    assert take(state, VersionGone(version=99, instead=1)).state.phase is Phase.PAUSED
+
+
+def test_a_candidate_that_a_cluster_had_already_is_no_place_to_go_back_to_once_it_is_gone() -> None:
+    fleet = {**fleet_of(), "cluster-2": FleetCluster(CANDIDATE)}
+    state = take(at_stage("wave", fleet=fleet), VersionGone(version=CANDIDATE, instead=1)).state
+    assert state.may_act("cluster-2") == {1}
+
+
+def test_clusters_that_come_and_go_meanwhile() -> None:
+    state = take(at_stage("canary"), Joined(cluster="new", incumbent=9)).state
+    assert state.may_act("new") == {9}
+    assert take(state, Joined(cluster="new", incumbent=4)).state.may_act("new") == {9}
+    gone = sorted(with_role(state, Role.ALTERNATING))[0]
+    state = take(state, Left(cluster=gone)).state
+    assert state.member(gone) is None
+    state = passed(passed(passed(state)))
+    assert state.phase is Phase.DONE
+    assert state.may_act("new") == {CANDIDATE}
+
+
+def test_clocks_that_go_back_a_day_change_nothing() -> None:
+    state = take(at_stage("canary"), Seen(cluster="cluster-0", acting=7), at=NOW + DAY).state
+    later = take(state, StageVerdict(stage=state.stage, outcome=Outcome.PASS), at=NOW - DAY).state
+    assert later.stage_unix_seconds == NOW + DAY
+
+
+@pytest.mark.parametrize("what", [Promote(), Pause(), Resume(), Abort(), Pin(cluster="cluster-0")])
+def test_what_is_over_takes_no_more_orders(what: What) -> None:
+    over = take(started(), Abort()).state
+    with pytest.raises(RolloutRefused, match=f"rollout 1 of v12 is rolled-back: {what.kind} does not apply"):
+        take(over, what)
+    assert take(over, Seen(cluster="cluster-0", acting=7)).commands == ()
+
+
+def test_an_event_that_is_missing_is_noticed() -> None:
+    with pytest.raises(ValueError, match="event 2 follows 0: one is missing"):
+        step(started(), Event(number=2, unix_seconds=NOW, what=Pause()))

@@ -1,0 +1,123 @@
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from global_learner.errors import BadRequest
+from global_learner.rollout.plan import Plan, check_names, read_plan
+from policy_net.errors import BadInput
+
+
+def _read(tmp_path: Path, text: str) -> Plan:
+    path = tmp_path / "plan.yaml"
+    path.write_text(text, encoding="utf-8")
+    return read_plan(path)
+
+
+def test_what_a_plan_does_not_say_has_a_default(tmp_path: Path) -> None:
+    plan = _read(tmp_path, "pinned: [north]\n")
+    assert [stage.kind for stage in plan.stages] == ["gate", "shadow", "canary", "wave", "fleet"]
+    assert plan.pinned == ("north",)
+    assert plan.verdict.rule.margin == pytest.approx(0.03)
+
+
+def test_a_whole_plan_is_read(tmp_path: Path) -> None:
+    plan = _read(
+        tmp_path,
+        """
+stages:
+  - {kind: gate}
+  - {kind: canary, clusters: [north, south], days: 7}
+  - {kind: wave, share: 0.25}
+  - {kind: wave, share: 0.5}
+  - {kind: fleet, days: 30}
+freeze:
+  - {kind: dates, begin: 2026-12-20T00:00:00Z, end: 2027-01-03T00:00:00Z}
+  - {kind: weekly, days: [fri, sat], from_hour: 16, hours: 40}
+verdict: {margin_percent: 2, false_alarm_percent: 1}
+""",
+    )
+    assert [stage.kind for stage in plan.stages] == ["gate", "canary", "wave", "wave", "fleet"]
+    assert plan.verdict.rule.false_alarm == pytest.approx(0.01)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("stages: [{kind: blue-green}, {kind: fleet}]", "use one of 'gate', 'shadow', 'canary', 'wave', 'fleet'"),
+        ("stages: [{kind: fleet}, {kind: canary}]", "put them in the order gate, shadow, canary, wave, fleet"),
+        ("stages: [{kind: gate}, {kind: gate}, {kind: fleet}]", "name gate 2 times"),
+        ("stages: [{kind: gate}]", "end with fleet"),
+        ("stages: []", "at least 1 item"),
+        ("stages: [{kind: wave, share: 0.5}, {kind: wave, share: 0.25}, {kind: fleet}]", "be larger than the one"),
+        ("stages: [{kind: wave, share: 2}, {kind: fleet}]", "less than or equal to 1"),
+        ("stages: [{kind: canary, cluster: [a]}, {kind: fleet}]", "unknown setting stages.0.cluster"),
+        ("stages: [{kind: canary, clusters: [a]}, {kind: fleet}]\npinned: [a]", "a canary and pinned at once"),
+        ("freeze: [{kind: dates, begin: 2027-01-03T00:00:00Z, end: 2026-12-20T00:00:00Z}]", "exchange begin and end"),
+        ("freeze: [{kind: dates, begin: 2026-12-20T00:00:00, end: 2027-12-20T00:00:00Z}]", "freeze.0.begin"),
+        ("freeze: [{kind: weekly, days: [caturday]}]", "freeze.0.days.0"),
+        ("verdict: {margin_percent: 0}", "verdict.margin_percent"),
+        ("verdict: {margin_percent: .nan}", "verdict.margin_percent"),
+        ("pinned: 3", "pinned"),
+        ("- gate", "holds no settings"),
+    ],
+)
+def test_a_wrong_plan_is_one_clear_line(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        _read(tmp_path, text)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert "plan.yaml" in str(caught.value)
+
+
+def test_a_cluster_that_is_not_enrolled_is_named_with_the_one_that_was_meant(tmp_path: Path) -> None:
+    plan = _read(tmp_path, "stages: [{kind: canary, clusters: [nort]}, {kind: fleet}]")
+    with pytest.raises(BadRequest, match="canary names cluster 'nort', which is not enrolled; did you mean 'north'"):
+        check_names(plan, ["north", "south"])
+    with pytest.raises(BadRequest, match="pinned names cluster 'x', which is not enrolled; the fleet has north"):
+        check_names(Plan(pinned=("x",)), ["north"])
+    check_names(plan, ["nort"])
+
+
+def _at(text: str) -> float:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
+
+
+def test_nothing_begins_within_a_window(tmp_path: Path) -> None:
+    # 2026-12-11 is a Friday.
+    plan = _read(
+        tmp_path,
+        """
+freeze:
+  - {kind: dates, begin: 2026-12-20T00:00:00Z, end: 2027-01-03T00:00:00Z}
+  - {kind: weekly, days: [fri], from_hour: 16, hours: 40}
+""",
+    )
+    assert plan.freeze_end(_at("2026-12-11T15:59:00")) is None
+    assert plan.freeze_end(_at("2026-12-11T16:00:00")) == _at("2026-12-13T08:00:00")
+    assert plan.freeze_end(_at("2026-12-13T07:59:59")) == _at("2026-12-13T08:00:00")
+    assert plan.freeze_end(_at("2026-12-13T08:00:00")) is None
+    # The dates end at the midnight before Sunday 2027-01-03, within the window of the Friday before.
+    assert plan.freeze_end(_at("2026-12-24T00:00:00")) == _at("2027-01-03T08:00:00")
+    assert Plan().freeze_end(_at("2026-12-24T00:00:00")) is None
+
+
+def test_a_window_that_ends_within_another_ends_with_it(tmp_path: Path) -> None:
+    plan = _read(
+        tmp_path,
+        """
+freeze:
+  - {kind: dates, begin: 2026-12-20T00:00:00Z, end: 2026-12-24T00:00:00Z}
+  - {kind: dates, begin: 2026-12-23T00:00:00Z, end: 2026-12-27T00:00:00Z}
+""",
+    )
+    assert plan.freeze_end(_at("2026-12-21T00:00:00")) == _at("2026-12-27T00:00:00")
+
+
+def test_a_week_without_a_gap_never_ends_and_still_answers() -> None:
+    every = {"kind": "weekly", "days": ["mon", "tue", "wed", "thu", "fri", "sat", "sun"]}
+    plan = Plan.model_validate({"freeze": [every]})
+    now = _at("2026-12-21T12:00:00")
+    end = plan.freeze_end(now)
+    assert end is not None
+    assert end > now

@@ -1,0 +1,135 @@
+from dataclasses import replace
+
+import pytest
+from verdict_makers import blocks_of
+
+from global_learner.rollout.verdicts.evidence import Block, TwinSays, pairs_of
+from global_learner.rollout.verdicts.gate import Replayed, judge_replays
+from global_learner.rollout.verdicts.verdict import ClusterEvidence, Outcome, Rule, Verdict, evidence_of, judge
+
+RULE = Rule()
+CLUSTERS = [f"cluster-{number}" for number in range(8)]
+
+
+def _evidence(seed: int, pairs: int, losses: dict[str, float] | None = None, **quality) -> dict[str, ClusterEvidence]:  # type: ignore[no-untyped-def]
+    losses = losses or {}
+    return {
+        name: evidence_of(pairs_of(blocks_of(seed, pairs, name=name, loss=losses.get(name, 0.0), **quality)), RULE)
+        for name in CLUSTERS
+    }
+
+
+def _first_verdict(seed: int, losses: dict[str, float] | None = None, most: int = 24, **quality) -> Verdict:  # type: ignore[no-untyped-def]
+    """The first word other than wait, looking after every second pair."""
+    for pairs in range(2, most + 1, 2):
+        verdict = judge(_evidence(seed, pairs, losses, **quality), CLUSTERS, RULE, time_over=pairs >= most)
+        if verdict.outcome is not Outcome.WAIT:
+            return verdict
+    raise AssertionError("the last look has to say something")
+
+
+def test_equal_versions_are_let_pass_and_hardly_ever_fail() -> None:
+    outcomes = [_first_verdict(seed).outcome for seed in range(60)]
+    assert outcomes.count(Outcome.FAIL) <= 3
+    assert outcomes.count(Outcome.PASS) > 40
+
+
+@pytest.mark.parametrize("believed", [-0.05, 0.05])
+def test_a_twin_that_is_wrong_of_one_version_makes_no_false_alarm(believed: float) -> None:
+    outcomes = [_first_verdict(seed, believed_loss=lambda _: believed).outcome for seed in range(40)]
+    assert outcomes.count(Outcome.FAIL) <= 2
+
+
+def test_five_percent_worse_is_caught() -> None:
+    outcomes = [_first_verdict(seed, dict.fromkeys(CLUSTERS, 0.05)).outcome for seed in range(30)]
+    assert outcomes.count(Outcome.FAIL) >= 27
+    assert outcomes.count(Outcome.PASS) == 0
+
+
+def test_five_percent_better_passes() -> None:
+    assert all(_first_verdict(seed, dict.fromkeys(CLUSTERS, -0.05)).outcome is Outcome.PASS for seed in range(15))
+
+
+def test_bad_on_one_cluster_holds_it_and_bad_on_two_fails() -> None:
+    better = dict.fromkeys(CLUSTERS, -0.05)
+    one = _first_verdict(1, {**better, "cluster-3": 0.5})
+    assert one.outcome is Outcome.PASS
+    late = judge(_evidence(1, 24, {**better, "cluster-3": 0.5}), CLUSTERS, RULE, time_over=True)
+    assert (late.outcome, late.held) == (Outcome.PASS, ("cluster-3",))
+    two = judge(_evidence(1, 24, {**better, "cluster-3": 0.5, "cluster-5": 0.5}), CLUSTERS, RULE, time_over=True)
+    assert two.outcome is Outcome.FAIL
+    assert two.held == ("cluster-3", "cluster-5")
+    assert "worse off by themselves: cluster-3, cluster-5" in two.reasons
+
+
+def _lying(block: Block, jobs: float) -> Block:
+    return replace(block, jobs=jobs, twin=TwinSays(jobs, 10.0, 10.0 + (jobs - 10.0) * block.candidate))
+
+
+@pytest.mark.parametrize("lie", [0.0, 1e9])
+@pytest.mark.parametrize("pairs", [6, 20])
+def test_one_cluster_that_lies_neither_fails_nor_passes_a_version(lie: float, pairs: int) -> None:
+    honest = dict.fromkeys(CLUSTERS, 0.0 if lie else 0.08)
+    for seed in range(10):
+        evidence = _evidence(seed, pairs, honest)
+        blocks = blocks_of(seed, pairs, name="cluster-0")
+        evidence["cluster-0"] = evidence_of(
+            pairs_of([_lying(block, lie if block.candidate else 10.0) for block in blocks]), RULE
+        )
+        outcome = judge(evidence, CLUSTERS, RULE, time_over=False).outcome
+        assert outcome is not (Outcome.FAIL if lie else Outcome.PASS)
+
+
+def test_one_cluster_by_itself_gets_no_verdict() -> None:
+    alone = {"cluster-0": _evidence(1, 40, {"cluster-0": 0.9})["cluster-0"]}
+    assert judge(alone, ["cluster-0"], RULE, time_over=False).outcome is Outcome.WAIT
+    assert judge(alone, ["cluster-0"], RULE, time_over=True).outcome is Outcome.INCONCLUSIVE
+
+
+def test_a_stage_passes_only_when_every_cluster_of_it_brought_its_pairs() -> None:
+    evidence = _evidence(1, 24)
+    assert judge(evidence, [*CLUSTERS, "new"], RULE, time_over=False).outcome is Outcome.WAIT
+    late = judge(evidence, [*CLUSTERS, "new"], RULE, time_over=True)
+    assert late.outcome is Outcome.INCONCLUSIVE
+    assert late.reasons == ("new: fewer than 2 pairs of blocks",)
+
+
+def test_nothing_known_is_said_to_be_nothing() -> None:
+    verdict = judge({}, [], RULE, time_over=False)
+    assert verdict.outcome is Outcome.WAIT
+    assert verdict.reasons == ("the mean loss is not shown to be below 3.0%: nothing is known",)
+
+
+@pytest.mark.parametrize(
+    ("worse", "said"),
+    [
+        ({"guard_share": 0.2}, "the guard steps in more often, whichever cluster is left out"),
+        ({"starved_jobs": 3}, "more jobs starve, whichever cluster is left out"),
+        ({"latency_p99_seconds": 2.0}, "decisions take longer, whichever cluster is left out"),
+    ],
+)
+def test_guard_starvation_and_latency_fail_a_version_by_themselves(worse: dict[str, float], said: str) -> None:
+    evidence = {}
+    for name in CLUSTERS:
+        blocks = blocks_of(1, 4, name=name)
+        blocks = [replace(block, **worse) if block.candidate else block for block in blocks]  # type: ignore[arg-type]
+        evidence[name] = evidence_of(pairs_of(blocks), RULE)
+    verdict = judge(evidence, CLUSTERS, RULE, time_over=False)
+    assert verdict.outcome is Outcome.FAIL
+    assert verdict.reasons == (said,)
+    one = {name: own if name == "cluster-0" else _evidence(1, 4)[name] for name, own in evidence.items()}
+    assert judge(one, CLUSTERS, RULE, time_over=False).outcome is not Outcome.FAIL
+
+
+def test_the_gate_stops_what_is_worse_and_lets_the_rest_pass() -> None:
+    def replays(*ratios: float) -> dict[str, list[Replayed]]:
+        return {f"cluster-{number}": [Replayed(ratio, 1.0, 1.2)] for number, ratio in enumerate(ratios)}
+
+    assert judge_replays(replays(1.5, 1.2, 1.3, 1.9), 0.03).outcome is Outcome.FAIL
+    assert judge_replays(replays(1.0, 0.99, 1.01, 1.02), 0.03).outcome is Outcome.PASS
+    assert judge_replays(replays(1.0, 0.9, 1.0, 1.3), 0.03).outcome is Outcome.INCONCLUSIVE
+    assert judge_replays(replays(9.0, 1.0, 1.0, 1.0), 0.03).outcome is not Outcome.FAIL
+    few = judge_replays({**replays(1.5, 1.5), "empty": []}, 0.03)
+    assert few.reasons == ("workloads of 2 clusters; the gate needs those of 3",)
+    beaten = {name: [Replayed(1.0, 1.3, 0.8)] for name in CLUSTERS}
+    assert judge_replays(beaten, 0.03).outcome is Outcome.FAIL

@@ -1,0 +1,37 @@
+"""Rollouts for tests: fleets, plans and events in few words."""
+
+from global_learner.rollout.events import Event, StageVerdict, Transition, What
+from global_learner.rollout.machine import FleetCluster, start, step
+from global_learner.rollout.plan import Plan
+from global_learner.rollout.state import Role, RolloutState
+from global_learner.rollout.verdicts.verdict import Outcome
+
+NOW = 1_800_000_000.0
+CANDIDATE = 12
+
+
+def fleet_of(count: int = 8, acting: int = 7) -> dict[str, FleetCluster]:
+    return {f"cluster-{number}": FleetCluster(acting) for number in range(count)}
+
+
+def started(plan: Plan | None = None, fleet: dict[str, FleetCluster] | None = None) -> RolloutState:
+    return start(1, CANDIDATE, plan or Plan(), fleet or fleet_of(), NOW, actor="ada").state
+
+
+def take(state: RolloutState, what: What, at: float = NOW, actor: str = "ada") -> Transition:
+    return step(state, Event(number=state.events + 1, unix_seconds=at, actor=actor, what=what))
+
+
+def passed(state: RolloutState) -> RolloutState:
+    return take(state, StageVerdict(stage=state.stage, outcome=Outcome.PASS)).state
+
+
+def at_stage(kind: str, plan: Plan | None = None, fleet: dict[str, FleetCluster] | None = None) -> RolloutState:
+    state = started(plan, fleet)
+    while state.current.kind != kind:
+        state = passed(state)
+    return state
+
+
+def with_role(state: RolloutState, role: Role) -> set[str]:
+    return {member.cluster for member in state.members if member.role is role}
