@@ -84,10 +84,12 @@ def summed(scores: Sequence[Score]) -> Summed:
     """
     values = np.empty(len(scores))
     weights = np.empty(len(scores))
+    before = _Spread()
     for number, score in enumerate(scores):
-        deviation = _deviation(values[:number])
+        deviation = before.deviation
         most = min(LARGEST_DEVIATIONS * deviation, LARGEST_SCORE)
         values[number] = min(max(score.loss, -most), most)
+        before.add(float(values[number]))
         weights[number] = USUAL_DEVIATION / deviation * _emphasis(score.foreseen)
     squared = float((weights**2).sum())
     if len(values) < 2:
@@ -159,11 +161,22 @@ def _long_run(taken: Sequence[Summed]) -> float:
     return max(1.0, (1.0 + alike) / (1.0 - alike))
 
 
-def _deviation(before: NDArray[np.float64]) -> float:
-    """Of a score, as those before it and what is usual have it."""
-    spread = float(((before - before.mean()) ** 2).sum()) if len(before) > 1 else 0.0
-    variance = (PRIOR_PAIRS * USUAL_DEVIATION**2 + spread) / (PRIOR_PAIRS + max(len(before) - 1, 0))
-    return max(math.sqrt(variance), USUAL_DEVIATION / LARGEST_WEIGHT)
+class _Spread:
+    """Deviation of a score, as those before it and what is usual have it; added up after Welford."""
+
+    def __init__(self) -> None:
+        self._count, self._mean, self._squares = 0, 0.0, 0.0
+
+    @property
+    def deviation(self) -> float:
+        variance = (PRIOR_PAIRS * USUAL_DEVIATION**2 + self._squares) / (PRIOR_PAIRS + max(self._count - 1, 0))
+        return max(math.sqrt(variance), USUAL_DEVIATION / LARGEST_WEIGHT)
+
+    def add(self, value: float) -> None:
+        self._count += 1
+        off = value - self._mean
+        self._mean += off / self._count
+        self._squares += off * (value - self._mean)
 
 
 def _emphasis(foreseen: float | None) -> float:

@@ -125,18 +125,21 @@ class AlikeBlocks:
     """
 
     def __init__(self, past: Sequence[Block]) -> None:
-        self._past = list(past)
+        ordered = sorted(past, key=lambda block: block.number)
+        self._numbers = np.array([block.number for block in ordered])
+        self._features = np.array([(block.jobs_at_start, block.arrivals) for block in ordered]).reshape(-1, 2)
+        self._jobs = np.array([block.jobs for block in ordered])
 
     def __call__(self, block: Block) -> TwinSays | None:
         """Of the blocks that ended before this one's pair began."""
-        known = [other for other in self._past if other.number < block.number - block.number % 2]
-        if len(known) < ALIKE_BLOCKS:
+        known = int(np.searchsorted(self._numbers, block.number - block.number % 2))
+        if known < ALIKE_BLOCKS:
             return None
-        features = np.array([(other.jobs_at_start, other.arrivals) for other in known], dtype=np.float64)
+        features = self._features[:known]
         spread = np.maximum(features.std(axis=0), 1e-9)
         distance = (((features - (block.jobs_at_start, block.arrivals)) / spread) ** 2).sum(axis=1)
         nearest = np.argsort(distance, kind="stable")[:ALIKE_BLOCKS]
-        foreseen = float(np.mean([known[index].jobs for index in nearest]))
+        foreseen = float(self._jobs[nearest].mean())
         return TwinSays(block.jobs, foreseen, foreseen)
 
 

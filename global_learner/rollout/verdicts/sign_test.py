@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from scipy.special import betainc, betaln
 
-from global_learner.rollout.verdicts.evidence import Pair
+from global_learner.rollout.verdicts.evidence import Pair, Score
 
 _SHAPE = 0.5
 _LOG_2 = math.log(2.0)
@@ -55,6 +55,15 @@ def without_any(by_cluster: Mapping[str, Signs]) -> float:
         return -math.inf
     together = sum(by_cluster.values(), Signs())
     return min(log_evidence(Signs(together.more - own.more, together.less - own.less)) for own in by_cluster.values())
+
+
+def loss_signs(scores: Iterable[Score], tolerance: float) -> Signs:
+    """Losses, whatever their size: a version that is much worse in most pairs is known by that before its mean is.
+
+    Args:
+        tolerance: the share by which the two have to differ to count.
+    """
+    return _signs((score.loss, tolerance) for score in scores)
 
 
 def guard_signs(pairs: Iterable[Pair], tolerance: float) -> Signs:

@@ -24,6 +24,8 @@ from global_learner.rollout.verdicts.sign_test import (
     Signs,
     guard_signs,
     latency_signs,
+    log_evidence,
+    loss_signs,
     starvation_signs,
     without_any,
 )
@@ -70,9 +72,14 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class ClusterEvidence:
-    """What one cluster brought, added up."""
+    """What one cluster brought, added up.
+
+    Attributes:
+        worse: pairs in which the loss was beyond what a cluster is held for, on either side.
+    """
 
     loss: Summed
+    worse: Signs = NO_SIGNS
     guard: Signs = NO_SIGNS
     starvation: Signs = NO_SIGNS
     latency: Signs = NO_SIGNS
@@ -96,8 +103,10 @@ class Verdict:
 
 def evidence_of(pairs: Sequence[Pair], rule: Rule, foresight: Foresight = twin_foresight) -> ClusterEvidence:
     """Add up what a cluster's pairs say."""
+    scores = scores_of(pairs, foresight)
     return ClusterEvidence(
-        summed(scores_of(pairs, foresight)),
+        summed(scores),
+        loss_signs(scores, rule.held_loss),
         guard_signs(pairs, rule.guard_tolerance),
         starvation_signs(pairs),
         latency_signs(pairs, rule.latency_tolerance_seconds),
@@ -113,7 +122,7 @@ def judge(evidence: Mapping[str, ClusterEvidence], of_stage: Sequence[str], rule
         time_over: whether the stage has lasted as long as the plan lets it.
     """
     losses = {cluster: own.loss for cluster, own in evidence.items()}
-    held = _held(losses, rule)
+    held = _held(evidence, rule)
     others = {cluster: own for cluster, own in losses.items() if cluster not in held}
     loss = interval_of(others, FLEET_SHARE * rule.false_alarm)
     faults = [*_fleet_faults(others, rule), *_sign_faults(evidence, rule)]
@@ -151,18 +160,19 @@ def _fleet_faults(losses: Mapping[str, Summed], rule: Rule) -> list[str]:
     return [f"the mean loss is above 0, whichever cluster is left out (at least {lower:.2%})"] if lower > 0.0 else []
 
 
-def _held(losses: Mapping[str, Summed], rule: Rule) -> tuple[str, ...]:
-    """Clusters that are worse off by themselves.
+def _held(evidence: Mapping[str, ClusterEvidence], rule: Rule) -> tuple[str, ...]:
+    """Clusters that are worse off by themselves, by the mean of their pairs or by their number.
 
     Two by chance are as improbable as the rule wants it: of n clusters there are n·(n − 1)/2 pairs, and their coins
     have nothing to do with each other.
     """
-    count = max(len(losses), 2)
-    alpha = math.sqrt(CLUSTERS_SHARE * rule.false_alarm / (count * (count - 1) / 2.0))
+    count = max(len(evidence), 2)
+    alpha = math.sqrt(CLUSTERS_SHARE * rule.false_alarm / (count * (count - 1) / 2.0)) / 2.0
     return tuple(
         cluster
-        for cluster, own in sorted(losses.items())
-        if own.pairs >= LEAST_OWN_PAIRS and interval_of({cluster: own}, alpha).lower > rule.held_loss
+        for cluster, own in sorted(evidence.items())
+        if log_evidence(own.worse) >= -math.log(alpha)
+        or (own.loss.pairs >= LEAST_OWN_PAIRS and interval_of({cluster: own.loss}, alpha).lower > rule.held_loss)
     )
 
 

@@ -20,7 +20,7 @@ from global_learner.rollout.verdicts.evidence import Score
 ALPHA = 0.05
 
 
-def _ever_wrong(draw, runs: int = 300, clusters: int = 4, pairs: int = 60) -> float:  # type: ignore[no-untyped-def]
+def _ever_wrong(draw, runs: int = 200, clusters: int = 4, pairs: int = 60) -> float:  # type: ignore[no-untyped-def]
     """The share of runs in which the lower bound is above the mean of nought at one look at least."""
     wrong = 0
     for run in range(runs):
@@ -28,7 +28,7 @@ def _ever_wrong(draw, runs: int = 300, clusters: int = 4, pairs: int = 60) -> fl
         scores = {str(name): [Score(float(value)) for value in draw(generator, pairs)] for name in range(clusters)}
         wrong += any(
             interval_of({name: summed(own[:seen]) for name, own in scores.items()}, ALPHA).lower > 0.0
-            for seen in range(1, pairs + 1, 3)
+            for seen in range(1, pairs + 1, 5)
         )
     return wrong / runs
 

@@ -1,0 +1,1 @@
+"""How well the verdicts of rollouts judge: versions made on purpose, on fleets of simulated clusters."""
