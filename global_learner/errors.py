@@ -123,6 +123,10 @@ class VersionsUnsound(LearnerError):
     """Versions do not bear the fleet's signature, or their files are not what was signed."""
 
 
+class AuditUnsound(LearnerError):
+    """A line of the audit log is not what was written, or is missing."""
+
+
 class UpdateRejected(LearnerError):
     """A gradient update is not applied; `reason` is one of a fixed set of words."""
 

@@ -29,14 +29,15 @@ from global_learner.enrollment.tables import (
 from global_learner.enrollment.types import ClusterIdentity, EnrollmentRefusal, Grant, Invitation
 from global_learner.errors import EnrollmentRefused, StateUnusable, UnknownCluster
 from global_learner.identity import KnownCertificate, Role
-from global_learner.storage.audit import AuditEntry, AuditLog
+from global_learner.storage.audit import AuditLog
+from global_learner.storage.audit_chain import IDENTITIES, AuditLine
 from global_learner.storage.commits import Commits
 from global_learner.storage.database import Database, usable
 from policy_net.exchange.enrollment_file import token_digest
 
 STORE = "identities"
 """The book's name in the commit record."""
-_AUDIT = AuditLog(AuditRow)
+_AUDIT = AuditLog(AuditRow, IDENTITIES)
 
 Sign = Callable[[], Issued]
 """Makes the certificate; called inside the transaction that enters it, so that there is none that is not known."""
@@ -223,7 +224,7 @@ class IdentityStore:
                 now,
             )
 
-    def audit(self, since_unix_seconds: float = 0.0) -> list[AuditEntry]:
+    def audit(self, since_unix_seconds: float = 0.0) -> list[AuditLine]:
         """The audit log from a moment on, oldest first."""
         with self._database.session() as session:
             return _AUDIT.entries(session, since_unix_seconds)

@@ -17,7 +17,7 @@ from global_learner.enrollment.types import ClusterIdentity, EnrollmentRefusal, 
 from global_learner.errors import BadRequest, EnrollmentRefused, NoAuthority
 from global_learner.identity import checked_name
 from global_learner.registry.registry_thread import RegistryThread
-from global_learner.storage.audit import AuditEntry
+from global_learner.storage.audit_chain import AuditLine
 from global_learner.telemetry import Telemetry
 from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.signed_documents import SignedDocument
@@ -152,7 +152,7 @@ class Registrar:
         """Whether what a cluster said at a moment counts no longer, as it was revoked; callable from any thread."""
         return self._store.turned_out(cluster, unix_seconds)
 
-    async def audit(self, since_unix_seconds: float) -> list[AuditEntry]:
+    async def audit(self, since_unix_seconds: float) -> list[AuditLine]:
         """What was done with identities since a moment, oldest first."""
         return await self._thread.call(self._store.audit, since_unix_seconds)
 

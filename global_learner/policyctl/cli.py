@@ -11,9 +11,10 @@ from rich.table import Table
 
 from foundation.command_line import leave, run
 from foundation.option_groups import with_option_groups
+from global_learner.policyctl.audit_commands import audit_app
 from global_learner.policyctl.cluster_commands import cluster_app
 from global_learner.policyctl.key_commands import key_app
-from global_learner.policyctl.operator_commands import assign_version, head_app, show_audit, unassign_version
+from global_learner.policyctl.operator_commands import assign_version, head_app, unassign_version
 from global_learner.policyctl.options import CallOptions
 from global_learner.policyctl.version_commands import version_app
 from global_learner.policyctl.views import Facts, fleet_facts, fleet_table
@@ -79,7 +80,7 @@ app.command("report")(write_report)
 app.add_typer(head_app, name="head")
 app.command("assign")(assign_version)
 app.command("unassign")(unassign_version)
-app.command("audit")(show_audit)
+app.add_typer(audit_app, name="audit")
 app.command("fleet")(show_fleet)
 
 

@@ -6,6 +6,8 @@ It translates; what is about versions and the head, `Operator` decides.
 # ruff: noqa: N802, ARG002  # methods and their parameters are named by fleet.proto
 from __future__ import annotations
 
+import dataclasses
+import heapq
 import math
 import time
 from collections.abc import Callable
@@ -201,20 +203,10 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
         since = request.since_unix_seconds
         if not math.isfinite(since):
             raise BadRequest(f"since is {since}; it must be a moment in Unix seconds")
-        entries = [*await self._registrar.audit(since), *await self._learner.operator.audit(since)]
-        entries.sort(key=lambda entry: entry.unix_seconds)
-        return fleet_pb2.ListAuditReply(
-            entries=[
-                fleet_pb2.AuditEntry(
-                    unix_seconds=entry.unix_seconds,
-                    actor=entry.actor,
-                    action=entry.action,
-                    subject=entry.subject,
-                    detail=entry.detail,
-                )
-                for entry in entries
-            ]
-        )
+        logs = (await self._registrar.audit(since), await self._learner.operator.audit(since))
+        # Each log keeps its own order, in which it is chained, also where a clock was set back.
+        merged = heapq.merge(*logs, key=lambda line: line.unix_seconds)
+        return fleet_pb2.ListAuditReply(entries=[fleet_pb2.AuditEntry(**dataclasses.asdict(line)) for line in merged])
 
     async def _fleet(self, with_jobs: bool) -> fleet_pb2.GetFleetReply:
         learner = self._learner

@@ -84,6 +84,8 @@ SOUND: dict[str, Line] = {
     "policyctl unassign": asked("--cluster", "north"),
     "policyctl head reset": asked("--to", "v1", "--yes"),
     "policyctl audit": asked(),
+    "policyctl audit export": asked("--out", "audit.jsonl"),
+    "policyctl audit verify": asked(),
     "policyctl version diff": asked("v1", "v1"),
     "policyctl version list": asked(),
     "policyctl version pin": asked("v1"),

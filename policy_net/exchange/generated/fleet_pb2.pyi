@@ -630,18 +630,26 @@ class ResetHeadReply(_message.Message):
     def __init__(self, from_step: _Optional[int] = ..., head_step: _Optional[int] = ..., moments_kept: _Optional[bool] = ..., changed: _Optional[bool] = ...) -> None: ...
 
 class AuditEntry(_message.Message):
-    __slots__ = ("unix_seconds", "actor", "action", "subject", "detail")
+    __slots__ = ("unix_seconds", "actor", "action", "subject", "detail", "log", "number", "before", "digest")
     UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
     ACTOR_FIELD_NUMBER: _ClassVar[int]
     ACTION_FIELD_NUMBER: _ClassVar[int]
     SUBJECT_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
+    LOG_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
     unix_seconds: float
     actor: str
     action: str
     subject: str
     detail: str
-    def __init__(self, unix_seconds: _Optional[float] = ..., actor: _Optional[str] = ..., action: _Optional[str] = ..., subject: _Optional[str] = ..., detail: _Optional[str] = ...) -> None: ...
+    log: str
+    number: int
+    before: str
+    digest: str
+    def __init__(self, unix_seconds: _Optional[float] = ..., actor: _Optional[str] = ..., action: _Optional[str] = ..., subject: _Optional[str] = ..., detail: _Optional[str] = ..., log: _Optional[str] = ..., number: _Optional[int] = ..., before: _Optional[str] = ..., digest: _Optional[str] = ...) -> None: ...
 
 class GetKeysRequest(_message.Message):
     __slots__ = ()
