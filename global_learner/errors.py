@@ -204,7 +204,7 @@ class IdentityRefusal(StrEnum):
     WRONG_NAME = "wrong-name"
     """The request names another cluster than the certificate."""
     WRONG_ROLE = "wrong-role"
-    """A cluster asks what only an administrator may, or the other way round."""
+    """Its role is too little for what is asked, a cluster asks what only people may, or the other way round."""
     EXPIRED = "expired"
     """It ended while its connection was open."""
     UNKNOWN_CERTIFICATE = "unknown-certificate"
@@ -255,6 +255,10 @@ class Unknown(LearnerError):
 
 class UnknownCluster(Unknown):
     """No cluster of this name was ever enrolled, or none is registered."""
+
+
+class UnknownPerson(Unknown):
+    """Nobody of this name was ever enrolled."""
 
 
 class UnknownPolicyVersion(Unknown):
