@@ -152,6 +152,10 @@ class Operator(Generic[Status]):
         """What operators did with versions and the head since a moment, oldest first."""
         return await self._registry.call(self._registry.registry.audit, since_unix_seconds)
 
+    async def audit_head(self) -> tuple[int, str]:
+        """How many lines the log of versions has, and the digest of the last one."""
+        return await self._registry.call(self._registry.registry.audit_head)
+
     async def note(self, actor: str, action: str, subject: str, detail: str) -> None:
         """Write down an act that is kept elsewhere."""
         await self._registry.call(self._registry.registry.note, actor, action, subject, detail, self._wall_clock())

@@ -275,6 +275,11 @@ class IdentityStore:
         with self._database.session() as session:
             return _AUDIT.entries(session, since_unix_seconds)
 
+    def audit_head(self) -> tuple[int, str]:
+        """How many lines the audit log has, and the digest of the last one."""
+        with self._database.session() as session:
+            return _AUDIT.head(session)
+
     def _enter(self, session: Session, name: str, role: Role, now: float, issued: Issued) -> Grant:
         session.add(
             CertificateRow(

@@ -162,6 +162,10 @@ class Registrar:
         """What was done with identities since a moment, oldest first."""
         return await self._thread.call(self._store.audit, since_unix_seconds)
 
+    async def audit_head(self) -> tuple[int, str]:
+        """How many lines the log of identities has, and the digest of the last one."""
+        return await self._thread.call(self._store.audit_head)
+
     async def revoke(self, cluster: str, actor: str) -> tuple[int, int]:
         """Turn a cluster out; how many certificates and tokens were good until now.
 

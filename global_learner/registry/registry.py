@@ -280,6 +280,11 @@ class Registry:
         with self._database.session() as session:
             return AUDIT.entries(session, since_unix_seconds)
 
+    def audit_head(self) -> tuple[int, str]:
+        """How many lines the audit log has, and the digest of the last one."""
+        with self._database.session() as session:
+            return AUDIT.head(session)
+
     def sign_versions(self) -> tuple[int, list[int]]:
         """Sign versions from before there were signatures, or before a rotation; how many, and which are not sound.
 

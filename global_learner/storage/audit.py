@@ -127,6 +127,12 @@ class AuditLog:
             before = row.digest
         return lines
 
+    def head(self, session: Session) -> tuple[int, str]:
+        """How many lines there are, and the digest of the last one; empty without any."""
+        table = self._table
+        last = session.execute(select(table.number, table.digest).order_by(table.number.desc()).limit(1)).first()
+        return (0, "") if last is None else (last[0], last[1])
+
 
 def _digest(before: str, row: AuditColumns) -> str:
     return digest_of(before, row.unix_seconds, row.actor, row.action, row.subject, row.detail)

@@ -205,7 +205,14 @@ def test_a_running_learners_log_is_checked_as_it_stands_on_disk(tmp_path: Path, 
         assert (code, json.loads(out)["sound"], len(err.splitlines())) == (1, False, 1)
         assert "the audit log: log versions, line 1: was changed" in err
         be("operator")
-        assert asked("audit", "verify")["sound"] is True
+        found = asked("audit", "verify")
+        assert found["sound"] is True
         assert learner.end() == 0
+        said = [
+            line for text in learner.log.read_text().splitlines() if (line := json.loads(text))["event"] == "audit-log"
+        ]
+        heads = [(line["log"], line["lines"], line["head"] or None) for line in said]
+        assert heads[:2] == [("identities", 0, None), ("versions", 0, None)], "as it began"
+        assert heads[2:] == [(log["log"], log["lines"], log["head"]) for log in found["logs"]], "as it ended"
     finally:
         learner.close()
