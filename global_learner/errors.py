@@ -123,6 +123,10 @@ class VersionsUnsound(LearnerError):
     """Versions do not bear the fleet's signature, or their files are not what was signed."""
 
 
+class AuditUnsound(LearnerError):
+    """A line of the audit log is not what was written, or is missing."""
+
+
 class UpdateRejected(LearnerError):
     """A gradient update is not applied; `reason` is one of a fixed set of words."""
 
@@ -200,7 +204,7 @@ class IdentityRefusal(StrEnum):
     WRONG_NAME = "wrong-name"
     """The request names another cluster than the certificate."""
     WRONG_ROLE = "wrong-role"
-    """A cluster asks what only an administrator may, or the other way round."""
+    """Its role is too little for what is asked, a cluster asks what only people may, or the other way round."""
     EXPIRED = "expired"
     """It ended while its connection was open."""
     UNKNOWN_CERTIFICATE = "unknown-certificate"
@@ -257,6 +261,10 @@ class Unknown(LearnerError):
 
 class UnknownCluster(Unknown):
     """No cluster of this name was ever enrolled, or none is registered."""
+
+
+class UnknownPerson(Unknown):
+    """Nobody of this name was ever enrolled."""
 
 
 class UnknownPolicyVersion(Unknown):

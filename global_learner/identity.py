@@ -3,8 +3,8 @@
 Three ways. With the learner's own authority a certificate counts if it is one that was issued and not revoked since,
 looked up at every call: a revocation holds on open connections too. With certificates made elsewhere the common name
 (or a DNS name among the alternative names) is the cluster. Without certificates the settings allow loopback addresses
-only, and there a cluster's bare name is believed, but nobody is an administrator: these come by a socket of their own,
-which only the learner's user can open. A name in the request must be the certificate's, or empty.
+only, and there a cluster's bare name is believed, but nobody is one of the people of `roles`: these come by a socket of
+their own, which only the learner's user can open. A name in the request must be the certificate's, or empty.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Protocol
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 
 from global_learner.errors import BadRequest, IdentityRefusal, IdentityRefused
+from global_learner.roles import FIRST_ADMIN, PEOPLE, URI_PREFIX, Role, stated_role
 from policy_net.exchange.identity_file import fingerprint
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
@@ -30,13 +30,6 @@ OPERATOR = "operator"
 
 AuthContext = Mapping[str, Iterable[bytes]]
 """What gRPC knows about the peer: property name to values."""
-
-
-class Role(StrEnum):
-    """What a certificate is good for; never both."""
-
-    CLUSTER = "cluster"
-    ADMIN = "admin"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +61,7 @@ class Presented:
     fingerprint: str
     begins_unix_seconds: float
     ends_unix_seconds: float
+    uris: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +77,8 @@ class Identity:
 
     Args:
         authenticated: whether they must show a certificate.
-        admin_names: names of administrators, where certificates are made elsewhere; no cluster may bear one.
+        admin_names: names of people, where certificates are made elsewhere: admins, unless their certificate states a
+            lesser role. No cluster may bear one.
         certificates: what is known of them; `issuing` is whether only known ones count.
     """
 
@@ -105,17 +100,12 @@ class Identity:
         """Who calls, before anything of the request is known; without certificates the connection.
 
         Raises:
-            IdentityRefused: its certificate counts no longer.
+            IdentityRefused: its certificate counts no longer, or says another role than it was given.
         """
         if not self._authenticated:
-            return Caller(peer, Role.CLUSTER)
-        names = self._names(context, None)
-        name = names[0] if names else "without a name"
-        if not self._issuing:
-            return Caller(name, Role.ADMIN if self._admin_names.intersection(names) else Role.CLUSTER)
-        presented = _presented(context)
-        known = self._certificates.known.get(presented.fingerprint) if self._certificates and presented else None
-        return Caller(name, known.role if known is not None else Role.CLUSTER)
+            return Caller(peer, Role.UNCERTIFIED)
+        names, role = self._names(context)
+        return Caller(names[0] if names else "without a name", role)
 
     def cluster(self, claimed: str, context: AuthContext) -> str:
         """The calling cluster.
@@ -125,41 +115,35 @@ class Identity:
             BadRequest: the name is no cluster name.
         """
         if self._authenticated:
-            names = self._names(context, Role.CLUSTER)
+            names, role = self._names(context)
+            shown = ", ".join(names) or "no name"
+            if role is not Role.CLUSTER:
+                raise IdentityRefused(
+                    f"certificate {shown} says {role}, and is no cluster's", IdentityRefusal.WRONG_ROLE
+                )
             if claimed and claimed not in names:
                 raise IdentityRefused(
-                    f"the request says cluster {claimed[:63]!r}, its certificate {', '.join(names) or 'no name'}; "
+                    f"the request says cluster {claimed[:63]!r}, its certificate {shown}; "
                     "set the agent's cluster to the name that it was enrolled with",
                     IdentityRefusal.WRONG_NAME,
                 )
             claimed = claimed or next(iter(names), "")
-            if claimed in self._admin_names:
-                raise IdentityRefused(
-                    f"{claimed} is an administrator's name, and no cluster's", IdentityRefusal.WRONG_ROLE
-                )
         return checked_name(claimed)
 
-    def administrator(self, context: AuthContext) -> str:
-        """The calling administrator's name.
+    def person(self, context: AuthContext) -> str:
+        """The name of the person who calls; what its role may do was looked at before (`roles.check_role`).
 
         Raises:
-            IdentityRefused: its certificate is not an administrator's, or counts no longer.
+            IdentityRefused: nobody who may ask about the fleet, or its certificate counts no longer.
         """
-        if not self._authenticated:
+        names, role = self._names(context) if self._authenticated else ([], Role.UNCERTIFIED)
+        if role not in PEOPLE or not names:
             raise IdentityRefused(
-                "without certificates only the learner's own user may ask this, at the socket in its state directory: "
-                "policyctl --learner unix:STATE_DIR/operator.sock",
+                f"certificate {', '.join(names) or 'without a name'} may not ask about the fleet; it is "
+                f"{role}, and no person's",
                 IdentityRefusal.WRONG_ROLE,
             )
-        names = self._names(context, Role.ADMIN)
-        allowed = names if self._issuing else [name for name in names if name in self._admin_names]
-        if not allowed:
-            raise IdentityRefused(
-                f"certificate {', '.join(names) or 'without a name'} may not ask about the "
-                "fleet; use one of tls.admin_names",
-                IdentityRefusal.WRONG_ROLE,
-            )
-        return allowed[0]
+        return names[0]
 
     def anybody(self, context: AuthContext) -> None:
         """Check that the caller's certificate still counts, whoever it is.
@@ -168,27 +152,36 @@ class Identity:
             IdentityRefused: it does not.
         """
         if self._authenticated:
-            self._names(context, None)
+            self._names(context)
 
     def fingerprint(self, context: AuthContext) -> str:
         """What names the caller's certificate for ever; empty without one."""
         presented = _presented(context)
         return presented.fingerprint if presented is not None else ""
 
-    def _names(self, context: AuthContext, role: Role | None) -> list[str]:
-        """The names that the caller may go by; none for a certificate without a name."""
+    def _names(self, context: AuthContext) -> tuple[list[str], Role]:
+        """The names that the caller may go by, none for a certificate without a name; and its role."""
         presented = _presented(context)
         if presented is not None and presented.ends_unix_seconds <= self._clock():
             # The handshake looked at this too, but a connection may last longer than its certificate.
             raise IdentityRefused("this certificate has expired; enroll again", IdentityRefusal.EXPIRED)
         names = _certificate_names(context)
+        stated = stated_role(presented.uris) if presented is not None else None
+        shown = ", ".join(names) or "without a name"
         if not self._issuing:
             self._check_revocations(names, presented)
-            return names
+            people = [name for name in names if name in self._admin_names]
+            if people:
+                return people, stated or Role.ADMIN
+            if stated is not None:
+                raise IdentityRefused(
+                    f"certificate {shown} says {stated}, and is none of tls.admin_names; name it there",
+                    IdentityRefusal.WRONG_ROLE,
+                )
+            return names, Role.CLUSTER
         known = None
         if self._certificates is not None and presented is not None:
             known = self._certificates.known.get(presented.fingerprint)
-        shown = ", ".join(names) or "without a name"
         if known is None:
             raise IdentityRefused(
                 f"certificate {shown} is none that this learner issued, or was replaced; enroll again",
@@ -198,14 +191,15 @@ class Identity:
             raise IdentityRefused(
                 f"certificate {shown} was revoked; ask the platform owner to enroll it again", IdentityRefusal.REVOKED
             )
-        if role is not None and known.role is not role:
+        # An admin's of before there were roles says none; its name is one that no cluster can have.
+        silent = Role.ADMIN if FIRST_ADMIN in names and known.role is Role.ADMIN else Role.CLUSTER
+        if known.role is not (stated or silent):
             raise IdentityRefused(
-                f"certificate {shown} is a cluster's, and may not ask about the fleet; use an administrator's"
-                if role is Role.ADMIN
-                else f"certificate {shown} is an administrator's, and no cluster's",
+                f"certificate {shown} says {stated or 'no role'}, and was entered as {known.role}: one of the two was "
+                "changed; enroll it again",
                 IdentityRefusal.WRONG_ROLE,
             )
-        return [known.name]
+        return [known.name], known.role
 
     def _check_revocations(self, names: Iterable[str], presented: Presented | None) -> None:
         if self._certificates is None:
@@ -221,7 +215,7 @@ class Identity:
 
 
 class OperatorIdentity(Identity):
-    """The caller at the operators' socket: the learner's own user, an administrator and never a cluster."""
+    """The caller at the operators' socket: the learner's own user, an admin and never a cluster."""
 
     def __init__(self) -> None:
         super().__init__(authenticated=False)
@@ -231,8 +225,8 @@ class OperatorIdentity(Identity):
         del context, peer
         return Caller(OPERATOR, Role.ADMIN)
 
-    def administrator(self, context: AuthContext) -> str:
-        """See `Identity.administrator`."""
+    def person(self, context: AuthContext) -> str:
+        """See `Identity.person`."""
         del context
         return OPERATOR
 
@@ -249,21 +243,22 @@ class OperatorIdentity(Identity):
         )
 
 
-def checked_name(name: str) -> str:
-    """A cluster's name, if it is one.
+def checked_name(name: str, whose: str = "cluster") -> str:
+    """A name of a cluster, or of whom else, if it is one.
 
     Raises:
         BadRequest: it is not.
     """
     if not _NAME.fullmatch(name):
-        raise BadRequest(f"{name[:63]!r} is no cluster name: use 1 to 63 lower-case letters, digits, '-' and '.'")
+        raise BadRequest(f"{name[:63]!r} is no {whose} name: use 1 to 63 lower-case letters, digits, '-' and '.'")
     return name
 
 
 def _certificate_names(context: AuthContext) -> list[str]:
     """Common name first, then the alternative names, without repeats."""
     values = [*context.get("x509_common_name", ()), *context.get("x509_subject_alternative_name", ())]
-    return list(dict.fromkeys(value.decode(errors="replace") for value in values))
+    names = dict.fromkeys(value.decode(errors="replace") for value in values)
+    return [name for name in names if not name.startswith(URI_PREFIX)]
 
 
 def _presented(context: AuthContext) -> Presented | None:
@@ -276,10 +271,22 @@ def _parsed(pem: bytes) -> Presented | None:
     """Read a certificate once, not at every call of its connection."""
     try:
         certificate = x509.load_pem_x509_certificate(pem)
-    except (ValueError, UnsupportedAlgorithm, x509.InvalidVersion):
+        uris = _uris(certificate)
+    except (ValueError, UnsupportedAlgorithm, x509.InvalidVersion, x509.DuplicateExtension):
         return None
     return Presented(
         fingerprint(certificate),
         certificate.not_valid_before_utc.timestamp(),
         certificate.not_valid_after_utc.timestamp(),
+        uris,
     )
+
+
+def _uris(certificate: x509.Certificate) -> tuple[str, ...]:
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return ()
+    except ValueError:
+        return (f"{URI_PREFIX}unreadable",)  # refused, whatever else it says
+    return tuple(names.get_values_for_type(x509.UniformResourceIdentifier))

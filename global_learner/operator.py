@@ -24,7 +24,7 @@ from global_learner.registry.assignments import Assignment
 from global_learner.registry.cards import VersionCard
 from global_learner.registry.signing import Signing
 from global_learner.settings import PublishSettings
-from global_learner.storage.audit import AuditEntry
+from global_learner.storage.audit_chain import AuditLine
 from global_learner.storage.snapshot import AdamState, Kept, Snapshot, parse_snapshot, snapshot_parts
 from global_learner.storage.update_records import AppliedUpdate, Kind
 from global_learner.updates.parts import Learned, Process, Stores
@@ -148,13 +148,25 @@ class Operator(Generic[Status]):
         """
         return await self._registry.call(self._registry.registry.version, version)
 
-    async def audit(self, since_unix_seconds: float) -> list[AuditEntry]:
+    async def audit(self, since_unix_seconds: float) -> list[AuditLine]:
         """What operators did with versions and the head since a moment, oldest first."""
         return await self._registry.call(self._registry.registry.audit, since_unix_seconds)
+
+    async def audit_head(self) -> tuple[int, str]:
+        """How many lines the log of versions has, and the digest of the last one."""
+        return await self._registry.call(self._registry.registry.audit_head)
 
     async def note(self, actor: str, action: str, subject: str, detail: str) -> None:
         """Write down an act that is kept elsewhere."""
         await self._registry.call(self._registry.registry.note, actor, action, subject, detail, self._wall_clock())
+
+    async def note_refusal(self, cluster: str, version: int, reason: str) -> None:
+        """Write down, once, that a cluster does not act on a version, and why.
+
+        Raises:
+            LearnerError: it cannot be written now.
+        """
+        await self._registry.call(self._registry.registry.note_refusal, cluster, version, reason, self._wall_clock())
 
     @property
     def signing(self) -> Signing | None:

@@ -177,7 +177,8 @@ class TlsSettings(Section):
     client_ca_file: Path | None = None
     """Callers' certificates are checked against these; their name is then their identity. Needed off loopback."""
     admin_names: tuple[str, ...] = ("policyctl",)
-    """Certificate names that may ask about the whole fleet (`policyctl`); clusters see only what is their own."""
+    """Certificate names of people, and no cluster's: admins, unless their certificate has the URI
+    `fedl2:role:viewer` or `fedl2:role:operator` and so says less. No URI makes anybody more than these names do."""
 
 
 class TelemetrySettings(Section):

@@ -173,7 +173,8 @@ class Telemetry:
         self.clusters = Gauge("fedl2_learner_clusters_count", "Clusters that ever registered.", registry=self.registry)
         self.enrollments = Counter(
             "fedl2_learner_enrollments_total",
-            "Enrollments, by outcome (invited, enrolled, repeated, renewed, revoked, or why it was refused).",
+            "Enrollments, by outcome (invited, enrolled, repeated, renewed, revoked, or why it was refused; of people "
+            "operator-enrolled and operator-revoked).",
             ["outcome"],
             registry=self.registry,
         )

@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from global_learner.errors import BadRequest
+from global_learner.roles import PEOPLE, Role, role_uri
 from policy_net.exchange.identity_file import BACKDATE_SECONDS, fingerprint, new_key
 
 DAY_SECONDS = 86_400.0
@@ -65,13 +66,19 @@ class Authority:
             return False
         return True
 
-    def for_client(self, public_key: PublicKey, name: str, now: float, lifetime_seconds: float) -> Issued:
-        """A certificate with which `name` shows who it is; ends with the authority at the latest."""
+    def for_client(
+        self, public_key: PublicKey, name: str, now: float, lifetime_seconds: float, role: Role = Role.CLUSTER
+    ) -> Issued:
+        """A certificate with which `name` shows who it is; ends with the authority at the latest.
+
+        A person's says the role too; one without is a cluster's.
+        """
+        states = [x509.UniformResourceIdentifier(role_uri(role))] if role in PEOPLE else []
         ends = min(now + lifetime_seconds, self._certificate.not_valid_after_utc.timestamp())
         certificate = self._signed(
             public_key,
             name,
-            [x509.DNSName(name)],
+            [x509.DNSName(name), *states],
             ExtendedKeyUsageOID.CLIENT_AUTH,
             max(now - BACKDATE_SECONDS, self._certificate.not_valid_before_utc.timestamp()),
             ends,

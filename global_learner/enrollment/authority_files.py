@@ -26,13 +26,13 @@ from global_learner.enrollment.authority import (
 )
 from global_learner.enrollment.identity_store import IdentityStore
 from global_learner.errors import BadConfig
-from global_learner.identity import Role
+from global_learner.roles import FIRST_ADMIN, Role
 from policy_net.errors import IdentityFileError
 from policy_net.exchange.identity_file import new_key, parse_identity, read_identity, read_private, write_private
 
 _log = structlog.get_logger()
 
-ADMINISTRATOR = "policyctl"
+ADMINISTRATOR = FIRST_ADMIN
 ADMINISTRATOR_FILE = "admin.pem"
 AUTHORITY_KEY_FILE = "ca.key"
 ADMINISTRATOR_SECONDS = 365 * DAY_SECONDS
@@ -129,7 +129,7 @@ def ensure_administrator(path: Path, authority: Authority, store: IdentityStore,
     grant = store.add_administrator(
         ADMINISTRATOR,
         now,
-        lambda: authority.for_client(public_key, ADMINISTRATOR, now, ADMINISTRATOR_SECONDS),
+        lambda: authority.for_client(public_key, ADMINISTRATOR, now, ADMINISTRATOR_SECONDS, Role.ADMIN),
         keep_earlier=sound,
     )
     parse_identity(key_pem + grant.pem + authority.pem).write(path)

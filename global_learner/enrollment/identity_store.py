@@ -24,19 +24,22 @@ from global_learner.enrollment.tables import (
     CertificateRow,
     InvitationRow,
     RevocationRow,
+    people,
     statuses,
 )
-from global_learner.enrollment.types import ClusterIdentity, EnrollmentRefusal, Grant, Invitation
-from global_learner.errors import EnrollmentRefused, StateUnusable, UnknownCluster
-from global_learner.identity import KnownCertificate, Role
-from global_learner.storage.audit import AuditEntry, AuditLog
+from global_learner.enrollment.types import ClusterIdentity, EnrollmentRefusal, Grant, Invitation, PersonIdentity
+from global_learner.errors import BadRequest, EnrollmentRefused, StateUnusable, UnknownCluster, UnknownPerson
+from global_learner.identity import KnownCertificate
+from global_learner.roles import PEOPLE, Role
+from global_learner.storage.audit import AuditLog
+from global_learner.storage.audit_chain import IDENTITIES, AuditLine
 from global_learner.storage.commits import Commits
 from global_learner.storage.database import Database, usable
 from policy_net.exchange.enrollment_file import token_digest
 
 STORE = "identities"
 """The book's name in the commit record."""
-_AUDIT = AuditLog(AuditRow)
+_AUDIT = AuditLog(AuditRow, IDENTITIES)
 
 Sign = Callable[[], Issued]
 """Makes the certificate; called inside the transaction that enters it, so that there is none that is not known."""
@@ -77,9 +80,17 @@ class IdentityStore:
         _AUDIT.chain_anew(self._database)
 
     def invite(self, cluster: str, actor: str, now: float, lifetime_seconds: float) -> Invitation:
-        """A fresh token for a name; tokens of it that nobody used are void from now on."""
+        """A fresh token for a name; tokens of it that nobody used are void from now on.
+
+        Raises:
+            BadRequest: it is a person's name.
+        """
         token = secrets.token_urlsafe(32)
         with self._database.transaction() as session:
+            if _certificates_of(session, cluster, *PEOPLE):
+                raise BadRequest(
+                    f"{cluster} is a person's name (`policyctl operator list`); name the cluster otherwise"
+                )
             session.execute(
                 delete(InvitationRow).where(InvitationRow.cluster == cluster, InvitationRow.key_digest.is_(None))
             )
@@ -119,7 +130,7 @@ class IdentityStore:
             elif now > row.expires_unix_seconds:
                 refusal = EnrollmentRefusal.EXPIRED_TOKEN
             elif row.key_digest is None:
-                self._revoke(session, cluster, now)
+                _revoke(session, cluster, now, Role.CLUSTER)
                 grant = self._enter(session, cluster, Role.CLUSTER, now, sign())
                 row.key_digest, row.fingerprint = key_digest, grant.fingerprint
                 _AUDIT.record(session, now, cluster, "enrolled", cluster, f"certificate {grant.fingerprint[:16]}")
@@ -167,12 +178,48 @@ class IdentityStore:
         """A certificate for the platform's owner, in place of any earlier one, or beside those until they expire."""
         with self._database.transaction() as session:
             if not keep_earlier:
-                self._revoke(session, name, now, Role.ADMIN)
+                _revoke(session, name, now, Role.ADMIN)
             grant = self._enter(session, name, Role.ADMIN, now, sign())
             detail = f"certificate {grant.fingerprint[:16]}"
             _AUDIT.record(session, now, "global-learner", "administrator", name, detail)
         self._reread()
         return grant
+
+    def enroll_person(self, name: str, role: Role, actor: str, now: float, sign: Sign) -> tuple[Grant, int]:
+        """A certificate for a person, in place of all of that name; how many of those were good.
+
+        Raises:
+            BadRequest: it is a cluster's name: an audit log would not tell the two apart.
+        """
+        with self._database.transaction() as session:
+            invited = session.scalars(select(InvitationRow).where(InvitationRow.cluster == name).limit(1)).first()
+            if invited is not None or _certificates_of(session, name, Role.CLUSTER):
+                raise BadRequest(f"{name} is a cluster's name (`policyctl cluster list`); name the person otherwise")
+            replaced = _revoke(session, name, now, *PEOPLE)
+            grant = self._enter(session, name, role, now, sign())
+            detail = f"as {role}, certificate {grant.fingerprint[:16]}, in place of {replaced}"
+            _AUDIT.record(session, now, actor, "operator-enrolled", name, detail)
+        self._reread()
+        return grant, replaced
+
+    def revoke_person(self, name: str, actor: str, now: float) -> int:
+        """Turn a person out: all certificates of that name; how many were good.
+
+        Raises:
+            UnknownPerson: there are none.
+        """
+        with self._database.transaction() as session:
+            if not _certificates_of(session, name, *PEOPLE):
+                raise UnknownPerson(f"nobody called {name} was ever enrolled here; see `policyctl operator list`")
+            certificates = _revoke(session, name, now, *PEOPLE)
+            _AUDIT.record(session, now, actor, "operator-revoked", name, f"{certificates} certificates")
+        self._reread()
+        return certificates
+
+    def people(self, now: float) -> list[PersonIdentity]:
+        """Everybody who was ever enrolled, by name."""
+        with self._database.session() as session:
+            return people(session.scalars(select(CertificateRow).where(CertificateRow.role.in_(PEOPLE))).all(), now)
 
     def revoke(self, cluster: str, actor: str, now: float) -> tuple[int, int]:
         """Turn a cluster out: all its certificates and tokens; how many were good.
@@ -191,7 +238,7 @@ class IdentityStore:
             ).all()
             if known is None and not tokens:
                 raise UnknownCluster(f"no cluster {cluster} was ever enrolled here; see `policyctl cluster list`")
-            certificates = self._revoke(session, cluster, now)
+            certificates = _revoke(session, cluster, now, Role.CLUSTER)
             open_tokens = sum(key_digest is None for (key_digest,) in tokens)
             _AUDIT.record(session, now, actor, "revoked", cluster, f"{certificates} certificates, {open_tokens} tokens")
         self._reread()
@@ -223,10 +270,15 @@ class IdentityStore:
                 now,
             )
 
-    def audit(self, since_unix_seconds: float = 0.0) -> list[AuditEntry]:
+    def audit(self, since_unix_seconds: float = 0.0) -> list[AuditLine]:
         """The audit log from a moment on, oldest first."""
         with self._database.session() as session:
             return _AUDIT.entries(session, since_unix_seconds)
+
+    def audit_head(self) -> tuple[int, str]:
+        """How many lines the audit log has, and the digest of the last one."""
+        with self._database.session() as session:
+            return _AUDIT.head(session)
 
     def _enter(self, session: Session, name: str, role: Role, now: float, issued: Issued) -> Grant:
         session.add(
@@ -241,16 +293,6 @@ class IdentityStore:
         )
         return Grant(issued.pem, issued.fingerprint, issued.expires_unix_seconds)
 
-    def _revoke(self, session: Session, name: str, now: float, role: Role = Role.CLUSTER) -> int:
-        rows = session.scalars(
-            select(CertificateRow).where(
-                CertificateRow.name == name, CertificateRow.role == role, CertificateRow.revoked_unix_seconds.is_(None)
-            )
-        ).all()
-        for row in rows:
-            row.revoked_unix_seconds = now
-        return sum(row.expires_unix_seconds > now for row in rows)
-
     def _reread(self) -> None:
         with self._database.session() as session:
             self.known = {
@@ -261,3 +303,23 @@ class IdentityStore:
             }
             self._tokens = frozenset(session.scalars(select(InvitationRow.token_digest)))
             self.revocations = {row.name: row.unix_seconds for row in session.scalars(select(RevocationRow))}
+
+
+def _certificates_of(session: Session, name: str, *roles: Role) -> bool:
+    """Whether there ever was one of this name and one of these roles."""
+    found = select(CertificateRow.fingerprint).where(CertificateRow.name == name, CertificateRow.role.in_(roles))
+    return session.scalars(found.limit(1)).first() is not None
+
+
+def _revoke(session: Session, name: str, now: float, *roles: Role) -> int:
+    """Revoke a name's certificates of these roles; how many were good until now."""
+    rows = session.scalars(
+        select(CertificateRow).where(
+            CertificateRow.name == name,
+            CertificateRow.role.in_(roles),
+            CertificateRow.revoked_unix_seconds.is_(None),
+        )
+    ).all()
+    for row in rows:
+        row.revoked_unix_seconds = now
+    return sum(row.expires_unix_seconds > now for row in rows)

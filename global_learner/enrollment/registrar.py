@@ -1,4 +1,4 @@
-"""Registrar of clusters: it invites, enrolls, renews and turns out; off the event loop, counted and logged."""
+"""Registrar of clusters and people: it invites, enrolls, renews, turns out; off the event loop, counted and logged."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from global_learner.enrollment.authority import DAY_SECONDS, Authority, Issued, PublicKey, requested_key
 from global_learner.enrollment.identity_store import IdentityStore
 from global_learner.enrollment.settings import IdentitySettings
-from global_learner.enrollment.types import ClusterIdentity, EnrollmentRefusal, Grant, Invitation
+from global_learner.enrollment.types import ClusterIdentity, EnrollmentRefusal, Grant, Invitation, PersonIdentity
 from global_learner.errors import BadRequest, EnrollmentRefused, NoAuthority
-from global_learner.identity import checked_name
+from global_learner.identity import OPERATOR, checked_name
 from global_learner.registry.registry_thread import RegistryThread
-from global_learner.storage.audit import AuditEntry
+from global_learner.roles import PEOPLE, Role
+from global_learner.storage.audit import KEEPER
+from global_learner.storage.audit_chain import AuditLine
 from global_learner.telemetry import Telemetry
 from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.signed_documents import SignedDocument
@@ -26,6 +28,10 @@ _log = structlog.get_logger()
 
 _MINUTE_SECONDS = 60.0
 _MAX_TOKEN_CHARACTERS = 128
+PERSON_SECONDS = 365 * DAY_SECONDS
+"""As the platform owner's own identity file; who leaves before is revoked."""
+_ACTORS = frozenset((OPERATOR, KEEPER, "unknown"))
+"""Names that stand in the audit log for somebody else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,9 +158,13 @@ class Registrar:
         """Whether what a cluster said at a moment counts no longer, as it was revoked; callable from any thread."""
         return self._store.turned_out(cluster, unix_seconds)
 
-    async def audit(self, since_unix_seconds: float) -> list[AuditEntry]:
+    async def audit(self, since_unix_seconds: float) -> list[AuditLine]:
         """What was done with identities since a moment, oldest first."""
         return await self._thread.call(self._store.audit, since_unix_seconds)
+
+    async def audit_head(self) -> tuple[int, str]:
+        """How many lines the log of identities has, and the digest of the last one."""
+        return await self._thread.call(self._store.audit_head)
 
     async def revoke(self, cluster: str, actor: str) -> tuple[int, int]:
         """Turn a cluster out; how many certificates and tokens were good until now.
@@ -174,10 +184,50 @@ class Registrar:
         self._count("revoked", cluster, actor)
         return counts
 
-    def _issue(self, key: PublicKey, cluster: str) -> Issued:
-        return self._signer().for_client(
-            key, cluster, self._clock(), self._rules.settings.certificate_days * DAY_SECONDS
+    async def enroll_person(self, name: str, role: str, request: bytes, actor: str) -> tuple[Grant, int]:
+        """A certificate for a person, in place of all of that name; how many of those were good.
+
+        Raises:
+            BadRequest: no such role, no name, a reserved or a cluster's one, or no sound request.
+            NoAuthority: this learner signs none.
+        """
+        self._signer()
+        if role not in list(PEOPLE):
+            raise BadRequest(f"there is no role {role[:20]!r} for people: it is {', '.join(PEOPLE)}")
+        if checked_name(name, "person") in self._rules.reserved or name in _ACTORS:
+            raise BadRequest(f"{name} is the learner's own name; name the person otherwise")
+        key, given = await asyncio.to_thread(requested_key, request), Role(role)
+        grant, replaced = await self._thread.call(
+            self._store.enroll_person, name, given, actor, self._clock(), lambda: self._issue(key, name, given)
         )
+        self._count("operator-enrolled", name, actor)
+        return grant, replaced
+
+    async def people(self) -> list[PersonIdentity]:
+        """Everybody who was ever enrolled, by name."""
+        return await self._thread.call(self._store.people, self._clock())
+
+    async def revoke_person(self, name: str, actor: str) -> int:
+        """Turn a person out; how many certificates were good until now.
+
+        Raises:
+            BadRequest: no name, or of the learner's own identity file.
+            UnknownPerson: nobody of this name was ever enrolled.
+            NoAuthority: certificates are made elsewhere.
+        """
+        self._signer()
+        if checked_name(name, "person") in self._rules.reserved:
+            raise BadRequest(
+                f"{name} is the name in the learner's own identity file: remove identity/admin.pem of its state "
+                "directory and start it again; a new one is made, and the old one counts no more"
+            )
+        certificates = await self._thread.call(self._store.revoke_person, name, actor, self._clock())
+        self._count("operator-revoked", name, actor)
+        return certificates
+
+    def _issue(self, key: PublicKey, name: str, role: Role = Role.CLUSTER) -> Issued:
+        lifetime = PERSON_SECONDS if role in PEOPLE else self._rules.settings.certificate_days * DAY_SECONDS
+        return self._signer().for_client(key, name, self._clock(), lifetime, role)
 
     def _signer(self) -> Authority:
         if self._authority is None:
@@ -186,9 +236,10 @@ class Registrar:
             )
         return self._authority
 
-    def _count(self, outcome: str, cluster: str, actor: str) -> None:
+    def _count(self, outcome: str, name: str, actor: str) -> None:
         self._telemetry.enrollments.labels(outcome).inc()
-        _log.info("identity-changed", outcome=outcome, cluster=cluster, actor=actor)
+        whose = "person" if outcome.startswith("operator") else "cluster"
+        _log.info("identity-changed", outcome=outcome, actor=actor, **{whose: name})
 
 
 def _digest(key: PublicKey) -> str:

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from sqlalchemy import Float, String
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from global_learner.enrollment.types import ClusterIdentity, State
+from global_learner.enrollment.types import ClusterIdentity, PersonIdentity, State
+from global_learner.roles import Role
 from global_learner.storage.audit import AuditColumns
 
 
@@ -77,11 +78,33 @@ def statuses(
     return [found[name] for name in sorted(found)]
 
 
+def people(certificates: Sequence[CertificateRow], now: float) -> list[PersonIdentity]:
+    """Every person's newest certificate, by name."""
+    newest = {row.name: row for row in sorted(certificates, key=lambda row: row.issued_unix_seconds)}
+    return [
+        PersonIdentity(
+            row.name,
+            Role(row.role),
+            _state(row, now),
+            row.issued_unix_seconds,
+            row.expires_unix_seconds,
+            row.fingerprint,
+            row.revoked_unix_seconds or 0.0,
+        )
+        for _, row in sorted(newest.items())
+    ]
+
+
+def _state(row: CertificateRow, now: float) -> State:
+    if row.revoked_unix_seconds is not None:
+        return State.REVOKED
+    return State.ENROLLED if row.expires_unix_seconds > now else State.EXPIRED
+
+
 def _holder(row: CertificateRow, now: float) -> ClusterIdentity:
-    state = State.ENROLLED if row.expires_unix_seconds > now else State.EXPIRED
     return ClusterIdentity(
         row.name,
-        State.REVOKED if row.revoked_unix_seconds is not None else state,
+        _state(row, now),
         row.issued_unix_seconds,
         row.expires_unix_seconds,
         row.fingerprint,

@@ -1,10 +1,11 @@
-"""Types of enrollment: a cluster's status, what it is given, why it gets nothing; and the status's message."""
+"""Types of enrollment: status of a cluster or a person, what is given, why nothing is; and the messages of them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
 
+from global_learner.roles import Role
 from policy_net.exchange.generated import fleet_pb2
 
 
@@ -45,6 +46,19 @@ class ClusterIdentity:
 
 
 @dataclass(frozen=True, slots=True)
+class PersonIdentity:
+    """A person's newest certificate; `revoked_unix_seconds` is 0 if it is not."""
+
+    name: str
+    role: Role
+    state: State
+    issued_unix_seconds: float
+    expires_unix_seconds: float
+    fingerprint: str
+    revoked_unix_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Grant:
     """A certificate as an agent gets it; `repeated` if it had been made before and not arrived."""
 
@@ -66,6 +80,19 @@ def identity_message(entry: ClusterIdentity) -> fleet_pb2.ClusterIdentity:
     """The status's message, field by field."""
     return fleet_pb2.ClusterIdentity(
         cluster=entry.cluster,
+        state=entry.state.value,
+        issued_unix_seconds=entry.issued_unix_seconds,
+        expires_unix_seconds=entry.expires_unix_seconds,
+        fingerprint=entry.fingerprint,
+        revoked_unix_seconds=entry.revoked_unix_seconds,
+    )
+
+
+def person_message(entry: PersonIdentity) -> fleet_pb2.OperatorIdentity:
+    """The message of a person's certificate, field by field."""
+    return fleet_pb2.OperatorIdentity(
+        name=entry.name,
+        role=entry.role.value,
         state=entry.state.value,
         issued_unix_seconds=entry.issued_unix_seconds,
         expires_unix_seconds=entry.expires_unix_seconds,

@@ -11,10 +11,12 @@ from rich.table import Table
 
 from foundation.command_line import leave, run
 from foundation.option_groups import with_option_groups
+from global_learner.policyctl.audit_commands import audit_app
 from global_learner.policyctl.cluster_commands import cluster_app
 from global_learner.policyctl.key_commands import key_app
-from global_learner.policyctl.operator_commands import assign_version, head_app, show_audit, unassign_version
+from global_learner.policyctl.operator_commands import assign_version, head_app, unassign_version
 from global_learner.policyctl.options import CallOptions
+from global_learner.policyctl.role_commands import operator_app
 from global_learner.policyctl.version_commands import version_app
 from global_learner.policyctl.views import Facts, fleet_facts, fleet_table
 from global_learner.report.content import report_content
@@ -74,12 +76,13 @@ def report_table(facts: Facts) -> Table:
 # In the order in which the help shows them.
 app.add_typer(version_app, name="version")
 app.add_typer(cluster_app, name="cluster")
+app.add_typer(operator_app, name="operator")
 app.add_typer(key_app, name="key")
 app.command("report")(write_report)
 app.add_typer(head_app, name="head")
 app.command("assign")(assign_version)
 app.command("unassign")(unassign_version)
-app.command("audit")(show_audit)
+app.add_typer(audit_app, name="audit")
 app.command("fleet")(show_fleet)
 
 

@@ -180,6 +180,20 @@ class AdminClient:
         reply: fleet_pb2.RevokeClusterReply = self._call(self._admin.RevokeCluster, request)
         return reply
 
+    def enroll_operator(self, name: str, role: str, signing_request: bytes) -> fleet_pb2.EnrollOperatorReply:
+        """A certificate for a person."""
+        request = fleet_pb2.EnrollOperatorRequest(name=name, role=role, signing_request=signing_request)
+        reply: fleet_pb2.EnrollOperatorReply = self._call(self._admin.EnrollOperator, request)
+        return reply
+
+    def operators(self) -> list[fleet_pb2.OperatorIdentity]:
+        """People, by name."""
+        return list(self._call(self._admin.ListOperators, fleet_pb2.ListOperatorsRequest()).operators)
+
+    def revoke_operator(self, name: str) -> int:
+        """Turn a person out; how many certificates were good until now."""
+        return int(self._call(self._admin.RevokeOperator, fleet_pb2.RevokeOperatorRequest(name=name)).certificates)
+
     def release_cluster(self, cluster: str) -> bool:
         """End a cluster's quarantine; False if it was in none."""
         request = fleet_pb2.ReleaseClusterRequest(cluster=cluster)

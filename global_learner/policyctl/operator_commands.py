@@ -1,18 +1,17 @@
-"""Commands of the operator, `policyctl assign`, `unassign`, `head reset` and `audit`, and what they print."""
+"""Commands of the operator, `policyctl assign`, `unassign` and `head reset`, and what they print."""
 
 from __future__ import annotations
 
 import sys
-import time
 from typing import Annotated
 
 import typer
-from rich.table import Column, Table
+from rich.table import Table
 
 from foundation.option_groups import with_option_groups
 from global_learner.errors import BadConfig
-from global_learner.policyctl.options import CallOptions, VersionArgument, moment_of, version_number
-from global_learner.policyctl.views import Facts, moment
+from global_learner.policyctl.options import CallOptions, VersionArgument, version_number
+from global_learner.policyctl.views import Facts
 from policy_net.exchange.generated import fleet_pb2
 
 head_app = typer.Typer(no_args_is_help=True, help="The learner's head: the newest weights.")
@@ -76,21 +75,6 @@ def reset_head(
     options.show(facts, reset_table(facts))
 
 
-@with_option_groups
-def show_audit(
-    since: Annotated[
-        str | None, typer.Option("--since", help="From when on: 30m, 12h, 7d, or 2026-01-31 or 2026-01-31T12:00 (UTC).")
-    ] = None,
-    *,
-    options: CallOptions,
-) -> None:
-    """Who did what, when, to clusters, versions and the head; oldest first."""
-    from_when = 0.0 if since is None else moment_of(since, time.time())
-    with options.client() as client:
-        facts = [audit_facts(entry) for entry in client.audit(from_when)]
-    options.show(facts, audit_table(facts))
-
-
 def _check_whom(clusters: list[str] | None, every: bool) -> None:
     if every is bool(clusters):
         raise BadConfig("say whom: --cluster NAME (repeatable), or --all")
@@ -143,23 +127,4 @@ def reset_table(facts: Facts) -> Table:
     table.add_row("step now", str(facts["head_step"]) + ("" if facts["changed"] else " (it was there already)"))
     kept = "the version's own" if facts["moments"] == "kept" else "zero: the version's were not kept"
     table.add_row("moments", kept)
-    return table
-
-
-def audit_facts(entry: fleet_pb2.AuditEntry) -> Facts:
-    """One line of the audit log as JSON shows it."""
-    return {
-        "unix_seconds": entry.unix_seconds,
-        "actor": entry.actor,
-        "action": entry.action,
-        "subject": entry.subject,
-        "detail": entry.detail,
-    }
-
-
-def audit_table(entries: list[Facts]) -> Table:
-    """The log, oldest first."""
-    table = Table(Column("UTC", no_wrap=True), "who", "did", "to", "")
-    for entry in entries:
-        table.add_row(moment(entry["unix_seconds"]), entry["actor"], entry["action"], entry["subject"], entry["detail"])
     return table

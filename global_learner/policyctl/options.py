@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+import yaml
 from rich.console import Console
 from rich.table import Table
 
@@ -27,6 +28,7 @@ class Output(StrEnum):
 
     TABLE = "table"
     JSON = "json"
+    YAML = "yaml"
 
 
 VersionArgument = Annotated[str, typer.Argument(help="A version such as 3 or v3, or `latest`.")]
@@ -49,7 +51,7 @@ class CallOptions:
             show_default=True,
         ),
     ] = "127.0.0.1:7070"
-    output: Annotated[Output, typer.Option("-o", "--output", help="A table for people, JSON for programs.")] = (
+    output: Annotated[Output, typer.Option("-o", "--output", help="A table for people, JSON or YAML for programs.")] = (
         Output.TABLE
     )
     timeout: Annotated[
@@ -88,6 +90,8 @@ class CallOptions:
         """Print a result in the form that was asked for."""
         if self.output is Output.JSON:
             print(json.dumps(facts, indent=2))
+        elif self.output is Output.YAML:
+            print(yaml.safe_dump(facts, sort_keys=False, allow_unicode=True), end="")
         else:
             console = Console() if sys.stdout.isatty() else Console(width=_FILE_WIDTH)
             console.print(table)

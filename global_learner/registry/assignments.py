@@ -1,4 +1,7 @@
-"""Assignments of clusters to versions, by an operator's word; one transaction each, with its lines in the audit log."""
+"""Assignments of clusters to versions, by an operator's word, and what clusters refuse of them.
+
+One transaction each, with its lines in the audit log.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,9 @@ from global_learner.errors import BadRequest, UnknownCluster, UnknownPolicyVersi
 from global_learner.registry.cards import FIRST_VERSION
 from global_learner.registry.tables import AuditRow, ClusterRow, VersionRow
 from global_learner.storage.audit import AuditLog
+from global_learner.storage.audit_chain import VERSIONS
 
-AUDIT = AuditLog(AuditRow)
+AUDIT = AuditLog(AuditRow, VERSIONS)
 _LARGEST_INTEGER = 2**63 - 1
 """SQLite's; the wire's numbers go to twice as much."""
 
@@ -85,6 +89,14 @@ def release(
     return _move(
         session, _rows(session, clusters), newest if to_newest else FIRST_VERSION, held=False, actor=actor, now=now
     )
+
+
+def note_refusal(session: Session, cluster: str, version: int, reason: str, now: float) -> None:
+    """Write down that a cluster does not act on a version, unless that stands there, or there is no such version."""
+    detail = f"v{version}: {reason}"
+    there = version <= _LARGEST_INTEGER and session.get(VersionRow, version) is not None
+    if there and not AUDIT.holds(session, "version-refused", cluster, detail):
+        AUDIT.record(session, now, cluster, "version-refused", cluster, detail)
 
 
 def _rows(session: Session, clusters: Collection[str] | None) -> list[ClusterRow]:

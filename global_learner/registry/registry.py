@@ -22,7 +22,7 @@ from global_learner.registry.registrations import Registration
 from global_learner.registry.signing import Signing
 from global_learner.registry.tables import Base, ClusterRow, VersionRow
 from global_learner.registry.version_files import LostFile
-from global_learner.storage.audit import AuditEntry
+from global_learner.storage.audit_chain import AuditLine
 from global_learner.storage.commits import VERSIONS, VERSIONS_LOST, Commits
 from global_learner.storage.database import Database, usable
 from policy_net.exchange.policy_file import PolicyFile, parse_policy_file, spec_from_json
@@ -270,10 +270,20 @@ class Registry:
         with self._database.transaction() as session:
             AUDIT.record(session, now, actor, action, subject, detail)
 
-    def audit(self, since_unix_seconds: float = 0.0) -> list[AuditEntry]:
+    def note_refusal(self, cluster: str, version: int, reason: str, now: float) -> None:
+        """Write down that a cluster does not act on a version; once for each reason, of versions that there are."""
+        with self._database.transaction() as session:
+            assignments.note_refusal(session, cluster, version, reason, now)
+
+    def audit(self, since_unix_seconds: float = 0.0) -> list[AuditLine]:
         """The audit log of versions and of the head from a moment on, oldest first."""
         with self._database.session() as session:
             return AUDIT.entries(session, since_unix_seconds)
+
+    def audit_head(self) -> tuple[int, str]:
+        """How many lines the audit log has, and the digest of the last one."""
+        with self._database.session() as session:
+            return AUDIT.head(session)
 
     def sign_versions(self) -> tuple[int, list[int]]:
         """Sign versions from before there were signatures, or before a rotation; how many, and which are not sound.

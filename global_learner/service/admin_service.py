@@ -6,12 +6,14 @@ It translates; what is about versions and the head, `Operator` decides.
 # ruff: noqa: N802, ARG002  # methods and their parameters are named by fleet.proto
 from __future__ import annotations
 
+import dataclasses
+import heapq
 import math
 import time
 from collections.abc import Callable
 
 from global_learner.enrollment.registrar import Registrar
-from global_learner.enrollment.types import identity_message
+from global_learner.enrollment.types import identity_message, person_message
 from global_learner.errors import BadRequest
 from global_learner.fleet import ClusterEntry
 from global_learner.identity import Identity, checked_name
@@ -26,7 +28,7 @@ _MAX_CLUSTERS = 100_000
 
 
 class AdminService(fleet_pb2_grpc.AdminServicer):
-    """Answers the platform owner.
+    """Answers the platform owner and those to whom he gave a role, which was looked at before (`roles.NEEDS`).
 
     Args:
         scoring: whether this learner scores its versions.
@@ -53,13 +55,13 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
     @answered
     async def GetFleet(self, request: fleet_pb2.GetFleetRequest, context: Context) -> fleet_pb2.GetFleetReply:
         """All clusters, and the head."""
-        self._identity.administrator(context.auth_context())
+        self._identity.person(context.auth_context())
         return await self._fleet(with_jobs=False)
 
     @answered
     async def GetReport(self, request: fleet_pb2.GetReportRequest, context: Context) -> fleet_pb2.GetReportReply:
         """Everything that the report shows."""
-        self._identity.administrator(context.auth_context())
+        self._identity.person(context.auth_context())
         return await self.report()
 
     async def report(self) -> fleet_pb2.GetReportReply:
@@ -82,7 +84,7 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
         self, request: fleet_pb2.EnrollClusterRequest, context: Context
     ) -> fleet_pb2.EnrollClusterReply:
         """A one-time token for a cluster's name."""
-        actor = self._identity.administrator(context.auth_context())
+        actor = self._identity.person(context.auth_context())
         invitation = await self._registrar.invite(request.cluster, actor)
         return fleet_pb2.EnrollClusterReply(
             token=invitation.token,
@@ -96,7 +98,7 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
         self, request: fleet_pb2.ListClustersRequest, context: Context
     ) -> fleet_pb2.ListClustersReply:
         """Who may call, who might, who may no longer."""
-        self._identity.administrator(context.auth_context())
+        self._identity.person(context.auth_context())
         clusters = await self._registrar.clusters()
         return fleet_pb2.ListClustersReply(clusters=[identity_message(entry) for entry in clusters])
 
@@ -105,16 +107,49 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
         self, request: fleet_pb2.RevokeClusterRequest, context: Context
     ) -> fleet_pb2.RevokeClusterReply:
         """Turn a cluster out; its next call is refused."""
-        actor = self._identity.administrator(context.auth_context())
+        actor = self._identity.person(context.auth_context())
         certificates, tokens = await self._registrar.revoke(request.cluster, actor)
         return fleet_pb2.RevokeClusterReply(certificates=certificates, tokens=tokens)
+
+    @answered
+    async def EnrollOperator(
+        self, request: fleet_pb2.EnrollOperatorRequest, context: Context
+    ) -> fleet_pb2.EnrollOperatorReply:
+        """A certificate for a person, in place of those of that name."""
+        actor = self._identity.person(context.auth_context())
+        grant, replaced = await self._registrar.enroll_person(
+            request.name, request.role, request.signing_request, actor
+        )
+        return fleet_pb2.EnrollOperatorReply(
+            certificate=grant.pem,
+            authority=self._registrar.authority_pem,
+            expires_unix_seconds=grant.expires_unix_seconds,
+            replaced=replaced,
+        )
+
+    @answered
+    async def ListOperators(
+        self, request: fleet_pb2.ListOperatorsRequest, context: Context
+    ) -> fleet_pb2.ListOperatorsReply:
+        """People, their roles, and until when."""
+        self._identity.person(context.auth_context())
+        people = await self._registrar.people()
+        return fleet_pb2.ListOperatorsReply(operators=[person_message(entry) for entry in people])
+
+    @answered
+    async def RevokeOperator(
+        self, request: fleet_pb2.RevokeOperatorRequest, context: Context
+    ) -> fleet_pb2.RevokeOperatorReply:
+        """Turn a person out; the next call is refused."""
+        actor = self._identity.person(context.auth_context())
+        return fleet_pb2.RevokeOperatorReply(certificates=await self._registrar.revoke_person(request.name, actor))
 
     @answered
     async def ReleaseCluster(
         self, request: fleet_pb2.ReleaseClusterRequest, context: Context
     ) -> fleet_pb2.ReleaseClusterReply:
         """End a cluster's quarantine."""
-        actor = self._identity.administrator(context.auth_context())
+        actor = self._identity.person(context.auth_context())
         return fleet_pb2.ReleaseClusterReply(released=await self._learner.operator.release(request.cluster, actor))
 
     # Versions, the head, and the audit log.
@@ -124,13 +159,13 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
         self, request: fleet_pb2.ListVersionsRequest, context: Context
     ) -> fleet_pb2.ListVersionsReply:
         """All cards, oldest first."""
-        self._identity.administrator(context.auth_context())
+        self._identity.person(context.auth_context())
         return fleet_pb2.ListVersionsReply(versions=await self._versions())
 
     @answered
     async def ShowVersion(self, request: fleet_pb2.ShowVersionRequest, context: Context) -> fleet_pb2.ShowVersionReply:
         """One card and its spec."""
-        self._identity.administrator(context.auth_context())
+        self._identity.person(context.auth_context())
         card, spec = await self._learner.operator.version(request.version)
         return fleet_pb2.ShowVersionReply(card=version_message(card, scoring=self._scoring), spec_json=spec.to_json())
 
@@ -139,7 +174,7 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
         self, request: fleet_pb2.AssignVersionRequest, context: Context
     ) -> fleet_pb2.AssignVersionReply:
         """Let clusters act on a version from their next heartbeat on."""
-        actor = self._identity.administrator(context.auth_context())
+        actor = self._identity.person(context.auth_context())
         clusters = list(request.clusters)
         if request.all is bool(clusters) or len(clusters) > _MAX_CLUSTERS:
             raise BadRequest("name the clusters to assign to, or say all; not both, and not neither")
@@ -161,14 +196,14 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
     @answered
     async def PinVersion(self, request: fleet_pb2.PinVersionRequest, context: Context) -> fleet_pb2.PinVersionReply:
         """Keep a version whatever its age, or no longer."""
-        actor = self._identity.administrator(context.auth_context())
+        actor = self._identity.person(context.auth_context())
         changed = await self._learner.operator.pin(request.version, request.pinned, actor)
         return fleet_pb2.PinVersionReply(changed=changed)
 
     @answered
     async def ResetHead(self, request: fleet_pb2.ResetHeadRequest, context: Context) -> fleet_pb2.ResetHeadReply:
         """Let the head go on from a version."""
-        actor = self._identity.administrator(context.auth_context())
+        actor = self._identity.person(context.auth_context())
         done = await self._learner.operator.reset_head(request.version, actor)
         return fleet_pb2.ResetHeadReply(
             from_step=done.from_step, head_step=done.head_step, moments_kept=done.moments_kept, changed=done.changed
@@ -177,7 +212,7 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
     @answered
     async def GetKeys(self, request: fleet_pb2.GetKeysRequest, context: Context) -> fleet_pb2.GetKeysReply:
         """Which keys sign for this fleet."""
-        self._identity.administrator(context.auth_context())
+        self._identity.person(context.auth_context())
         signing = self._learner.operator.signing
         if signing is None:
             return fleet_pb2.GetKeysReply()
@@ -188,7 +223,7 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
     @answered
     async def RotateKey(self, request: fleet_pb2.RotateKeyRequest, context: Context) -> fleet_pb2.RotateKeyReply:
         """A new key in a role's place."""
-        actor = self._identity.administrator(context.auth_context())
+        actor = self._identity.person(context.auth_context())
         root = SignedDocument.of(request.root) if request.HasField("root") else None
         unsigned = await self._learner.operator.rotate_key(request.role, root, actor)
         roots = [document.message() for document in self._registrar.roots]
@@ -197,24 +232,14 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
     @answered
     async def ListAudit(self, request: fleet_pb2.ListAuditRequest, context: Context) -> fleet_pb2.ListAuditReply:
         """Who did what, when: identities, versions and the head in one log."""
-        self._identity.administrator(context.auth_context())
+        self._identity.person(context.auth_context())
         since = request.since_unix_seconds
         if not math.isfinite(since):
             raise BadRequest(f"since is {since}; it must be a moment in Unix seconds")
-        entries = [*await self._registrar.audit(since), *await self._learner.operator.audit(since)]
-        entries.sort(key=lambda entry: entry.unix_seconds)
-        return fleet_pb2.ListAuditReply(
-            entries=[
-                fleet_pb2.AuditEntry(
-                    unix_seconds=entry.unix_seconds,
-                    actor=entry.actor,
-                    action=entry.action,
-                    subject=entry.subject,
-                    detail=entry.detail,
-                )
-                for entry in entries
-            ]
-        )
+        logs = (await self._registrar.audit(since), await self._learner.operator.audit(since))
+        # Each log keeps its own order, in which it is chained, also where a clock was set back.
+        merged = heapq.merge(*logs, key=lambda line: line.unix_seconds)
+        return fleet_pb2.ListAuditReply(entries=[fleet_pb2.AuditEntry(**dataclasses.asdict(line)) for line in merged])
 
     async def _fleet(self, with_jobs: bool) -> fleet_pb2.GetFleetReply:
         learner = self._learner

@@ -1,4 +1,4 @@
-"""Admission of calls: before its method, each is looked at for who makes it, whether it finds room and can be read.
+"""Admission of calls: each is looked at for who makes it, with which role, whether it finds room and can be read.
 
 The caller is known from its connection, before anything of its message is: a call first gets a seat of its caller's
 share, and only then is its message taken from the connection. The seat is given back when the answer has been sent. So
@@ -24,6 +24,7 @@ from google.protobuf.message import DecodeError
 from global_learner.call_settings import CallSettings
 from global_learner.errors import BadRequest, LearnerError, MessageTooLarge, Refusal
 from global_learner.identity import AuthContext, Caller
+from global_learner.roles import check_role
 from global_learner.service.calls import Context, refuse
 from global_learner.service.connection_guard import ConnectionGuard
 from global_learner.service.fair_queue import FairQueue, Seat
@@ -200,6 +201,7 @@ class _Call:
         desk.open_calls[caller.name] += 1
         self._caller = caller
         desk.guard.on_call(context.peer())
+        check_role(self._method, caller.name, caller.role)
         lane = desk.lanes.lane(caller, self._method)
         self._queue = desk.lanes.queues[lane]
         self._seat = self._queue.ask(caller.name)

@@ -14,8 +14,9 @@ from global_learner.identity import Identity
 from global_learner.learner import Learner
 from global_learner.registry.cards import signed_message
 from global_learner.service.calls import Context, Pause, answered, pause
-from global_learner.service.heartbeat_check import VERSION_REFUSALS, check_status
+from global_learner.service.heartbeat_check import check_status
 from global_learner.service.push_lines import PushLines
+from global_learner.service.version_refusals import VersionRefusals
 from global_learner.telemetry import Telemetry
 from global_learner.updates.pushes import Outcome
 from policy_net.errors import SpecMismatch
@@ -61,6 +62,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         self._clock = clock
         self._pause = pause
         self._push_lines = PushLines()
+        self._refusals = VersionRefusals(learner.operator.note_refusal, telemetry, clock)
 
     @answered
     async def Register(self, request: fleet_pb2.RegisterRequest, context: Context) -> fleet_pb2.RegisterReply:
@@ -132,8 +134,8 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         entry = self._learner.fleet.on_heard(cluster, request.incarnation)
         if entry is None:
             return fleet_pb2.HeartbeatReply(reregister=True, head_step=self._learner.log.durable_step)
-        self._note_refusal(cluster, entry.status, request.status)
         entry.status = request.status
+        await self._refusals.on_status(cluster, request.status)
         return fleet_pb2.HeartbeatReply(
             assigned_version=entry.assigned_version,
             head_step=self._learner.log.durable_step,
@@ -213,18 +215,6 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         except OSError as error:
             _log.error("timestamp-not-signed", cluster=cluster, error=str(error))
             return None
-
-    def _note_refusal(
-        self, cluster: str, before: fleet_pb2.ClusterStatus | None, status: fleet_pb2.ClusterStatus
-    ) -> None:
-        """Say once that a cluster does not act on what it was assigned."""
-        told = (before.refused_version, before.refused_reason) if before is not None else (0, "")
-        if status.refused_version and (status.refused_version, status.refused_reason) != told:
-            word = status.refused_reason if status.refused_reason in VERSION_REFUSALS else "other"
-            self.telemetry.refused_versions.labels(word).inc()
-            _log.warning(
-                "version-refused", cluster=cluster, version=status.refused_version, reason=status.refused_reason
-            )
 
 
 def _is_name(text: str) -> bool:

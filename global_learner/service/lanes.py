@@ -17,7 +17,8 @@ from typing import Protocol
 
 from global_learner.errors import TooBusy
 from global_learner.folded_lines import host_of
-from global_learner.identity import AuthContext, Caller, Role
+from global_learner.identity import AuthContext, Caller
+from global_learner.roles import PEOPLE, Role
 from global_learner.service.fair_queue import FairQueue, Share
 from global_learner.service.rate_limits import RateLimits
 from global_learner.settings import LearnerSettings
@@ -69,7 +70,7 @@ class Hosts:
     def caller(self, context: AuthContext, peer: str) -> Caller:
         """The calling host."""
         del context
-        return Caller(host_of(peer), Role.CLUSTER)
+        return Caller(host_of(peer), Role.UNCERTIFIED)
 
 
 class Lanes:
@@ -114,7 +115,7 @@ class Lanes:
         Raises:
             TooOften: the caller asks this too often.
         """
-        if caller.role is Role.ADMIN:
+        if caller.role in PEOPLE:
             return Lane.OPERATORS
         self._rates.take(caller.name, method)
         return _LANES.get(method, Lane.REGISTRY)

@@ -47,6 +47,7 @@ from global_learner.service.identity_setup import (
 from global_learner.service.lanes import OPERATOR_SHARE, Lanes, lanes_of, one_lane
 from global_learner.service.listener import bind, bind_socket, check_free, room_for_connections
 from global_learner.settings import LearnerSettings
+from global_learner.storage.audit_chain import IDENTITIES, VERSIONS
 from global_learner.storage.disk import is_disk_full
 from global_learner.storage.state_dir import StateDir
 from global_learner.telemetry import Telemetry
@@ -115,6 +116,7 @@ async def serve(settings: LearnerSettings) -> None:
             scorer.start()
             await server.start()
             await operators.start()
+            await _tell_heads(identities, learner)
             enrollment, enrollment_guard = await start_enrollment(settings, identities, telemetry)
             _write_ports(
                 settings.port_file,
@@ -138,8 +140,7 @@ async def serve(settings: LearnerSettings) -> None:
             await asyncio.gather(
                 *(end.stop(settings.shutdown_grace_seconds) for end in (server, operators, enrollment))
             )
-            await scorer.close()
-            await learner.close()
+            await _close(scorer, learner, identities)
         _log.info("learner-ended", head_step=learner.head.step)
         if learner.failed.done():
             raise learner.failed.result()
@@ -162,6 +163,20 @@ def _tell_aggregation(settings: LearnerSettings) -> None:
         _log.info("aggregation", **facts, listen=settings.listen, advice=advice)
     else:
         _log.info("aggregation", **facts)
+
+
+async def _close(scorer: Scorer, learner: FleetLearner, identities: Identities) -> None:
+    await scorer.close()
+    await learner.close()
+    if not learner.failed.done():
+        await _tell_heads(identities, learner)
+
+
+async def _tell_heads(identities: Identities, learner: FleetLearner) -> None:
+    """Say where the audit logs end: what is logged may be kept where this machine's user cannot write."""
+    heads = {IDENTITIES: await identities.registrar.audit_head(), VERSIONS: await learner.operator.audit_head()}
+    for log, (lines, head) in heads.items():
+        _log.info("audit-log", log=log, lines=lines, head=head)
 
 
 def _recovered_learner(

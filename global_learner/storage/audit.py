@@ -7,22 +7,25 @@ refused again and again cannot fill the disk.
 Lines are chained: each has a digest of itself and of the line before, and all are recomputed at every start. A line
 that was changed, removed or put in between by anything but the learner is named; so is a log that was cut at its end,
 by the count and the checksum of its database. Whoever can write the file can also recompute the chain: it protects from
-damage and from hands in a hurry, not from the machine's own administrator.
+damage and from hands in a hurry, not from the machine's own administrator. From him it protects as far as a digest was
+noted elsewhere: `policyctl audit verify` shows the newest one, and says whether an earlier one still stands in the log.
+Lines are never dropped; what an export begins with names the digest that it follows.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
-from sqlalchemy import Float, Integer, String, select
+from sqlalchemy import Float, Integer, String, func, select
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
+from global_learner.storage.audit_chain import AuditLine, digest_of
 from global_learner.storage.database import Database
 
+KEEPER = "global-learner"
+"""Who acts in a log where the learner does so by itself."""
 REPEAT_SECONDS = 60.0
 _MAX_CHARACTERS = 63
 
@@ -39,22 +42,12 @@ class AuditColumns:
     digest: Mapped[str] = mapped_column(String(64), default="", server_default="")
 
 
-@dataclass(frozen=True, slots=True)
-class AuditEntry:
-    """One line of the log."""
-
-    unix_seconds: float
-    actor: str
-    action: str
-    subject: str
-    detail: str
-
-
 class AuditLog:
-    """The log in one table."""
+    """The log in one table; `name` is one of `audit_chain.LOGS`."""
 
-    def __init__(self, table: type[AuditColumns]) -> None:
+    def __init__(self, table: type[AuditColumns], name: str) -> None:
         self._table = table
+        self._name = name
 
     def record(
         self,
@@ -86,8 +79,8 @@ class AuditLog:
         session.add(row)
         session.flush()
 
-    def check(self, database: Database) -> None:
-        """Recompute the chain; lines of an earlier program, which have none, are chained now.
+    def check(self, database: Database, clock: Callable[[], float] = time.time) -> None:
+        """Recompute the chain; lines of an earlier program, which have none, are chained now, and a line says so.
 
         Raises:
             StateUnusable: a line is not what was written.
@@ -99,14 +92,20 @@ class AuditLog:
         if broken is not None:
             database.lose(broken)
         elif rows and not chained and not database.read_only:
-            self.chain_anew(database)
+            what = f"{len(rows)} lines of an earlier program, as they stood: nothing vouches for what was before"
+            with database.transaction() as session:
+                self._chain(session)
+                self.record(session, clock(), KEEPER, "chain-begun", "audit", what)
 
     def chain_anew(self, database: Database) -> None:
         """Chain all lines as they are now."""
         with database.transaction() as session:
-            digest = ""
-            for row in session.scalars(select(self._table).order_by(self._table.number)):
-                row.digest = digest = _digest(digest, row)
+            self._chain(session)
+
+    def _chain(self, session: Session) -> None:
+        digest = ""
+        for row in session.scalars(select(self._table).order_by(self._table.number)):
+            row.digest = digest = _digest(digest, row)
 
     def holds(self, session: Session, action: str, subject: str, detail: str) -> bool:
         """Whether exactly this was written before."""
@@ -114,16 +113,29 @@ class AuditLog:
         found = select(table.number).where(table.action == action, table.subject == subject, table.detail == detail)
         return session.scalars(found.limit(1)).first() is not None
 
-    def entries(self, session: Session, since_unix_seconds: float = 0.0) -> list[AuditEntry]:
-        """The log from a moment on, oldest first."""
+    def entries(self, session: Session, since_unix_seconds: float = 0.0) -> list[AuditLine]:
+        """The log, oldest first, from the first line of a moment on: without a gap, however clocks were set."""
         table = self._table
-        rows = session.scalars(select(table).where(table.unix_seconds >= since_unix_seconds).order_by(table.number))
-        return [AuditEntry(row.unix_seconds, row.actor, row.action, row.subject, row.detail) for row in rows]
+        first = session.scalars(select(func.min(table.number)).where(table.unix_seconds >= since_unix_seconds)).one()
+        if first is None:
+            return []
+        before = session.scalars(select(table.digest).where(table.number == first - 1)).first() or ""
+        lines = []
+        for row in session.scalars(select(table).where(table.number >= first).order_by(table.number)):
+            content = (row.unix_seconds, row.actor, row.action, row.subject, row.detail)
+            lines.append(AuditLine(self._name, row.number, *content, before, row.digest))
+            before = row.digest
+        return lines
+
+    def head(self, session: Session) -> tuple[int, str]:
+        """How many lines there are, and the digest of the last one; empty without any."""
+        table = self._table
+        last = session.execute(select(table.number, table.digest).order_by(table.number.desc()).limit(1)).first()
+        return (0, "") if last is None else (last[0], last[1])
 
 
 def _digest(before: str, row: AuditColumns) -> str:
-    content = json.dumps([before, row.unix_seconds, row.actor, row.action, row.subject, row.detail])
-    return hashlib.sha256(content.encode()).hexdigest()
+    return digest_of(before, row.unix_seconds, row.actor, row.action, row.subject, row.detail)
 
 
 def _first_broken(rows: Sequence[AuditColumns]) -> str | None:

@@ -36,8 +36,8 @@ _MESSAGE_BYTES = 4 << 20
 class Caller:
     """Stubs with deadlines."""
 
-    def __init__(self, channel: grpc.aio.Channel, learner: Learner) -> None:
-        self._fleet, self._admin = rpc.FleetStub(channel), rpc.AdminStub(channel)
+    def __init__(self, channel: grpc.aio.Channel, own: grpc.aio.Channel, learner: Learner) -> None:
+        self._fleet, self._admin = rpc.FleetStub(channel), rpc.AdminStub(own)
         self.learner = learner
 
     async def call(self, name: str, request):
@@ -75,14 +75,17 @@ async def serving(folder: Path, spec: PolicySpec = SPEC, pause: Pause = pause, *
             server = bounded_server(Limits(_MESSAGE_BYTES, 100), lanes, telemetry)
             fleet = FleetService(learner, who.identity, who.registrar, telemetry, time.perf_counter, pause)
             rpc.add_FleetServicer_to_server(fleet, server)
-            admin = AdminService(learner, OperatorIdentity(), who.registrar, telemetry, config.scores.enabled)
-            rpc.add_AdminServicer_to_server(admin, server)
-            port = server.add_insecure_port("127.0.0.1:0")
+            owner = OperatorIdentity()
+            operators = bounded_server(Limits(_MESSAGE_BYTES, 100), one_lane(owner, OPERATOR_SHARE), telemetry)
+            admin = AdminService(learner, owner, who.registrar, telemetry, config.scores.enabled)
+            rpc.add_AdminServicer_to_server(admin, operators)
+            ports = [one.add_insecure_port("127.0.0.1:0") for one in (server, operators)]
             learner.start()
-            await server.start()
-            async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-                yield Caller(channel, learner)
-            await server.stop(0)
+            await asyncio.gather(server.start(), operators.start())
+            agents, own = (grpc.aio.insecure_channel(f"127.0.0.1:{port}") for port in ports)
+            async with agents, own:
+                yield Caller(agents, own, learner)
+            await asyncio.gather(server.stop(0), operators.stop(0))
             await learner.close()
         registry.close()
 

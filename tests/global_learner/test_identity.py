@@ -1,7 +1,10 @@
+from dataclasses import astuple
+
 import pytest
 
 from global_learner.errors import BadRequest, IdentityRefused
 from global_learner.identity import Identity, OperatorIdentity
+from global_learner.roles import check_role
 
 NORTH = {"x509_common_name": [b"north"], "x509_subject_alternative_name": [b"north", b"agent.north.example"]}
 
@@ -25,12 +28,14 @@ def test_a_certificate_without_a_name_is_nobody() -> None:
 def test_without_certificates_a_clusters_name_is_believed_and_nobody_is_an_administrator() -> None:
     assert Identity(authenticated=False).cluster("north", {}) == "north"
     with pytest.raises(IdentityRefused, match=r"operator\.sock"):
-        Identity(authenticated=False).administrator({})
+        check_role("GetFleet", *(astuple(Identity(authenticated=False).caller({}, "ipv4:127.0.0.1:7"))))
+    with pytest.raises(IdentityRefused, match="may not ask about the fleet"):
+        Identity(authenticated=False).person({})
 
 
 def test_at_the_operators_socket_everybody_is_an_administrator_and_nobody_a_cluster() -> None:
     identity = OperatorIdentity()
-    assert identity.administrator({}) == "operator"
+    assert identity.person({}) == "operator"
     identity.anybody({})
     with pytest.raises(IdentityRefused, match="operators' socket"):
         identity.cluster("north", {})
@@ -38,9 +43,9 @@ def test_at_the_operators_socket_everybody_is_an_administrator_and_nobody_a_clus
 
 def test_a_clusters_certificate_does_not_show_the_whole_fleet() -> None:
     identity = Identity(authenticated=True, admin_names=("policyctl",))
-    identity.administrator({"x509_common_name": [b"policyctl"]})
-    with pytest.raises(IdentityRefused, match="admin_names"):
-        identity.administrator(NORTH)
+    assert identity.person({"x509_common_name": [b"policyctl"]}) == "policyctl"
+    with pytest.raises(IdentityRefused, match="may not ask about the fleet"):
+        identity.person(NORTH)
 
 
 @pytest.mark.parametrize("name", ["a", "eu-west.1", "0" * 63])

@@ -79,6 +79,13 @@ class HostileLearner:
         reply = stub.Enroll(request, timeout=CALL_SECONDS, wait_for_ready=True)
         return parse_identity(key + reply.certificate + reply.authority)
 
+    def person(self, name: str, role: str) -> IdentityFile:
+        """Somebody whom the platform's owner gave a role."""
+        key = new_key()
+        request = pb.EnrollOperatorRequest(name=name, role=role, signing_request=signing_request(key, name))
+        reply = self.administrator().EnrollOperator(request, timeout=CALL_SECONDS)
+        return parse_identity(key + reply.certificate + reply.authority)
+
     def forget_channels(self) -> None:
         """Close all connections: what comes next is a newcomer."""
         for channel in self._channels.values():
@@ -159,7 +166,9 @@ class HostileLearner:
             views[view.cluster] = MessageToDict(view)
         versions = admin.ListVersions(pb.ListVersionsRequest(), timeout=CALL_SECONDS).versions
         identities = admin.ListClusters(pb.ListClustersRequest(), timeout=CALL_SECONDS).clusters
+        people = admin.ListOperators(pb.ListOperatorsRequest(), timeout=CALL_SECONDS).operators
         return {
+            "people": [MessageToDict(entry) for entry in people],
             "head_step": fleet.head_step,
             "updates_accepted": fleet.updates_accepted,
             "clusters": views,

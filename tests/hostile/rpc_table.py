@@ -109,6 +109,9 @@ ROWS: dict[str, Row] = {
     "RotateKey": Row(Caller.ADMIN, {"role": "version"}, changes=True),
     "EnrollCluster": Row(Caller.ADMIN, changes=True),
     "ListClusters": Row(Caller.ADMIN),
+    "EnrollOperator": Row(Caller.ADMIN, {"name": "ada", "role": "viewer", "signing_request": REQUEST}, changes=True),
+    "ListOperators": Row(Caller.ADMIN),
+    "RevokeOperator": Row(Caller.ADMIN, {"name": "ada"}, changes=True),
     "RevokeCluster": Row(Caller.ADMIN, changes=True),
     "ReleaseCluster": Row(Caller.ADMIN),
 }

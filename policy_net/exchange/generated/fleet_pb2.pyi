@@ -630,18 +630,26 @@ class ResetHeadReply(_message.Message):
     def __init__(self, from_step: _Optional[int] = ..., head_step: _Optional[int] = ..., moments_kept: _Optional[bool] = ..., changed: _Optional[bool] = ...) -> None: ...
 
 class AuditEntry(_message.Message):
-    __slots__ = ("unix_seconds", "actor", "action", "subject", "detail")
+    __slots__ = ("unix_seconds", "actor", "action", "subject", "detail", "log", "number", "before", "digest")
     UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
     ACTOR_FIELD_NUMBER: _ClassVar[int]
     ACTION_FIELD_NUMBER: _ClassVar[int]
     SUBJECT_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
+    LOG_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
     unix_seconds: float
     actor: str
     action: str
     subject: str
     detail: str
-    def __init__(self, unix_seconds: _Optional[float] = ..., actor: _Optional[str] = ..., action: _Optional[str] = ..., subject: _Optional[str] = ..., detail: _Optional[str] = ...) -> None: ...
+    log: str
+    number: int
+    before: str
+    digest: str
+    def __init__(self, unix_seconds: _Optional[float] = ..., actor: _Optional[str] = ..., action: _Optional[str] = ..., subject: _Optional[str] = ..., detail: _Optional[str] = ..., log: _Optional[str] = ..., number: _Optional[int] = ..., before: _Optional[str] = ..., digest: _Optional[str] = ...) -> None: ...
 
 class GetKeysRequest(_message.Message):
     __slots__ = ()
@@ -838,3 +846,65 @@ class RevokeClusterReply(_message.Message):
     certificates: int
     tokens: int
     def __init__(self, certificates: _Optional[int] = ..., tokens: _Optional[int] = ...) -> None: ...
+
+class EnrollOperatorRequest(_message.Message):
+    __slots__ = ("name", "role", "signing_request")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    SIGNING_REQUEST_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    role: str
+    signing_request: bytes
+    def __init__(self, name: _Optional[str] = ..., role: _Optional[str] = ..., signing_request: _Optional[bytes] = ...) -> None: ...
+
+class EnrollOperatorReply(_message.Message):
+    __slots__ = ("certificate", "authority", "expires_unix_seconds", "replaced")
+    CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    AUTHORITY_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    REPLACED_FIELD_NUMBER: _ClassVar[int]
+    certificate: bytes
+    authority: bytes
+    expires_unix_seconds: float
+    replaced: int
+    def __init__(self, certificate: _Optional[bytes] = ..., authority: _Optional[bytes] = ..., expires_unix_seconds: _Optional[float] = ..., replaced: _Optional[int] = ...) -> None: ...
+
+class OperatorIdentity(_message.Message):
+    __slots__ = ("name", "role", "state", "issued_unix_seconds", "expires_unix_seconds", "fingerprint", "revoked_unix_seconds")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    ISSUED_UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    REVOKED_UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    role: str
+    state: str
+    issued_unix_seconds: float
+    expires_unix_seconds: float
+    fingerprint: str
+    revoked_unix_seconds: float
+    def __init__(self, name: _Optional[str] = ..., role: _Optional[str] = ..., state: _Optional[str] = ..., issued_unix_seconds: _Optional[float] = ..., expires_unix_seconds: _Optional[float] = ..., fingerprint: _Optional[str] = ..., revoked_unix_seconds: _Optional[float] = ...) -> None: ...
+
+class ListOperatorsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListOperatorsReply(_message.Message):
+    __slots__ = ("operators",)
+    OPERATORS_FIELD_NUMBER: _ClassVar[int]
+    operators: _containers.RepeatedCompositeFieldContainer[OperatorIdentity]
+    def __init__(self, operators: _Optional[_Iterable[_Union[OperatorIdentity, _Mapping]]] = ...) -> None: ...
+
+class RevokeOperatorRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class RevokeOperatorReply(_message.Message):
+    __slots__ = ("certificates",)
+    CERTIFICATES_FIELD_NUMBER: _ClassVar[int]
+    certificates: int
+    def __init__(self, certificates: _Optional[int] = ...) -> None: ...

@@ -567,6 +567,21 @@ class AdminStub:
                 request_serializer=fleet__pb2.ReleaseClusterRequest.SerializeToString,
                 response_deserializer=fleet__pb2.ReleaseClusterReply.FromString,
                 _registered_method=True)
+        self.EnrollOperator = channel.unary_unary(
+                '/fedl2.fleet.v1.Admin/EnrollOperator',
+                request_serializer=fleet__pb2.EnrollOperatorRequest.SerializeToString,
+                response_deserializer=fleet__pb2.EnrollOperatorReply.FromString,
+                _registered_method=True)
+        self.ListOperators = channel.unary_unary(
+                '/fedl2.fleet.v1.Admin/ListOperators',
+                request_serializer=fleet__pb2.ListOperatorsRequest.SerializeToString,
+                response_deserializer=fleet__pb2.ListOperatorsReply.FromString,
+                _registered_method=True)
+        self.RevokeOperator = channel.unary_unary(
+                '/fedl2.fleet.v1.Admin/RevokeOperator',
+                request_serializer=fleet__pb2.RevokeOperatorRequest.SerializeToString,
+                response_deserializer=fleet__pb2.RevokeOperatorReply.FromString,
+                _registered_method=True)
         self.GetReport = channel.unary_unary(
                 '/fedl2.fleet.v1.Admin/GetReport',
                 request_serializer=fleet__pb2.GetReportRequest.SerializeToString,
@@ -645,6 +660,25 @@ class AdminServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ReleaseCluster(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def EnrollOperator(self, request, context):
+        """People: who may look, who may act, who may say who may.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListOperators(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RevokeOperator(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -731,6 +765,21 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.ReleaseCluster,
                     request_deserializer=fleet__pb2.ReleaseClusterRequest.FromString,
                     response_serializer=fleet__pb2.ReleaseClusterReply.SerializeToString,
+            ),
+            'EnrollOperator': grpc.unary_unary_rpc_method_handler(
+                    servicer.EnrollOperator,
+                    request_deserializer=fleet__pb2.EnrollOperatorRequest.FromString,
+                    response_serializer=fleet__pb2.EnrollOperatorReply.SerializeToString,
+            ),
+            'ListOperators': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListOperators,
+                    request_deserializer=fleet__pb2.ListOperatorsRequest.FromString,
+                    response_serializer=fleet__pb2.ListOperatorsReply.SerializeToString,
+            ),
+            'RevokeOperator': grpc.unary_unary_rpc_method_handler(
+                    servicer.RevokeOperator,
+                    request_deserializer=fleet__pb2.RevokeOperatorRequest.FromString,
+                    response_serializer=fleet__pb2.RevokeOperatorReply.SerializeToString,
             ),
             'GetReport': grpc.unary_unary_rpc_method_handler(
                     servicer.GetReport,
@@ -958,6 +1007,87 @@ class Admin:
             '/fedl2.fleet.v1.Admin/ReleaseCluster',
             fleet__pb2.ReleaseClusterRequest.SerializeToString,
             fleet__pb2.ReleaseClusterReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EnrollOperator(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedl2.fleet.v1.Admin/EnrollOperator',
+            fleet__pb2.EnrollOperatorRequest.SerializeToString,
+            fleet__pb2.EnrollOperatorReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListOperators(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedl2.fleet.v1.Admin/ListOperators',
+            fleet__pb2.ListOperatorsRequest.SerializeToString,
+            fleet__pb2.ListOperatorsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RevokeOperator(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedl2.fleet.v1.Admin/RevokeOperator',
+            fleet__pb2.RevokeOperatorRequest.SerializeToString,
+            fleet__pb2.RevokeOperatorReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -182,10 +182,10 @@ async def test_roles_do_not_mix(tmp_path: Path) -> None:
     with enrolling(tmp_path) as here:
         admin = read_identity(here.folder / "admin.pem")
         north = await here.member("north")
-        assert here.identities.identity.administrator(here.context(admin)) == "policyctl"
+        assert here.identities.identity.person(here.context(admin)) == "policyctl"
         with pytest.raises(IdentityRefused, match="may not ask about the fleet"):
-            here.identities.identity.administrator(here.context(north))
-        with pytest.raises(IdentityRefused, match="administrator's"):
+            here.identities.identity.person(here.context(north))
+        with pytest.raises(IdentityRefused, match="says admin, and is no cluster's"):
             here.identities.identity.cluster("", here.context(admin))
         for reserved in ("policyctl", "global-learner", "127.0.0.1"):
             with pytest.raises(BadRequest, match="name the cluster otherwise"):
@@ -231,9 +231,9 @@ async def test_a_lost_administrators_file_is_made_anew_and_the_lost_one_counts_n
     (here.folder / "admin.pem").unlink()
     with enrolling(tmp_path) as here:
         with pytest.raises(IdentityRefused, match="revoked"):
-            here.identities.identity.administrator(here.context(lost))
+            here.identities.identity.person(here.context(lost))
         new = read_identity(here.folder / "admin.pem")
-        assert here.identities.identity.administrator(here.context(new)) == "policyctl"
+        assert here.identities.identity.person(here.context(new)) == "policyctl"
 
 
 def test_an_administrators_file_is_renewed_by_a_start_in_its_last_third(tmp_path: Path) -> None:
@@ -413,8 +413,8 @@ async def test_an_administrators_file_is_renewed_while_the_learner_runs_and_copi
         assert set(passed) == {3600.0}
         here.clock.now = NOON + 300 * DAY
         for identity in (copy, renewed):
-            assert here.identities.identity.administrator(here.context(identity)) == "policyctl"
+            assert here.identities.identity.person(here.context(identity)) == "policyctl"
         here.clock.now = NOON + 400 * DAY
-        assert here.identities.identity.administrator(here.context(renewed)) == "policyctl"
+        assert here.identities.identity.person(here.context(renewed)) == "policyctl"
         with pytest.raises(IdentityRefused, match="expired"):
-            here.identities.identity.administrator(here.context(copy))
+            here.identities.identity.person(here.context(copy))

@@ -27,15 +27,17 @@ def openssl(*arguments: str) -> None:
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate authority and what it signed: the learner, two clusters, an administrator."""
+    """A certificate authority and what it signed: the learner, two clusters, and people of three roles."""
     folder = tmp_path_factory.mktemp("certificates")
     key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
     ca = folder / "ca.pem"
     openssl("req", "-x509", *key, "-keyout", f"{folder}/ca.key", "-out", str(ca), "-subj", "/CN=test-ca", "-days", "2")
-    for name in ("learner", "north", "south", "policyctl"):
+    states = {"vera": ",URI:fedl2:role:viewer", "olga": ",URI:fedl2:role:operator", "posing": ",URI:fedl2:role:admin"}
+    for name in ("learner", "north", "south", "policyctl", *states):
         request, extensions = folder / f"{name}.csr", folder / f"{name}.ext"
         openssl("req", *key, "-keyout", f"{folder}/{name}.key", "-out", str(request), "-subj", f"/CN={name}")
-        extensions.write_text("subjectAltName=IP:127.0.0.1\n" if name == "learner" else f"subjectAltName=DNS:{name}\n")
+        own = "IP:127.0.0.1" if name == "learner" else f"DNS:{name}"
+        extensions.write_text(f"subjectAltName={own}{states.get(name, '')}\n")
         signer = ("-CA", str(ca), "-CAkey", f"{folder}/ca.key", "-CAcreateserial", "-extfile", str(extensions))
         openssl("x509", "-req", "-in", str(request), *signer, "-out", f"{folder}/{name}.pem", "-days", "2")
     return folder
@@ -44,7 +46,8 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def learner(certificates: Path, tmp_path_factory: pytest.TempPathFactory):
     files = {"certificate_file": "learner.pem", "key_file": "learner.key", "client_ca_file": "ca.pem"}
-    tls = {setting: str(certificates / name) for setting, name in files.items()}
+    tls: dict[str, object] = {setting: str(certificates / name) for setting, name in files.items()}
+    tls["admin_names"] = ["policyctl", "vera", "olga"]
     process = LearnerProcess(tmp_path_factory.mktemp("learner"), tls=tls)
     process.start()
     yield process
@@ -102,6 +105,32 @@ def test_policyctl_shows_its_certificate(learner: LearnerProcess, certificates: 
     assert "name yours with --cert" in capsys.readouterr().err
     assert asked("north") == 1
     assert "may not ask about the fleet" in capsys.readouterr().err
+
+
+def test_a_uri_in_somebody_elses_certificate_lessens_what_a_name_may(
+    learner: LearnerProcess, certificates: Path
+) -> None:
+    look, pin, rotate = pb.GetFleetRequest(), pb.PinVersionRequest(version=1, pinned=True), pb.RotateKeyRequest()
+    denied = grpc.StatusCode.PERMISSION_DENIED
+    with channel(learner, certificates, "vera") as wire:
+        admin = rpc.AdminStub(wire)
+        admin.GetFleet(look, timeout=CALL_SECONDS)
+        assert status_of(admin.PinVersion, pin) is denied
+        assert status_of(rpc.FleetStub(wire).Register, pb.RegisterRequest(cluster="vera")) is denied
+    with channel(learner, certificates, "olga") as wire:
+        admin = rpc.AdminStub(wire)
+        admin.PinVersion(pin, timeout=CALL_SECONDS)
+        assert status_of(admin.RotateKey, rotate) is denied
+        (line,) = [
+            line for line in admin.ListAudit(pb.ListAuditRequest(), timeout=60).entries if line.action == "pinned"
+        ]
+        assert line.actor == "olga"
+    with channel(learner, certificates, "policyctl") as wire:
+        assert status_of(rpc.AdminStub(wire).RotateKey, rotate) is grpc.StatusCode.INVALID_ARGUMENT, "no role to rotate"
+    with channel(learner, certificates, "posing") as wire:
+        assert status_of(rpc.AdminStub(wire).GetFleet, look) is denied
+        assert status_of(rpc.FleetStub(wire).Register, pb.RegisterRequest(cluster="posing")) is denied
+        assert status_of(rpc.FleetStub(wire).FetchPolicy, pb.FetchPolicyRequest(version=1)) is denied
 
 
 def test_a_name_of_somebody_elses_authority_can_be_turned_out_too(

@@ -1,0 +1,137 @@
+"""Commands of `policyctl operator`, and what they print: people, what each may do, and their identity files.
+
+The private key of an identity file is made here and travels nowhere; the learner signs for its public half.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Column, Table
+
+from foundation.files import check_replaceable
+from foundation.option_groups import with_option_groups
+from global_learner.errors import BadConfig, StateUnusable
+from global_learner.policyctl.options import CallOptions
+from global_learner.policyctl.views import Facts, moment
+from policy_net.errors import IdentityFileError
+from policy_net.exchange.generated import fleet_pb2
+from policy_net.exchange.identity_file import new_key, parse_identity, signing_request
+
+operator_app = typer.Typer(no_args_is_help=True, help="People, and what each of them may do.")
+
+
+class GivenRole(StrEnum):
+    """What a person may be; each may do what those before it may."""
+
+    VIEWER = "viewer"
+    OPERATOR = "operator"
+    ADMIN = "admin"
+
+
+Name = Annotated[str, typer.Argument(help="The person's name; it stands in the audit log.")]
+
+
+@operator_app.command("enroll")
+@with_option_groups
+def enroll_operator(
+    name: Name,
+    role: Annotated[
+        GivenRole,
+        typer.Option("--role", help="viewer looks; operator also acts on versions and the head; admin also on whom."),
+    ],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The identity file, for that person's --cert; NAME.pem unless set.")
+    ] = None,
+    *,
+    options: CallOptions,
+) -> None:
+    """Make a person's identity file; earlier ones of that name count no longer."""
+    path = out or Path(f"{name}.pem")
+    try:
+        # Before the learner is asked: what it signs takes the place of what the person has.
+        if not path.parent.is_dir():
+            raise BadConfig(f"{path.parent}: is no folder; name another file with --out")
+        check_replaceable(path)
+        key = new_key()
+        with options.client() as client:
+            reply = client.enroll_operator(name, role.value, signing_request(key, role.value))  # only its key counts
+        identity = parse_identity(key + reply.certificate + reply.authority)
+        identity.write(path)
+    except IdentityFileError as error:
+        raise StateUnusable(f"the learner's certificate for {name} cannot be used: {error}; ask again") from error
+    except OSError as error:
+        raise BadConfig(
+            f"{str(path)[:200]}: cannot be written ({error.strerror}); name another file with --out"
+        ) from error
+    facts: Facts = {
+        "name": name,
+        "role": role.value,
+        "file": str(path),
+        "expires_unix_seconds": reply.expires_unix_seconds,
+        "fingerprint": identity.fingerprint,
+        "replaced": reply.replaced,
+    }
+    options.show(facts, enrolled_table(facts))
+
+
+@operator_app.command("list")
+@with_option_groups
+def list_operators(options: CallOptions) -> None:
+    """Everybody who was ever enrolled: role, and until when."""
+    with options.client() as client:
+        facts = [operator_facts(entry) for entry in client.operators()]
+    options.show(facts, operators_table(facts))
+
+
+@operator_app.command("revoke")
+@with_option_groups
+def revoke_operator(name: Name, options: CallOptions) -> None:
+    """Turn a person out at once: what their certificates ask is refused, also on open connections."""
+    with options.client() as client:
+        facts: Facts = {"name": name, "certificates": client.revoke_operator(name)}
+    table = Table("revoked", name)
+    table.add_row("certificates", str(facts["certificates"]))
+    options.show(facts, table)
+
+
+def enrolled_table(facts: Facts) -> Table:
+    """What to do with the file."""
+    table = Table(facts["role"], facts["name"])
+    table.add_row("file", facts["file"])
+    table.add_row("good until", moment(facts["expires_unix_seconds"]) + " UTC")
+    if facts["replaced"]:
+        table.add_row("in place of", f"{facts['replaced']} earlier, which count no longer")
+    table.add_row("next", "hand it over by a way that nobody else reads; policyctl takes it as --cert or FEDL2_CERT")
+    return table
+
+
+def operator_facts(entry: fleet_pb2.OperatorIdentity) -> Facts:
+    """A person as JSON shows them; None where there is no such moment."""
+    return {
+        "name": entry.name,
+        "role": entry.role,
+        "state": entry.state,
+        "issued_unix_seconds": entry.issued_unix_seconds or None,
+        "expires_unix_seconds": entry.expires_unix_seconds or None,
+        "revoked_unix_seconds": entry.revoked_unix_seconds or None,
+        "fingerprint": entry.fingerprint or None,
+    }
+
+
+def operators_table(operators: list[Facts]) -> Table:
+    """Everybody, by name."""
+    table = Table("name", "role", "state", *(Column(name, no_wrap=True) for name in ("issued", "until", "certificate")))
+    for entry in operators:
+        until = entry["revoked_unix_seconds"] or entry["expires_unix_seconds"]
+        table.add_row(
+            entry["name"],
+            entry["role"],
+            entry["state"],
+            *("–" if seconds is None else moment(seconds) for seconds in (entry["issued_unix_seconds"], until)),
+            (entry["fingerprint"] or "–")[:16],
+        )
+    return table
