@@ -14,8 +14,8 @@ from global_learner.registry.tables import AuditRow, ClusterRow, VersionRow
 from global_learner.storage.audit import AuditLog
 
 AUDIT = AuditLog(AuditRow)
-_LARGEST_INTEGER = 2**63 - 1
-"""SQLite's; the wire's numbers go to twice as much."""
+_LARGEST_INTEGER = 2**31 - 1
+"""Of a column; the wire's numbers go further."""
 
 
 @dataclass(frozen=True, slots=True)
