@@ -6,14 +6,13 @@ lease, this one has stopped. Where no database is shared there is no lease, and 
 
 from __future__ import annotations
 
-import asyncio
+import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 import structlog
 
-from global_learner.errors import DatabaseAway, LeaseLost, NotActive
+from global_learner.errors import LearnerError, LeaseLost, NotActive
 from global_learner.postgres.lease_table import LeaseTable
 
 _log = structlog.get_logger()
@@ -22,6 +21,8 @@ _SHARE = 0.9
 """Of the lease's time this one acts; the rest is for clocks that do not run alike."""
 _RENEWALS = 5
 """Renewals in a lease's time: some may fail."""
+_CLOSE_SECONDS = 5.0
+"""How long a database may take to hear that the lease is given back."""
 
 
 def boot_seconds() -> float:
@@ -80,10 +81,10 @@ class Lease:
 
 
 class LeaseKeeper:
-    """Renews a lease until it is lost, or given back.
+    """Renews a lease in a thread of its own, whatever else the process is at, until it is lost or given back.
 
     Args:
-        lost: is called once if another learner took it.
+        lost: is called once, in that thread, if another learner took it.
         clock: seconds, as the lease's.
     """
 
@@ -91,45 +92,54 @@ class LeaseKeeper:
         self,
         lease: Lease,
         table: LeaseTable,
-        lost: Callable[[BaseException], None],
+        lost: Callable[[LeaseLost], None],
         clock: Callable[[], float] = boot_seconds,
     ) -> None:
         self._lease = lease
         self._table = table
         self._lost = lost
         self._clock = clock
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="lease")
         self._away = False
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
 
-    async def keep(self) -> None:
-        """Renew, several times in a lease's time, until cancelled."""
-        loop = asyncio.get_running_loop()
-        while True:
-            asked_at = self._clock()
-            try:
-                await loop.run_in_executor(self._thread, self._table.renew, self._lease.fence, self._lease.seconds)
-            except LeaseLost as error:
-                _log.error("lease-lost", fence=self._lease.fence)
-                self._lease.lose(error)
-                self._lost(error)
-                return
-            except DatabaseAway as error:
-                if not self._away:
-                    _log.error("lease-not-renewed", fence=self._lease.fence, reason=str(error))
-                self._away = True
-            else:
-                self._lease.renewed(asked_at)
-                if self._away:
-                    _log.warning("lease-renewed-again", fence=self._lease.fence)
-                self._away = False
-            await asyncio.sleep(self._lease.seconds / _RENEWALS)
+    def start(self) -> None:
+        """Begin to renew."""
+        self._thread.start()
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """Give the lease back, so that a standby need not wait; where that fails, it runs out."""
-        loop = asyncio.get_running_loop()
-        if not isinstance(self._lease.refusal, LeaseLost):
-            try:
-                await loop.run_in_executor(self._thread, self._table.release, self._lease.fence)
-            except DatabaseAway as error:
-                _log.warning("lease-not-given-back", fence=self._lease.fence, reason=str(error))
-        self._thread.shutdown()
+        self._ending.set()
+        self._thread.join(_CLOSE_SECONDS)
+        if self._thread.is_alive():
+            _log.warning("lease-not-given-back", fence=self._lease.fence, reason="the database does not answer")
+
+    def renew(self) -> bool:
+        """Renew once; False if it is lost."""
+        asked_at = self._clock()
+        try:
+            self._table.renew(self._lease.fence, self._lease.seconds)
+        except LeaseLost as error:
+            _log.error("lease-lost", fence=self._lease.fence)
+            self._lease.lose(error)
+            self._lost(error)
+            return False
+        except LearnerError as error:
+            if not self._away:
+                _log.error("lease-not-renewed", fence=self._lease.fence, reason=str(error))
+            self._away = True
+            return True
+        self._lease.renewed(asked_at)
+        if self._away:
+            _log.warning("lease-renewed-again", fence=self._lease.fence)
+        self._away = False
+        return True
+
+    def _keep(self) -> None:
+        while not self._ending.wait(self._lease.seconds / _RENEWALS):
+            if not self.renew():
+                return
+        try:
+            self._table.release(self._lease.fence)
+        except LearnerError as error:
+            _log.warning("lease-not-given-back", fence=self._lease.fence, reason=str(error))

@@ -97,7 +97,7 @@ class Server:
 
         Raises:
             DatabaseAway, BadConfig: the server cannot be asked now, or does not know whoever asks.
-            SQLAlchemyError: it refuses.
+            LearnerError: it refuses.
         """
         engine = self.engine("public")
         try:
@@ -114,13 +114,13 @@ class Server:
         finally:
             engine.dispose()
 
-    def told(self, error: SQLAlchemyError) -> LearnerError | SQLAlchemyError:
+    def told(self, error: SQLAlchemyError) -> LearnerError:
         """What to raise for an error of the server's."""
         if is_away(error):
             return DatabaseAway(f"database {self.where}: cannot be used now ({_said(error)}); come again")
         if sqlstate(error)[:2] in _WRONG:
             return BadConfig(f"setting database: {self.where}: {_said(error)}; mend the URL, or the database's users")
-        return error
+        return LearnerError(f"database {self.where}: refused ({_said(error)}); see its log, and its users' rights")
 
 
 def sqlstate(error: BaseException) -> str:

@@ -128,8 +128,12 @@ class LearnerProcess:
         write_policy_file(folder / "v1.safetensors", policy(spec))
 
     def start(self) -> None:
-        ports = self.folder / "ports.json"
-        ports.unlink(missing_ok=True)
+        self.begin()
+        self.wait()
+
+    def begin(self) -> None:
+        """Start it, as one that may have to wait for its turn."""
+        (self.folder / "ports.json").unlink(missing_ok=True)
         content = {
             "state_dir": "state",
             "initial_policy": "v1.safetensors",
@@ -141,6 +145,15 @@ class LearnerProcess:
         }
         self.config.write_text(yaml.safe_dump(content))
         self._process = self._spawn()
+
+    @property
+    def serves(self) -> bool:
+        return (self.folder / "ports.json").exists()
+
+    def wait(self) -> None:
+        """Wait until it serves."""
+        assert self._process is not None
+        ports = self.folder / "ports.json"
         deadline = time.monotonic() + DEADLINE_SECONDS
         while not ports.exists():
             assert self._process.poll() is None, self.log.read_text()
