@@ -22,6 +22,9 @@ _PASSING = ("08", "53", "57", "58", "40", "55P03", "25P03", "25P04", "25006")
 _FULL = "53100"
 _WRONG = ("28", "3D")
 """Of a name, a password or a database that the server does not know."""
+_WRONG_WORDS = ("authentication failed", "does not exist", "no pg_hba.conf entry", "no password supplied")
+"""The same as a server says it to a connection that begins, of which the driver keeps no code. A server that speaks
+another language is waited for, and the log has its words."""
 
 
 def checked_url(text: str) -> str:
@@ -118,7 +121,7 @@ class Server:
         """What to raise for an error of the server's."""
         if is_away(error):
             return DatabaseAway(f"database {self.where}: cannot be used now ({_said(error)}); come again")
-        if sqlstate(error)[:2] in _WRONG:
+        if _is_wrong(error):
             return BadConfig(f"setting database: {self.where}: {_said(error)}; mend the URL, or the database's users")
         return LearnerError(f"database {self.where}: refused ({_said(error)}); see its log, and its users' rights")
 
@@ -144,9 +147,14 @@ def is_away(error: BaseException) -> bool:
     origin = error.orig
     if not type(origin).__module__.startswith("psycopg"):
         return False
-    if any(word in str(origin) for word in ("password authentication failed", "no password supplied")):
-        return False
-    return error.connection_invalidated or type(origin).__name__ in {"OperationalError", "InterfaceError"}
+    return not _is_wrong(error) and (
+        error.connection_invalidated or type(origin).__name__ in {"OperationalError", "InterfaceError"}
+    )
+
+
+def _is_wrong(error: SQLAlchemyError) -> bool:
+    code = sqlstate(error)
+    return code[:2] in _WRONG if code else any(word in _said(error) for word in _WRONG_WORDS)
 
 
 def _said(error: SQLAlchemyError) -> str:
