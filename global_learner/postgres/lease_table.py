@@ -17,7 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from global_learner.errors import LeaseLost
 from global_learner.postgres.server import Server
 
-SCHEMA = "fedl2_lease"
+SCHEMA = "learner_lease"
 _STATEMENT_MILLISECONDS = 2000
 _TABLES = MetaData()
 _LEASE = Table(

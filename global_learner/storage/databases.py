@@ -1,4 +1,4 @@
-"""Where the learner's databases lie: SQLite files beside the rest of the state, or schemas of a PostgreSQL server."""
+"""Databases of the learner, by place: SQLite files beside the rest of the state, or schemas of a PostgreSQL server."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class PostgresSchema(Database):
         self, server: Server, store: str, what: str, tables: MetaData, commits: Commits | None, hold: Hold
     ) -> None:
         super().__init__(commits)
-        self._schema = f"fedl2_{store}"
+        self._schema = f"learner_{store}"
         self.where = f"{server.where}, schema {self._schema}"
         self.read_only = commits is not None and commits.rule is Losses.LIST
         self._store = store

@@ -183,12 +183,12 @@ def test_a_frozen_learner_that_wakes_writes_nothing_and_ends(tmp_path: Path) -> 
         signal_to(frozen, signal.SIGSTOP)
         standby.wait()
         pair.wait_for(pair.count + MORE)
-        before = server.sql(url, "SELECT fence FROM fedl2_lease.lease")
+        before = server.sql(url, "SELECT fence FROM learner_lease.lease")
         signal_to(frozen, signal.SIGCONT)
         assert frozen.end(signal.SIGCONT) == 1
         assert "another learner took the lease" in frozen.log.read_text()
         pair.wait_for(pair.count + MORE)
-        assert server.sql(url, "SELECT fence FROM fedl2_lease.lease") == before == "2"
+        assert server.sql(url, "SELECT fence FROM learner_lease.lease") == before == "2"
         pair.check()
 
 

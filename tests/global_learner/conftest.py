@@ -46,7 +46,7 @@ def each_database(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
 
     def execute(path: Path, statement: str) -> None:
         statement = statement.replace("x'00'", r"'\x00'")
-        shared.sql(database(path.parent)[0], f"SET search_path = fedl2_{path.stem}; {statement}")
+        shared.sql(database(path.parent)[0], f"SET search_path = learner_{path.stem}; {statement}")
 
     for user in ("registry.registry", "beliefs.belief_store", "enrollment.identity_store"):
         monkeypatch.setattr(f"global_learner.{user}.Files", Elsewhere)

@@ -116,7 +116,7 @@ def test_a_database_that_is_older_than_the_state_directory_is_refused(
     ):
         for number in range(3):
             book.note("ada", "pinned", f"v{number}", "", 1.0)
-    shared_server().sql(url, "UPDATE fedl2_registry.commits SET count = count - 1 WHERE store = 'registry'")
+    shared_server().sql(url, "UPDATE learner_registry.commits SET count = count - 1 WHERE store = 'registry'")
     with contextlib.closing(Commits(tmp_path)) as commits, pytest.raises(StateUnusable, match="fell back"):
         registry(url, 1, tmp_path, commits)
 
