@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import random
 import signal
 import sys
 import threading
@@ -33,6 +34,7 @@ pytestmark = [pytest.mark.heavy, pytest.mark.skipif(sys.platform != "linux", rea
 CLUSTERS = ("north", "south", "east")
 LEASE_SECONDS = 3.0
 FAILOVERS = 3
+PUBLISH_EVERY = 30
 MORE = 40
 """Updates that are waited for between two disturbances."""
 
@@ -104,11 +106,13 @@ class Pair:
                     database=url,
                     lease_seconds=LEASE_SECONDS,
                     durability={"snapshot_every_steps": 25},
-                    publish={"every_steps": 30, "keep_versions": 0},
+                    publish={"every_steps": PUBLISH_EVERY, "keep_versions": 0},
                     ingest={"max_staleness_steps": 100_000},
                     telemetry={"http_listen": None, "log_level": "warning"},
                 )
             )
+        for learner in self.learners:
+            learner.state_dir = self.state_dir
         self.stop = threading.Event()
         self.pushers = [Pusher(self.learners, cluster, self.stop) for cluster in CLUSTERS]
 
@@ -123,6 +127,16 @@ class Pair:
             assert time.monotonic() < deadline, [learner.log.read_text()[-3000:] for learner in self.learners]
             time.sleep(0.005)
 
+    def published(self) -> pb.GetFleetReply:
+        """What the active one tells operators, once every version that is due is there."""
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while True:
+            fleet = self.learners[0].fleet()
+            if fleet.latest_version == 1 + fleet.head_step // PUBLISH_EVERY:
+                return fleet
+            assert time.monotonic() < deadline, f"at step {fleet.head_step} v{fleet.latest_version} is the newest"
+            time.sleep(0.02)
+
     def check(self) -> None:
         """Stop pushing, and count."""
         self.stop.set()
@@ -130,11 +144,13 @@ class Pair:
             pusher.thread.join(DEADLINE_SECONDS)
             assert not pusher.thread.is_alive()
             assert pusher.error is None, pusher.error
+        fleet = self.published()
         for learner in self.learners:
             learner.close()
         (term,) = self.state_dir.glob("term-*")
         receipts = list(read_receipts(term, SPEC.digest))
         counts = audit(iter(receipts))
+        assert len(receipts) == fleet.head_step
         steps = {(receipt.cluster, receipt.sequence): receipt.step for receipt in receipts}
         for pusher in self.pushers:
             assert counts[pusher.cluster, pusher.incarnation] == len(pusher.acknowledged)
@@ -176,19 +192,22 @@ def test_a_killed_learner_is_replaced_again_and_again(tmp_path: Path) -> None:
 
 
 def test_a_frozen_learner_that_wakes_writes_nothing_and_ends(tmp_path: Path) -> None:
-    server = shared_server()
+    server, rng = shared_server(), random.Random(63)
     url = server.new_database()
     with running(tmp_path, url) as pair:
         frozen, standby = pair.learners
-        signal_to(frozen, signal.SIGSTOP)
-        standby.wait()
-        pair.wait_for(pair.count + MORE)
-        before = server.sql(url, "SELECT fence FROM learner_lease.lease")
-        signal_to(frozen, signal.SIGCONT)
-        assert frozen.end(signal.SIGCONT) == 1
-        assert "another learner took the lease" in frozen.log.read_text()
-        pair.wait_for(pair.count + MORE)
-        assert server.sql(url, "SELECT fence FROM learner_lease.lease") == before == "2"
+        for fence in range(2, 2 + FAILOVERS):
+            # At any moment: amid a group of the log, a snapshot, a version.
+            pair.wait_for(pair.count + rng.randrange(1, PUBLISH_EVERY))
+            os.kill(frozen.pid, signal.SIGSTOP)
+            standby.wait()
+            pair.wait_for(pair.count + rng.randrange(1, MORE))
+            assert frozen.end(signal.SIGCONT) == 1
+            assert "another learner took the lease" in frozen.log.read_text()
+            pair.wait_for(pair.count + MORE)
+            assert server.sql(url, "SELECT fence FROM learner_lease.lease") == str(fence)
+            frozen.begin()
+            frozen, standby = standby, frozen
         pair.check()
 
 
@@ -221,7 +240,3 @@ def test_without_its_database_a_learner_takes_nothing_and_then_goes_on(tmp_path:
         pair.wait_for(told + MORE)
         assert sum(learner.serves for learner in pair.learners) >= 1
         pair.check()
-
-
-def signal_to(learner: LearnerProcess, number: signal.Signals) -> None:
-    os.kill(learner.pid, number)
