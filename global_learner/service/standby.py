@@ -23,7 +23,7 @@ from global_learner.postgres.server import Server
 from global_learner.service.http_endpoint import HttpEndpoint
 from global_learner.settings import LearnerSettings
 from global_learner.storage.databases import Schemas
-from global_learner.storage.state_dir import StateDir
+from global_learner.storage.state_dir import IDENTITY_FOLDER, StateDir
 from global_learner.storage.terms import point_to, take_term
 from global_learner.telemetry import Telemetry
 
@@ -82,7 +82,8 @@ async def term_of(settings: LearnerSettings, telemetry: Telemetry, ending: async
             with StateDir(path, lease=lease) as state:
                 state.databases = Schemas(server, lease.fence, state.commits)
                 terms.append(Term(state))
-                point_to(path, OPERATOR_SOCKET)
+                for name in (OPERATOR_SOCKET, IDENTITY_FOLDER):
+                    point_to(path, name)
                 yield terms[0]
         finally:
             await asyncio.to_thread(keeper.close)

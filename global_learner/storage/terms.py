@@ -61,7 +61,7 @@ def take_term(state_dir: Path, fence: int) -> Path:
 
 
 def point_to(term: Path, name: str) -> None:
-    """Let a name in the state directory lead to a file of this term, in place of an earlier term's.
+    """Let a name in the state directory lead to what this term has under it, in place of an earlier term's.
 
     Raises:
         StateUnusable: the directory cannot be written.

@@ -6,6 +6,7 @@ the log and its receipts are counted: every acknowledged update is there, once.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import random
@@ -13,7 +14,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,13 @@ import pytest
 from learner_makers import SPEC, vector
 from learner_process import DEADLINE_SECONDS, LearnerProcess
 from postgres_server import PostgresServer, own_server, shared_server
+from reserved_port import ReservedPort
 
+from cluster_agent.errors import LearnerUnreachable
+from cluster_agent.fleet.learner_client import LearnerClient
+from cluster_agent.settings import LearnerSettings
 from global_learner.storage.receipts import audit, read_receipts
+from policy_net.exchange.enrollment_file import EnrollmentFile
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.generated import fleet_pb2_grpc as rpc
 from policy_net.exchange.wire import GradientUpdate, push_request
@@ -94,9 +100,9 @@ class Pusher:
 class Pair:
     """Two learners with one state directory and one database."""
 
-    def __init__(self, folder: Path, url: str) -> None:
+    def __init__(self, folder: Path, url: str, **sections: Any) -> None:
         self.state_dir = folder / "shared"
-        self.learners = []
+        self.learners: list[LearnerProcess] = []
         for name in ("first", "second"):
             (folder / name).mkdir()
             self.learners.append(
@@ -109,6 +115,7 @@ class Pair:
                     publish={"every_steps": PUBLISH_EVERY, "keep_versions": 0},
                     ingest={"max_staleness_steps": 100_000},
                     telemetry={"http_listen": None, "log_level": "warning"},
+                    **sections,
                 )
             )
         for learner in self.learners:
@@ -218,6 +225,46 @@ def test_a_learner_that_is_told_to_end_hands_over_at_once(tmp_path: Path) -> Non
         standby.wait()
         pair.wait_for(pair.count + MORE)
         pair.check()
+
+
+def test_an_enrolled_agent_finds_the_next_learner_and_is_known_there(tmp_path: Path) -> None:
+    with contextlib.closing(ReservedPort()) as enroll:
+        pair = Pair(tmp_path, shared_server().new_database(), identity={"enroll_port": enroll.port})
+        try:
+            first, second = pair.learners
+            first.start()
+            with first.operators() as channel:
+                asked = pb.EnrollClusterRequest(cluster="north")
+                told = rpc.AdminStub(channel).EnrollCluster(asked, timeout=DEADLINE_SECONDS)
+            invitation = tmp_path / "north.enrollment"
+            EnrollmentFile(
+                "north", told.token, told.enroll_port, told.expires_unix_seconds, told.authority.decode()
+            ).write(invitation)
+            settings = LearnerSettings(
+                address=first.address, further_addresses=(second.address,), enrollment_file=invitation
+            )
+            agent = LearnerClient(settings, "north", lambda _method, _outcome: None, tmp_path / "agent")
+            before = until_answered(lambda: agent.register(SPEC.digest, []))
+            assert first.end() == 0  # on one machine both would have the port for enrollment
+            second.start()
+            after = until_answered(lambda: agent.register(SPEC.digest, []))
+            assert after.incarnation > before.incarnation
+            assert (pair.state_dir / "identity" / "admin.pem").is_file()
+            agent.close()
+        finally:
+            for learner in pair.learners:
+                learner.close()
+
+
+def until_answered(ask: Callable[[], Any]) -> Any:
+    """As an agent does, which tries again while nobody answers."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while True:
+        try:
+            return ask()
+        except LearnerUnreachable:
+            assert time.monotonic() < deadline, "nobody answers"
+            time.sleep(0.02)
 
 
 @pytest.fixture

@@ -18,7 +18,9 @@ def failure(code: str | None, message: str = "no") -> DBAPIError:
     return OperationalError("SELECT 1", {}, origin)
 
 
-@pytest.mark.parametrize("code", ["08006", "57P01", "57P03", "57014", "53300", "55P03", "25P03", "25006", "40001", None])
+@pytest.mark.parametrize(
+    "code", ["08006", "57P01", "57P03", "57014", "53300", "55P03", "25P03", "25006", "40001", None]
+)
 def test_what_passes_is_waited_for(code: str | None) -> None:
     error = failure(code)
     assert is_away(error)
