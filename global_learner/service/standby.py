@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from global_learner.errors import DatabaseAway, LeaseLost
+from global_learner.errors import DatabaseAway, LeaseLost, StateUnusable
 from global_learner.operator_socket import OPERATOR_SOCKET
 from global_learner.postgres.lease import Lease, LeaseKeeper, boot_seconds
 from global_learner.postgres.lease_table import LeaseTable
@@ -85,6 +85,11 @@ async def term_of(settings: LearnerSettings, telemetry: Telemetry, ending: async
                 for name in (OPERATOR_SOCKET, IDENTITY_FOLDER):
                     point_to(path, name)
                 yield terms[0]
+        except StateUnusable as error:
+            # Whose folder was renamed meanwhile finds a damaged state.
+            if lease.refusal is not None:
+                raise lease.refusal from error
+            raise
         finally:
             await asyncio.to_thread(keeper.close)
 

@@ -7,6 +7,7 @@ the log and its receipts are counted: every acknowledged update is there, once.
 from __future__ import annotations
 
 import contextlib
+import http.client
 import itertools
 import os
 import random
@@ -225,6 +226,49 @@ def test_a_learner_that_is_told_to_end_hands_over_at_once(tmp_path: Path) -> Non
         standby.wait()
         pair.wait_for(pair.count + MORE)
         pair.check()
+
+
+def test_a_standby_says_whom_it_waits_for_and_is_not_ready(tmp_path: Path) -> None:
+    with contextlib.closing(ReservedPort()) as page:
+        telemetry = {"http_listen": page.address, "log_level": "info"}
+        pair = Pair(tmp_path, shared_server().new_database())
+        pair.learners[1].sections["telemetry"] = telemetry
+        try:
+            active, standby = pair.learners
+            active.start()
+            standby.begin()
+            health = until_answered(lambda: answer(page.address, "/healthz"))
+            until(lambda: "is active, number 1" in answer(page.address, "/healthz")[1])
+            assert health[0] == 200
+            assert health[1].startswith("standby: ")
+            assert answer(page.address, "/readyz")[0] == 503
+            active.kill()
+            standby.wait()
+            until(lambda: answer(page.address, "/healthz") == (200, "ok\n"))
+            assert answer(page.address, "/readyz")[0] == 200
+            assert standby.end() == 0
+        finally:
+            for learner in pair.learners:
+                learner.close()
+
+
+def answer(address: str, path: str) -> tuple[int, str]:
+    """Status and text of a page; nobody there is an agent's `LearnerUnreachable`."""
+    connection = http.client.HTTPConnection(address, timeout=DEADLINE_SECONDS)
+    with contextlib.closing(connection):
+        try:
+            connection.request("GET", path)
+            reply = connection.getresponse()
+        except ConnectionError as error:
+            raise LearnerUnreachable(str(error)) from error
+        return reply.status, reply.read().decode()
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not until_answered(holds):
+        assert time.monotonic() < deadline, "it never came to be"
+        time.sleep(0.02)
 
 
 def test_an_enrolled_agent_finds_the_next_learner_and_is_known_there(tmp_path: Path) -> None:

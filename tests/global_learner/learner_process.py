@@ -123,7 +123,7 @@ class LearnerProcess:
         self.files_may_grow_to: int | None = None
         self._reserved = ReservedPort()
         self.port = self._reserved.port
-        self._sections = sections
+        self.sections = sections
         self._process: subprocess.Popen[bytes] | ForkedProgram | None = None
         write_policy_file(folder / "v1.safetensors", policy(spec))
 
@@ -141,7 +141,7 @@ class LearnerProcess:
             "port_file": "ports.json",
             "telemetry": {"http_listen": "127.0.0.1:0", "log_level": "info"},
             "scores": {"enabled": False},
-            **self._sections,
+            **self.sections,
         }
         self.config.write_text(yaml.safe_dump(content))
         self._process = self._spawn()

@@ -7,15 +7,19 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from learner_makers import policy
+from learner_makers import settings as learner_settings
 from postgres_server import own_server, shared_server
 from reserved_port import ReservedPort
 
 from global_learner.errors import BadConfig, DatabaseAway, LeaseLost, StateUnusable
 from global_learner.postgres.lease_table import Holder, LeaseTable, hold
 from global_learner.postgres.server import Server, checked_url
+from global_learner.recovery import recover
 from global_learner.registry.registry import Registry
 from global_learner.storage.commits import Commits
 from global_learner.storage.databases import Schemas
+from global_learner.storage.state_dir import StateDir
 
 LONG, OVER = 3600.0, 0.0
 
@@ -149,3 +153,19 @@ def test_a_server_that_restarts_is_used_again() -> None:
 def test_what_is_no_url_of_a_database_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="must be postgresql://"):
         checked_url(text)
+
+
+def test_a_database_that_goes_away_amid_a_recovery_is_no_damage(tmp_path: Path) -> None:
+    server = own_server()
+    config = learner_settings(tmp_path)
+    with contextlib.closing(server), StateDir(config.state_dir) as state:
+        url = server.new_database()
+        with contextlib.closing(LeaseTable(Server(url))) as table:
+            fence = table.take("first", LONG)
+        assert fence is not None
+        with contextlib.closing(registry(url, fence, state.path, state.commits)) as book:
+            server.stop()
+            with pytest.raises(DatabaseAway, match="start again"):
+                recover(state, book, config, policy(), 0.0)
+            server.start()
+            assert recover(state, book, config, policy(), 0.0).head.step == 0
