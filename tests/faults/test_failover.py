@@ -44,6 +44,8 @@ FAILOVERS = 3
 PUBLISH_EVERY = 30
 MORE = 40
 """Updates that are waited for between two disturbances."""
+_MOMENTARY = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED}
+"""A learner that ends cancels what is under way."""
 
 
 class Pusher:
@@ -68,7 +70,7 @@ class Pusher:
                 reply = getattr(self._fleet, method)(request, timeout=2.0)
             except grpc.RpcError as error:
                 self.refusals.append(f"{error.code().name}: {error.details()}")
-                passes = error.code() in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
+                passes = error.code() in _MOMENTARY
                 if not passes or time.monotonic() > deadline:
                     raise
                 self._fleet = next(self._next)
