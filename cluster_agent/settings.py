@@ -110,6 +110,9 @@ class LearnerSettings(Section):
 
     address: str = Field(pattern=HOST_AND_PORT)
     """`host:port`."""
+    further_addresses: tuple[Annotated[str, Field(pattern=HOST_AND_PORT)], ...] = ()
+    """`host:port` of the other learners of the fleet, of which one is active at a time (the learner's `database`). Who
+    does not answer is left for the next one, around and around. For one learner there is none."""
     heartbeat_seconds: Seconds = 2.0
     """How often the status is sent and a new assignment noticed; small against a slot, cheap enough for hundreds."""
     job_timelines: int = Field(0, ge=0, le=MOST_JOBS)

@@ -51,6 +51,11 @@ def accept_loss_command(
     del debug
     settings = read_settings(config)
     set_up_logging(settings.telemetry.log_level)
+    if settings.database is not None:
+        raise BadConfig(
+            "setting database: a loss in a shared state directory cannot be accepted; restore the directory and the "
+            "database from backups of one moment"
+        )
     if not settings.state_dir.is_dir():
         raise BadConfig(f"setting state_dir: {settings.state_dir} is no directory, so nothing is lost in it")
     initial = read_policy_file(settings.initial_policy)

@@ -3,9 +3,10 @@
 `LearnerError` is the root. `BadConfig` and `StateUnusable` (exit code 2) are for the platform owner to mend, and stop
 the start. `UpdateRejected`, `BeliefsRefused`, `EnrollmentRefused`, `DiskFull` and `Unknown` answer one request and
 change nothing. `LogBroken` (exit code 1) means that the disk failed in a write: the learner stops rather than
-acknowledge what it cannot keep; on a full disk it goes on, and acknowledges nothing until there is room. `Unreachable`
-(exit code 3) is policyctl's. Errors of gRPC, SQLAlchemy and the system are translated where they are caught, and
-chained.
+acknowledge what it cannot keep; on a full disk it goes on, and acknowledges nothing until there is room. A database
+that is away (`DatabaseAway`) is waited for in the same way; who is no longer the active learner (`LeaseLost`) ends.
+`Unreachable` (exit code 3) is policyctl's. Errors of gRPC, SQLAlchemy and the system are translated where they are
+caught, and chained.
 """
 
 from __future__ import annotations
@@ -99,6 +100,10 @@ class Refusal(StrEnum):
     """What it names does not exist."""
     DISK_FULL = "disk-full"
     """The learner's disk is nearly full, and nothing is taken that would have to be kept."""
+    DATABASE_AWAY = "database-away"
+    """The database server does not answer, and nothing is taken that would have to be kept there."""
+    NOT_ACTIVE = "not-active"
+    """Another learner may have the lease; agents try the next address."""
     FAILED = "failed"
     """The learner's own fault: its disk, its state, or an error that its log shows."""
 
@@ -271,8 +276,24 @@ class UnknownPolicyVersion(Unknown):
     """No version has this number, or its file is no longer kept."""
 
 
-class DiskFull(LearnerError):
+class NotNow(LearnerError):
+    """Nothing can be kept at the moment; what was asked may be asked again later."""
+
+
+class DiskFull(NotNow):
     """There is no room for what a request would make the learner keep; it may be sent again later."""
+
+
+class DatabaseAway(NotNow):
+    """The database server cannot be asked at the moment; nothing is known to have changed."""
+
+
+class NotActive(NotNow):
+    """Another learner may be the active one: nothing is taken, told or written."""
+
+
+class LeaseLost(NotActive):
+    """Another learner is the active one; this one ends. Exit code 1."""
 
 
 class LogBroken(LearnerError):

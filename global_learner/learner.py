@@ -14,7 +14,7 @@ from typing import Generic
 
 from global_learner.aggregation.settings import Mode
 from global_learner.beliefs.intake import FleetBeliefs
-from global_learner.errors import DiskFull, FleetFull, NoRounds, Rejection, UnknownIncarnation, UpdateRejected
+from global_learner.errors import FleetFull, NoRounds, NotNow, Rejection, UnknownIncarnation, UpdateRejected
 from global_learner.fleet import Fleet, Status
 from global_learner.maintenance import Maintenance
 from global_learner.operator import Operator
@@ -76,8 +76,14 @@ class Learner(Generic[Status]):
         registrations = opened.registry.registry.registrations()
         self.fleet: Fleet[Status] = Fleet(registrations, opened.recovered.counters, clock)
         process = Process(telemetry, wall_clock, self.failed)
+        self._lease = opened.state.lease
         end = LogEnd(
-            opened.state.log, self.spec.digest, self.head.step, opened.recovered.checksum, opened.state.commits
+            opened.state.log,
+            self.spec.digest,
+            self.head.step,
+            opened.recovered.checksum,
+            opened.state.commits,
+            self._lease,
         )
         self.log = LogWriter(end, process.fail, on_flush=telemetry.on_flush)
         rates = UpdateRates(settings.updates_per_second, settings.ingest.burst_updates, clock)
@@ -157,7 +163,7 @@ class Learner(Generic[Status]):
         """Apply an update once, or say why not; what the answer tells is on disk.
 
         Raises:
-            DiskFull: it cannot be kept now.
+            NotNow: it cannot be kept now.
             TooFast: the cluster sends more than its decisions can make.
             LogBroken: it could not be kept; the learner ends.
         """
@@ -195,6 +201,20 @@ class Learner(Generic[Status]):
             self.quarantine.on_judged(cluster, None)
         return taken
 
+    def fail(self, error: BaseException) -> None:
+        """End: another learner is the active one."""
+        if not self.failed.done():
+            self.failed.set_result(error)
+
+    def check_active(self) -> None:
+        """See that this is the active learner.
+
+        Raises:
+            NotActive: another one is, or may be.
+        """
+        if self._lease is not None:
+            self._lease.check()
+
     def _on_rejected(self, cluster: str, reason: Rejection) -> None:
         self.fleet.on_rejected(cluster, reason)
         self._telemetry.rejections.labels(reason).inc()
@@ -225,8 +245,8 @@ class Learner(Generic[Status]):
         return True
 
     @property
-    def disk_full(self) -> DiskFull | None:
-        """Why something waits for room on the disk, or None."""
+    def disk_full(self) -> NotNow | None:
+        """Why something waits, mostly for room on the disk, or None."""
         return self.log.full or self.maintenance.full
 
     async def disk_use(self) -> dict[str, int]:

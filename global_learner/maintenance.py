@@ -17,7 +17,7 @@ from typing import Generic
 import structlog
 
 from global_learner.beliefs.priors import PriorsSource, priors_for
-from global_learner.errors import BadConfig, DiskFull, LearnerError
+from global_learner.errors import BadConfig, DiskFull, LearnerError, LeaseLost, NotNow
 from global_learner.fleet import Status
 from global_learner.registry.cards import FIRST_VERSION, VersionCard
 from global_learner.settings import LearnerSettings
@@ -65,7 +65,8 @@ class Maintenance(Generic[Status]):
         self._telemetry = process.telemetry
         self._priors = priors
         self._retry_seconds = retry_seconds
-        self._full: DiskFull | None = None
+        self._lease = stores.state.lease
+        self._full: NotNow | None = None
         self._closing = asyncio.Event()
         self._moved = asyncio.Event()
         self._queue = WorkQueue(process.fail, self._moved.set)
@@ -78,13 +79,15 @@ class Maintenance(Generic[Status]):
         self._queue.start()
 
     @property
-    def full(self) -> DiskFull | None:
-        """Why a version or a snapshot waits for room on the disk, or None."""
+    def full(self) -> NotNow | None:
+        """Why a version or a snapshot waits, for room on the disk or for the database, or None."""
         return self._full
 
     @property
-    def refusal(self) -> DiskFull | None:
+    def refusal(self) -> NotNow | None:
         """Why one more update would be refused now, or None."""
+        if self._lease is not None and (late := self._lease.refusal) is not None:
+            return late
         if self._log.full is not None:
             return self._log.full
         return None if self._has_room else self._full
@@ -97,7 +100,7 @@ class Maintenance(Generic[Status]):
         """Wait until the backlog is short enough, and the log small enough, for one more update.
 
         Raises:
-            DiskFull: that takes until somebody frees space.
+            NotNow: that takes until somebody frees space, or the database answers again.
         """
         while True:
             refusal = self.refusal
@@ -113,7 +116,9 @@ class Maintenance(Generic[Status]):
         while True:
             try:
                 return await self.room()
-            except DiskFull:
+            except LeaseLost:
+                raise
+            except NotNow:
                 await asyncio.sleep(self._retry_seconds)
 
     def on_update(self, head: Head, unix_seconds: float) -> None:
@@ -181,7 +186,9 @@ class Maintenance(Generic[Status]):
         while True:
             try:
                 await work()
-            except DiskFull as error:
+            except LeaseLost:
+                raise
+            except NotNow as error:
                 self._meet(error)
                 if self._closing.is_set():
                     raise
@@ -192,11 +199,12 @@ class Maintenance(Generic[Status]):
                 self._moved.set()
                 return
 
-    def _meet(self, error: DiskFull) -> None:
+    def _meet(self, error: NotNow) -> None:
         if self._full is None:
-            _log.error("disk-full", reason=str(error))
+            _log.error("disk-full" if isinstance(error, DiskFull) else "maintenance-waits", reason=str(error))
         self._full = error
-        self._log.files.remove_spares()
+        if isinstance(error, DiskFull):
+            self._log.files.remove_spares()
         self._moved.set()
 
     async def _publish(self, due: Publication, rejections: Mapping[str, int]) -> None:
@@ -207,6 +215,9 @@ class Maintenance(Generic[Status]):
     def _add_version(self, due: Publication, rejections: Mapping[str, int]) -> VersionCard:
         registry = self._registry.registry
         settings = self._settings
+        newest = registry.newest()
+        if newest is not None and newest.head_step == due.head_step:
+            return newest  # the database was lost between its commit and its answer
         priors = priors_for(self._spec, self._priors)
         card = due.publish(registry, self._spec, priors, settings.aggregation, rejections, settings.publish.auto_assign)
         registry.prune(settings.publish.retention, due.unix_seconds)
@@ -229,6 +240,8 @@ class Maintenance(Generic[Status]):
 
     async def _write(self, snapshot: Snapshot) -> None:
         await self._log.durable(snapshot.state.step)
+        if self._lease is not None:
+            self._lease.check()
         started = time.perf_counter()
         try:
             await asyncio.to_thread(self._write_and_cut, snapshot)

@@ -18,7 +18,8 @@ from global_learner.aggregation.modes import build_aggregator
 from global_learner.aggregation.optimizer import TrustRegion
 from global_learner.aggregation.settings import write_settings
 from global_learner.beliefs.priors import PriorsSource, priors_for
-from global_learner.errors import StateUnusable
+from global_learner.errors import DatabaseAway, StateUnusable
+from global_learner.postgres.server import is_away
 from global_learner.registry.registry import Registry
 from global_learner.settings import LearnerSettings
 from global_learner.state_reading import Found, read_state
@@ -72,6 +73,7 @@ def recover(
 
     Raises:
         StateUnusable: damaged, behind what was acknowledged, not writable, or of another spec than `initial`.
+        DatabaseAway: the database server cannot be asked.
     """
     try:
         found = read_state(state, registry, settings, initial, unix_seconds)
@@ -89,6 +91,8 @@ def recover(
             left = [event for event in found.events if isinstance(event, AppliedUpdate) or event.head_step > done]
             return Recovered(found.first.spec, found.head, found.counters, found.replayed, found.checksum, left)
     except (OSError, SQLAlchemyError) as error:
+        if is_away(error):
+            raise DatabaseAway(f"the database cannot be asked ({error}); start again") from error
         raise StateUnusable(
             f"state_dir {state.path}: cannot be read and written ({error}); free space or mend the disk"
         ) from error

@@ -18,6 +18,7 @@ from global_learner.beliefs.belief_store import BeliefSettings
 from global_learner.call_settings import CallSettings
 from global_learner.enrollment.settings import IdentitySettings
 from global_learner.errors import BadConfig
+from global_learner.postgres.server import checked_url
 from global_learner.registry.policy_store import Retention
 from global_learner.scores.scorer import ScoreSettings
 from policy_net.errors import BadInput
@@ -39,6 +40,10 @@ def _host_and_port(address: str) -> str:
 
 Address = Annotated[str, AfterValidator(_host_and_port)]
 """A setting that holds HOST:PORT."""
+
+
+DatabaseUrl = Annotated[str, AfterValidator(checked_url)]
+"""A setting that holds the URL of a PostgreSQL database."""
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -213,6 +218,13 @@ class LearnerSettings(Section):
 
     state_dir: Path
     """Log, snapshots, registry and policy files; one learner at a time may hold it."""
+    database: DatabaseUrl | None = None
+    """`postgresql://USER@HOST:PORT/DATABASE` of a database that two learners share, of which one is active and the
+    other one waits; both have the same settings, and `state_dir` on a file system that both machines have. A password
+    comes from `~/.pgpass`. Unless set, the tables lie in `state_dir`, and one learner is all there is."""
+    lease_seconds: float = Field(5.0, ge=1.0, le=600.0)
+    """How long the active learner of a shared `database` may be silent before the other one takes over. 5 s: with the
+    start of the other one, a failover takes less than 10 s, and a database that restarts within 4 s is not noticed."""
     initial_policy: Path
     """The policy file that becomes v1 in an empty state directory; later starts only compare its spec. The
     word `set` is the trained one that ships with fedl2."""

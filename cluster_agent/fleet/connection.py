@@ -51,7 +51,7 @@ OnEnrolled = Callable[[Sequence[SignedDocument]], None]
 
 
 class Connection:
-    """The channel to the learner's service; safe to use from several threads.
+    """The channels to the learner's service, one an address; safe to use from several threads.
 
     Args:
         call: how calls are made.
@@ -80,8 +80,10 @@ class Connection:
         self._clock = clock
         self._on_enrolled = on_enrolled
         self._lock = threading.Lock()
+        self._addresses = (settings.address, *settings.further_addresses)
         self._channels: list[grpc.Channel] = []
-        self._stub: fleet_pb2_grpc.FleetStub | None = None
+        self._stubs: list[fleet_pb2_grpc.FleetStub] = []
+        self._turn = 0
         self._enrolled: EnrolledIdentity | None = None
         self._not_before = 0.0
         if settings.enrollment_file is not None:
@@ -112,13 +114,27 @@ class Connection:
             LearnerRefused: the learner gives none.
         """
         if self._enrolled is None:
-            assert self._stub is not None  # noqa: S101  (opened when it was built)
-            return self._stub
+            return self._stubs[self._place]
         with self._lock:
             self._refresh_identity(self._enrolled)
-            if self._stub is None:
+            if not self._stubs:
                 raise LearnerRefused("the enrollment file was refused; this cluster needs a new one")
-            return self._stub
+            return self._stubs[self._place]
+
+    @property
+    def turn(self) -> int:
+        """Counts the learners that were left; to be told to `leave`."""
+        return self._turn
+
+    def leave(self, turn: int) -> None:
+        """Try the next address from now on, as this one's learner did not answer; once, whoever else says so too."""
+        if turn == self._turn and len(self._addresses) > 1:
+            self._turn = turn + 1
+            _log.info("learner-left", next=self._addresses[self._place])
+
+    @property
+    def _place(self) -> int:
+        return self._turn % len(self._addresses)
 
     def close(self) -> None:
         """Close all channels; calls under way fail."""
@@ -155,7 +171,7 @@ class Connection:
         message = fleet_pb2.EnrollRequest(
             cluster=self._cluster, token=invitation.token, signing_request=request.request
         )
-        host = self._settings.address.rpartition(":")[0]
+        host = self._addresses[self._place].rpartition(":")[0]
         address = self._settings.enroll_address or f"{host}:{invitation.enroll_port}"
         credentials = grpc.ssl_channel_credentials(invitation.authority.encode())
         with grpc.secure_channel(address, credentials, options=OPTIONS) as channel:
@@ -171,26 +187,27 @@ class Connection:
         _log.info("identity-enrolled", expires_unix_seconds=round(self.certificate_expires))
 
     def _renew(self, enrolled: EnrolledIdentity) -> None:
-        assert self._stub is not None  # noqa: S101  (whoever has an identity has a channel)
         request = enrolled.next_request()
         message = fleet_pb2.RenewCertificateRequest(cluster=self._cluster, signing_request=request.request)
-        reply = self._call("RenewCertificate", self._stub.RenewCertificate, message)
+        reply = self._call("RenewCertificate", self._stubs[self._place].RenewCertificate, message)
         self._take(enrolled.received(request.key, reply.certificate, reply.authority))
         _log.info("identity-renewed", expires_unix_seconds=round(self.certificate_expires))
 
     def _take(self, identity: IdentityFile) -> None:
         self._open(_identity_credentials(identity))
         # Other threads may be amid a call on the channel before this one; the one before that is long unused.
-        while len(self._channels) > 2:
+        while len(self._channels) > 2 * len(self._addresses):
             self._channels.pop(0).close()
 
     def _open(self, credentials: grpc.ChannelCredentials | None) -> None:
-        if credentials is None:
-            channel = grpc.insecure_channel(self._settings.address, options=OPTIONS)
-        else:
-            channel = grpc.secure_channel(self._settings.address, credentials, options=OPTIONS)
-        self._channels.append(channel)
-        self._stub = fleet_pb2_grpc.FleetStub(channel)
+        opened = [
+            grpc.insecure_channel(address, options=OPTIONS)
+            if credentials is None
+            else grpc.secure_channel(address, credentials, options=OPTIONS)
+            for address in self._addresses
+        ]
+        self._channels += opened
+        self._stubs = [fleet_pb2_grpc.FleetStub(channel) for channel in opened]
 
 
 def _identity_credentials(identity: IdentityFile) -> grpc.ChannelCredentials:

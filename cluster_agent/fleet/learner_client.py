@@ -69,6 +69,9 @@ _FINAL = {
 }
 """Statuses that the same request would get again; every other one may be the network's or the learner's bad moment."""
 
+_ELSEWHERE = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
+"""Statuses of a learner that is gone, held up, or not the active one: another one may be."""
+
 Observer = Callable[[str, str], None]
 """Is told of every call's method and outcome."""
 
@@ -241,10 +244,13 @@ class LearnerClient:
         )
 
     def _call(self, name: str, method: Callable[..., Any], request: object) -> Any:
+        turn = self._connection.turn
         try:
             reply = method(request, timeout=self._seconds)
         except grpc.RpcError as error:
             code = error.code()
+            if code in _ELSEWHERE:
+                self._connection.leave(turn)
             self._observe(name, code.name.lower())
             kind = LearnerRefused if code in _FINAL else LearnerUnreachable
             said = plain_line(error.details() or "")

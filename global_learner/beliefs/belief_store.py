@@ -3,7 +3,7 @@
 So nothing is ever counted twice. A report holds everything that a cluster has seen since its beginning. A retry, a
 duplicate, one that was overtaken on the way, a restart, a new registration: the newest (incarnation, revision) stands,
 and what stood before is forgotten.
-SQLite in WAL mode with full synchronisation; every method blocks, and the learner calls them on the registry's thread.
+Every method blocks, and the learner calls them on the registry's thread.
 
 The vocabulary of job types is the learner's: a type gets the next position when a cluster first reports it, for good.
 """
@@ -27,7 +27,8 @@ from global_learner.beliefs.held_to import HeldTo
 from global_learner.beliefs.tables import Base, HeldToRow, ReportRow, StandingRow, TypeRow
 from global_learner.errors import StateUnusable
 from global_learner.storage.commits import Commits
-from global_learner.storage.database import Database, usable
+from global_learner.storage.database import usable
+from global_learner.storage.databases import Databases, Files
 from policy_net.domain import JobKind
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.settings import Section
@@ -76,31 +77,41 @@ class BeliefSummary:
 
 
 class BeliefStore:
-    """Reports and vocabulary in one SQLite file; `summaries` is replaced whole after each commit."""
+    """Reports and vocabulary in one database; `summaries` is replaced whole after each commit."""
 
-    def __init__(self, state_dir: Path, settings: BeliefSettings, commits: Commits | None = None) -> None:
+    def __init__(
+        self,
+        state_dir: Path,
+        settings: BeliefSettings,
+        commits: Commits | None = None,
+        databases: Databases | None = None,
+    ) -> None:
         """Open or create.
 
         Args:
             state_dir: where it lies.
             settings: how much is taken.
             commits: the state directory's record, which it is checked against.
+            databases: where its tables lie; unless given, in an SQLite file.
 
         Raises:
-            StateUnusable: the file is no such store, cannot be opened, or fell back to an older state.
+            StateUnusable: the database is no such store, cannot be opened, or fell back to an older state.
         """
-        self._path = state_dir / _NAME
-        if (state_dir / AGGREGATION_NAME).exists() and not (self._path.exists() and self._path.stat().st_size):
-            _log.warning("beliefs-begun-anew", file=str(self._path), advice="agents tell theirs again as they register")
+        path = state_dir / _NAME
+        databases = databases or Files(commits)
+        begun = isinstance(databases, Files) and (state_dir / AGGREGATION_NAME).exists()
+        if begun and not (path.exists() and path.stat().st_size):
+            _log.warning("beliefs-begun-anew", file=str(path), advice="agents tell theirs again as they register")
         self._settings = settings
         self.summaries: Mapping[str, BeliefSummary] = {}
         self.types = 0
-        self._database = Database(self._path, "beliefs", "book of beliefs", Base.metadata, commits)
-        with usable(self._path, "book of beliefs"):
+        self._database = databases.open(path, "beliefs", "book of beliefs", Base.metadata)
+        self._where = self._database.where
+        with usable(self._where, "book of beliefs"):
             self._reread()
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the database."""
         self._database.close()
 
     def recount(self) -> None:
@@ -226,7 +237,7 @@ class BeliefStore:
     def _unpacked(self, row: ReportRow, types: Mapping[int, TypeRow]) -> tuple[SpeedStatistic, ...]:
         if hashlib.sha256(row.content).hexdigest() != row.digest:
             raise StateUnusable(
-                f"{self._path}: the report of cluster {row.cluster} is damaged; restore the file from a copy, or "
+                f"{self._where}: the report of cluster {row.cluster} is damaged; restore the file from a copy, or "
                 "remove it: agents tell again what they know"
             )
         return tuple(
@@ -237,8 +248,8 @@ class BeliefStore:
     def _held(self, row: HeldToRow) -> tuple[SpeedStatistic, ...]:
         if hashlib.sha256(row.content).hexdigest() != row.digest:
             raise StateUnusable(
-                f"{self._path}: what versions are held to of job type {row.job_type} is damaged; restore the file from "
-                "a copy, or remove it: agents tell again what they know"
+                f"{self._where}: what versions are held to of job type {row.job_type} is damaged; restore the file "
+                "from a copy, or remove it: agents tell again what they know"
             )
         return tuple(
             SpeedStatistic(row.job_type, JobKind(kind), ps, workers, mean, count)

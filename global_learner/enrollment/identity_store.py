@@ -34,7 +34,8 @@ from global_learner.roles import PEOPLE, Role
 from global_learner.storage.audit import AuditLog
 from global_learner.storage.audit_chain import IDENTITIES, AuditLine
 from global_learner.storage.commits import Commits
-from global_learner.storage.database import Database, usable
+from global_learner.storage.database import usable
+from global_learner.storage.databases import Databases, Files
 from policy_net.exchange.enrollment_file import token_digest
 
 STORE = "identities"
@@ -48,30 +49,31 @@ Sign = Callable[[], Issued]
 class IdentityStore:
     """Invitations, certificates, revocations, and the audit log of them."""
 
-    def __init__(self, folder: Path, commits: Commits | None = None) -> None:
+    def __init__(self, folder: Path, commits: Commits | None = None, databases: Databases | None = None) -> None:
         """Open or create.
 
         Args:
             folder: where it lies.
             commits: the state directory's record, which it is checked against.
+            databases: where its tables lie; unless given, in an SQLite file.
 
         Raises:
-            StateUnusable: the file is no store of identities, cannot be opened, or fell back to an older state.
+            StateUnusable: the database is no store of identities, cannot be opened, or fell back to an older state.
         """
         path = folder / "identities.sqlite"
         self.known: Mapping[str, KnownCertificate] = {}
         self.revocations: Mapping[str, float] = {}
         self._tokens: frozenset[str] = frozenset()
         try:
-            self._database = Database(path, STORE, "book of identities", Base.metadata, commits)
-            with usable(path, "book of identities"):
+            self._database = (databases or Files(commits)).open(path, STORE, "book of identities", Base.metadata)
+            with usable(self._database.where, "book of identities"):
                 _AUDIT.check(self._database)
                 self._reread()
         except OSError as error:
             raise StateUnusable(f"{path}: no usable book of identities ({error.strerror})") from error
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the database."""
         self._database.close()
 
     def recount(self) -> None:

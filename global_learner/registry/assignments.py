@@ -18,8 +18,8 @@ from global_learner.storage.audit import AuditLog
 from global_learner.storage.audit_chain import VERSIONS
 
 AUDIT = AuditLog(AuditRow, VERSIONS)
-_LARGEST_INTEGER = 2**63 - 1
-"""SQLite's; the wire's numbers go to twice as much."""
+_LARGEST_INTEGER = 2**31 - 1
+"""Of a column; the wire's numbers go further."""
 
 
 @dataclass(frozen=True, slots=True)

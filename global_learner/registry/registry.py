@@ -1,7 +1,7 @@
 """Registry of versions, of which cluster acts on which, and of incarnations: durable before it is told.
 
-SQLite in WAL mode with full synchronisation: a commit survives a crash of the process and of the machine. Every method
-blocks; the learner calls them on one thread of their own.
+A commit survives a crash of the process and of the machine. Every method blocks; the learner calls them on one thread
+of their own.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from global_learner.registry.tables import Base, ClusterRow, VersionRow
 from global_learner.registry.version_files import LostFile
 from global_learner.storage.audit_chain import AuditLine
 from global_learner.storage.commits import VERSIONS, VERSIONS_LOST, Commits
-from global_learner.storage.database import Database, usable
+from global_learner.storage.database import usable
+from global_learner.storage.databases import Databases, Files
 from policy_net.exchange.policy_file import PolicyFile, parse_policy_file, spec_from_json
 from policy_net.exchange.spec import Spec
 from policy_net.exchange.statistics import SpeedStatistic
@@ -36,38 +37,49 @@ _STORE = "registry"
 
 
 class Registry:
-    """Versions, assignments and incarnations in one SQLite file, policy files beside it."""
+    """Versions, assignments and incarnations in one database, policy files in folders."""
 
-    def __init__(self, state_dir: Path, commits: Commits | None = None, signing: Signing | None = None) -> None:
+    def __init__(
+        self,
+        state_dir: Path,
+        commits: Commits | None = None,
+        signing: Signing | None = None,
+        databases: Databases | None = None,
+    ) -> None:
         """Open or create; with `signing`, which may be put in place later, every version is signed as it is published.
 
         Args:
             state_dir: where it lies.
             commits: the state directory's record, which it is checked against.
             signing: with the fleet's keys.
+            databases: where its tables lie; unless given, in an SQLite file beside its folders.
 
         Raises:
-            StateUnusable: the file is no registry, cannot be opened, or fell back to an older state.
+            StateUnusable: the database is no registry, cannot be opened, or fell back to an older state.
+            DatabaseAway: its server cannot be asked.
         """
         self.signing = signing
-        self._path = state_dir / "registry.sqlite"
+        path = state_dir / "registry.sqlite"
         self.commits = commits
+        self.databases: Databases = databases or Files(commits)
         self._policies = PolicyStore(state_dir / "policies")
         self._heads = PolicyStore(state_dir / "heads", ".head")
-        if commits is not None and commits.count(_STORE) and not (self._path.exists() and self._path.stat().st_size):
+        alone = isinstance(self.databases, Files)
+        if alone and commits is not None and commits.count(_STORE) and not (path.exists() and path.stat().st_size):
             raise StateUnusable(
-                f"{self._path}: gone or emptied, and with it all versions and who acts on which: restore the state "
+                f"{path}: gone or emptied, and with it all versions and who acts on which: restore the state "
                 "directory from a backup; without one, begin in an empty state_dir"
             )
-        self._database = Database(self._path, _STORE, "registry", Base.metadata, commits)
-        with usable(self._path, "registry"):
+        self._database = self.databases.open(path, _STORE, "registry", Base.metadata)
+        self.where = self._database.where
+        with usable(self.where, "registry"):
             AUDIT.check(self._database)
             newest = self.newest()
         if commits is not None:
-            commits.found(VERSIONS, newest.version if newest else 0, str(self._path))
+            commits.found(VERSIONS, newest.version if newest else 0, self.where)
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the database."""
         self._database.close()
 
     def publish(

@@ -1,4 +1,4 @@
-"""Thread on which the registry runs alone, since SQLite blocks and an event loop must not."""
+"""Thread on which the registry runs alone, since databases block and an event loop must not."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import ParamSpec, TypeVar
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from global_learner.errors import DiskFull, LearnerError
+from global_learner.errors import DatabaseAway, DiskFull, LearnerError
+from global_learner.postgres.server import is_away
 from global_learner.registry.registry import Registry
 from global_learner.storage.disk import is_disk_full
 
@@ -29,6 +30,7 @@ class RegistryThread:
 
         Raises:
             DiskFull: there is no room on the disk; nothing was changed.
+            DatabaseAway: the database server cannot be asked now; a change that it was amid may have been made.
             LearnerError: the disk or the database refused; otherwise whatever the method raises.
         """
         loop = asyncio.get_running_loop()
@@ -37,6 +39,8 @@ class RegistryThread:
         except (OSError, SQLAlchemyError) as error:
             if is_disk_full(error):
                 raise DiskFull(f"the registry cannot be written ({error}); free space, and ask again") from error
+            if is_away(error):
+                raise DatabaseAway(f"the registry cannot be asked ({error}); ask again") from error
             raise LearnerError(f"the registry cannot be used ({error}); free space or mend the disk") from error
 
     def close(self) -> None:

@@ -18,6 +18,7 @@ import structlog
 from foundation.text import plain_line
 from global_learner.errors import (
     BadRequest,
+    DatabaseAway,
     DiskFull,
     EnrollmentRefused,
     FleetFull,
@@ -27,6 +28,7 @@ from global_learner.errors import (
     MessageTooLarge,
     NoAuthority,
     NoRounds,
+    NotActive,
     Refusal,
     ShareTaken,
     StateUnusable,
@@ -56,6 +58,8 @@ _STATUSES: dict[type[Exception], grpc.StatusCode] = {
     Unknown: grpc.StatusCode.NOT_FOUND,
     StateUnusable: grpc.StatusCode.DATA_LOSS,
     DiskFull: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    DatabaseAway: grpc.StatusCode.UNAVAILABLE,
+    NotActive: grpc.StatusCode.UNAVAILABLE,
     LogBroken: grpc.StatusCode.UNAVAILABLE,
     LearnerError: grpc.StatusCode.INTERNAL,
 }
@@ -76,12 +80,16 @@ _REASONS: dict[type[Exception], Refusal] = {
     TooFast: Refusal.TOO_FAST,
     Unknown: Refusal.NOT_FOUND,
     DiskFull: Refusal.DISK_FULL,
+    DatabaseAway: Refusal.DATABASE_AWAY,
+    NotActive: Refusal.NOT_ACTIVE,
 }
 """All others are the learner's own failures, of which a caller learns no more than that."""
 
 _FAILURES: dict[type[Exception], str] = {
     StateUnusable: "the learner's state is damaged; its log says where",
     DiskFull: "the learner's disk is full; send this again later",
+    DatabaseAway: "the learner's database does not answer; come again",
+    NotActive: "this learner is not the active one; try the next address, or come again",
     LogBroken: "the learner cannot write its log and ends; come again",
 }
 

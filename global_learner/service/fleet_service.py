@@ -67,7 +67,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
     @answered
     async def Register(self, request: fleet_pb2.RegisterRequest, context: Context) -> fleet_pb2.RegisterReply:
         """A new incarnation, the spec, and what the cluster is to act with."""
-        cluster = self._identity.cluster(request.cluster, context.auth_context())
+        cluster = self._caller(request.cluster, context)
         if len(request.job_types) > _MAX_JOB_TYPES or not all(_is_name(name) for name in request.job_types):
             raise BadRequest(
                 f"more than {_MAX_JOB_TYPES} job types, or one that is empty, longer than {_MAX_NAME_CHARACTERS} "
@@ -96,7 +96,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
     @answered
     async def PullHead(self, request: fleet_pb2.PullHeadRequest, context: Context) -> bytes:
         """The newest head that is on disk: a `PullHeadReply`'s bytes."""
-        cluster = self._identity.cluster(request.cluster, context.auth_context())
+        cluster = self._caller(request.cluster, context)
         have_step = request.have_step if request.have else None
         step, weights = await self._learner.pull(cluster, request.incarnation, have_step)
         reply = fleet_pb2.PullHeadReply(step=step, spec_digest=self._learner.spec.digest, unchanged=weights is None)
@@ -106,7 +106,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
     async def Push(self, request: fleet_pb2.PushRequest, context: Context) -> bytes:
         """Apply an update once; answered when it is on disk, with a `PushReply`'s bytes."""
         started = self._clock()
-        cluster = self._identity.cluster(request.cluster, context.auth_context())
+        cluster = self._caller(request.cluster, context)
         if len(request.statistics) > _MAX_STATISTICS:
             raise BadRequest(f"{len(request.statistics)} statistics; at most {_MAX_STATISTICS} are taken")
         request.cluster = cluster
@@ -129,7 +129,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
     @answered
     async def Heartbeat(self, request: fleet_pb2.HeartbeatRequest, context: Context) -> fleet_pb2.HeartbeatReply:
         """Note how a cluster is; tell it what it is to act with."""
-        cluster = self._identity.cluster(request.cluster, context.auth_context())
+        cluster = self._caller(request.cluster, context)
         check_status(request.status)
         entry = self._learner.fleet.on_heard(cluster, request.incarnation)
         if entry is None:
@@ -147,7 +147,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         self, request: fleet_pb2.ShareBeliefsRequest, context: Context
     ) -> fleet_pb2.ShareBeliefsReply:
         """Keep what a cluster has seen of speeds, in place of what it said before; answered when it is on disk."""
-        cluster = self._identity.cluster(request.cluster, context.auth_context())
+        cluster = self._caller(request.cluster, context)
         learner, beliefs = self._learner, self._learner.beliefs
         if learner.fleet.on_heard(cluster, request.incarnation) is None:
             raise UnknownIncarnation(
@@ -162,7 +162,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         """A version's policy file, for whoever the connection let in."""
         entry = None
         if request.cluster:
-            entry = self._learner.fleet.get(self._identity.cluster(request.cluster, context.auth_context()))
+            entry = self._learner.fleet.get(self._caller(request.cluster, context))
         else:
             self._identity.anybody(context.auth_context())
         card, data = await self._learner.operator.policy(request.version)
@@ -182,21 +182,21 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
     ) -> fleet_pb2.CertificateReply:
         """The next certificate of the cluster that the present one names."""
         presented = context.auth_context()
-        cluster = self._identity.cluster(request.cluster, presented)
+        cluster = self._caller(request.cluster, context)
         grant = await self._registrar.renew(cluster, self._identity.fingerprint(presented), request.signing_request)
         return self._registrar.reply(grant)
 
     @answered
     async def Poll(self, request: fleet_pb2.PollRequest, context: Context) -> fleet_pb2.PollReply:
         """What a round asks of a cluster; waits a while for it."""
-        cluster = self._identity.cluster(request.cluster, context.auth_context())
+        cluster = self._caller(request.cluster, context)
         task = await self._learner.poll(cluster, request.incarnation)
         return fleet_pb2.PollReply(task=None if task is None else round_task(task))
 
     @answered
     async def Reply(self, request: fleet_pb2.ReplyRequest, context: Context) -> fleet_pb2.ReplyReply:
         """A cluster's answer to a round."""
-        cluster = self._identity.cluster(request.cluster, context.auth_context())
+        cluster = self._caller(request.cluster, context)
         if len(request.metrics) > _MAX_STATISTICS or any(not math.isfinite(v) for v in request.metrics.values()):
             raise BadRequest(f"more than {_MAX_STATISTICS} metrics, or one that is not finite")
         try:
@@ -204,6 +204,11 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         except SpecMismatch as error:
             raise BadRequest(str(error)) from error
         return fleet_pb2.ReplyReply(taken=self._learner.round_answer(cluster, request.incarnation, answer))
+
+    def _caller(self, claimed: str, context: Context) -> str:
+        """The calling cluster; whoever is not the active learner answers none, be it with a refusal of an update."""
+        self._learner.check_active()
+        return self._identity.cluster(claimed, context.auth_context())
 
     def _timestamp(self, cluster: str, assigned_version: int) -> fleet_pb2.SignedDocument | None:
         """That a cluster is to act on a version now; without one, on a full disk, it goes on with what it has."""

@@ -44,6 +44,7 @@ class HttpEndpoint:
         live: LiveReport | None = None,
         refused: Callable[[HttpRefusal], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
+        health: Callable[[], str] = lambda: "ok",
     ) -> None:
         """Listen.
 
@@ -51,12 +52,13 @@ class HttpEndpoint:
             not_ready: why updates are not taken; empty while they are.
             live: the page at `/`; None if nothing about the fleet is shown here.
             refused: is told of everything that gets no page.
+            health: what /healthz says.
 
         Raises:
             BadConfig: the address cannot be listened on.
         """
         pages: dict[str, Callable[[], HttpAnswer]] = {
-            "/healthz": lambda: HttpAnswer(200, b"ok\n"),
+            "/healthz": lambda: HttpAnswer(200, f"{health()}\n".encode()),
             "/readyz": lambda: _readiness(not_ready()),
             "/metrics": lambda: HttpAnswer(200, generate_latest(registry), CONTENT_TYPE_LATEST),
         }

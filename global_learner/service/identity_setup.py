@@ -111,7 +111,7 @@ def open_identities(
         make_private_folder(folder)
     except OSError as error:
         raise StateUnusable(f"{folder}: cannot be used ({error.strerror}); name a state_dir of one's own") from error
-    with contextlib.closing(IdentityStore(folder, thread.registry.commits)) as store:
+    with contextlib.closing(IdentityStore(folder, thread.registry.commits, thread.registry.databases)) as store:
         credentials, enroll_credentials, authority = external.credentials, None, external.authority
         if settings.identity is not None:
             if authority is None and store.known and not (folder / AUTHORITY_KEY_FILE).exists():

@@ -38,6 +38,7 @@ from global_learner.service.connection_guard import ConnectionGuard
 from global_learner.service.fleet_service import FleetLearner, FleetService
 from global_learner.service.http_endpoint import HttpEndpoint
 from global_learner.service.identity_setup import (
+    ExternalCredentials,
     Identities,
     keep_administrator,
     open_identities,
@@ -46,6 +47,7 @@ from global_learner.service.identity_setup import (
 )
 from global_learner.service.lanes import OPERATOR_SHARE, Lanes, lanes_of, one_lane
 from global_learner.service.listener import bind, bind_socket, check_free, room_for_connections
+from global_learner.service.standby import Term, term_of
 from global_learner.settings import LearnerSettings
 from global_learner.storage.audit_chain import IDENTITIES, VERSIONS
 from global_learner.storage.disk import is_disk_full
@@ -85,17 +87,34 @@ async def serve(settings: LearnerSettings) -> None:
         check_free("identity.enroll_port", settings.enroll_address)
     external = read_external_credentials(settings, time.time())
     telemetry = Telemetry()
+    async with term_of(settings, telemetry, ending) as term:
+        if term is not None:
+            await _serve_term(settings, initial, limits, external, telemetry, ending, term)
+
+
+async def _serve_term(
+    settings: LearnerSettings,
+    initial: PolicyFile,
+    limits: Limits,
+    external: ExternalCredentials,
+    telemetry: Telemetry,
+    ending: asyncio.Event,
+    term: Term,
+) -> None:
+    """Serve as the active learner."""
+    state = term.state
     with (
         contextlib.ExitStack() as stack,
-        StateDir(settings.state_dir) as state,
         contextlib.closing(_registry(settings, state)) as registry,
         open_identities(settings, external, state.path, registry, telemetry, time.time) as identities,
-        contextlib.closing(BeliefStore(state.path, settings.beliefs, state.commits)) as store,
+        contextlib.closing(BeliefStore(state.path, settings.beliefs, state.commits, state.databases)) as store,
     ):
         priors = PriorsSource(store, settings.beliefs, registry.registry, telemetry)
         priors.exclude(identities.registrar.turned_out)
         beliefs = FleetBeliefs(store, priors, settings.beliefs, registry, telemetry, time.time)
         learner = _recovered_learner(settings, state, registry, initial, telemetry, beliefs)
+        learner.check_active()
+        term.lost = learner.fail
         lanes = lanes_of(identities.identity, settings, limits.message_bytes)
         lanes.report_to(telemetry)
         guard = ConnectionGuard(limits.connections)
@@ -105,7 +124,7 @@ async def serve(settings: LearnerSettings) -> None:
         admin = AdminService(learner, identities.identity, identities.registrar, telemetry, settings.scores.enabled)
         fleet_pb2_grpc.add_AdminServicer_to_server(admin, server)
         port = bind(server, settings.listen, identities.credentials)
-        operators = stack.enter_context(_operators(settings, limits, learner, identities, telemetry))
+        operators = stack.enter_context(_operators(settings, state, limits, learner, identities, telemetry))
         live = LiveReport(admin.report, asyncio.get_running_loop()) if settings.telemetry.shows_page else None
         with _http(settings, telemetry, learner, lanes, ending, live) as http_port:
             _warn_of_auto_assign(settings)
@@ -124,7 +143,7 @@ async def serve(settings: LearnerSettings) -> None:
                     "port": port,
                     "http_port": http_port,
                     "enroll_port": identities.registrar.enroll_port or None,
-                    "operator_socket": str(state.path / OPERATOR_SOCKET),
+                    "operator_socket": str(settings.state_dir / OPERATOR_SOCKET),
                 },
             )
             _log.info(
@@ -203,7 +222,12 @@ def _recovered_learner(
 
 @contextlib.contextmanager
 def _operators(
-    settings: LearnerSettings, limits: Limits, learner: FleetLearner, identities: Identities, telemetry: Telemetry
+    settings: LearnerSettings,
+    state: StateDir,
+    limits: Limits,
+    learner: FleetLearner,
+    identities: Identities,
+    telemetry: Telemetry,
 ) -> Iterator[grpc.aio.Server]:
     """The server behind the operators' socket, not yet started: the same services, for the learner's own user."""
     who = OperatorIdentity()
@@ -212,7 +236,7 @@ def _operators(
     fleet_pb2_grpc.add_AdminServicer_to_server(admin, server)
     fleet = FleetService(learner, who, identities.registrar, telemetry, time.perf_counter)
     fleet_pb2_grpc.add_FleetServicer_to_server(fleet, server)
-    path = settings.state_dir / OPERATOR_SOCKET
+    path = state.path / OPERATOR_SOCKET
     with contextlib.closing(SocketAddress(path)) as address:
         bind_socket(server, address, path)
         yield server
@@ -220,7 +244,7 @@ def _operators(
 
 def _registry(settings: LearnerSettings, state: StateDir) -> RegistryThread:
     """The registry, and then the keys: what the registry saw of them says whether there must be some."""
-    registry = Registry(state.path, state.commits)
+    registry = Registry(state.path, state.commits, databases=state.databases)
     try:
         registry.signing = Signing(state.path, 60.0 * settings.signing.timestamp_minutes, time.time, state.commits)
     except BaseException:

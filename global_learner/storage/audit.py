@@ -74,8 +74,10 @@ class AuditLog:
         row.unix_seconds, row.actor, row.action = now, actor[:_MAX_CHARACTERS], action
         row.subject, row.detail = subject, detail
         session.flush()
-        before = session.scalars(select(table.digest).order_by(table.number.desc()).limit(1)).first()
-        row.digest = _digest(before or "", row)
+        before = session.execute(select(table.number, table.digest).order_by(table.number.desc()).limit(1)).first()
+        # Not the database's own count, which passes over a number when a transaction is given up.
+        row.number, digest = (1, "") if before is None else (before.number + 1, before.digest)
+        row.digest = _digest(digest, row)
         session.add(row)
         session.flush()
 

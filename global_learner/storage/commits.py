@@ -88,12 +88,13 @@ class Commits:
     Args:
         state_dir: whose record.
         rule: whether a loss is refused, or noted in `losses`.
+        afresh: the first write makes a new file, as an earlier learner may still have the present one open.
 
     Raises:
         OSError: it cannot be read.
     """
 
-    def __init__(self, state_dir: Path, rule: Losses = Losses.REFUSE) -> None:
+    def __init__(self, state_dir: Path, rule: Losses = Losses.REFUSE, afresh: bool = False) -> None:
         self.losses: list[str] = []
         self._path = state_dir / NAME
         self._where = str(state_dir)
@@ -101,6 +102,7 @@ class Commits:
         self._held = rule is not Losses.REFUSE
         self._lock = threading.Lock()
         self._descriptor: int | None = None
+        self._afresh = afresh
         self._number = 0
         self._claims: dict[str, _Claim] = {}
         self._counts: dict[str, int] = {}
@@ -249,7 +251,7 @@ class Commits:
         content = json.dumps({"number": self._number, "counts": self._counts, "checks": self._checks}).encode()
         slot = _slot(content)
         if self._descriptor is None:
-            if not self._path.exists() or self._path.stat().st_size != 2 * _SLOT_BYTES:
+            if self._afresh or not self._path.exists() or self._path.stat().st_size != 2 * _SLOT_BYTES:
                 write_whole(self._path, slot * 2, mode=PRIVATE, alone=True)
             self._descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
         write_at(self._descriptor, self._number % 2 * _SLOT_BYTES, [slot])

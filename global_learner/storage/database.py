@@ -1,260 +1,89 @@
-"""SQLite files of the learner: durable at every commit, counted against the other stores, damage and fall-backs named.
+"""Database of the learner: what SQLite files and schemas of a PostgreSQL server have in common, and how tables change.
 
-A commit is in the WAL first, and SQLite takes a WAL that is damaged for one that ends there: what was committed is
-undone without a word. So every transaction that changes something is moved into the file itself before it is told
-(`wal_checkpoint(TRUNCATE)`), and adds one to a count in the file. The commit record, and the other databases, know that
-count: whatever falls back is behind it. The commit record also has the file's checksum at that count, as SQLite does
-not notice a flipped bit in a value.
+Every database counts its transactions in a table of its own, with what it saw of the other stores, so that whatever
+falls back to an older state is found (see `commits.py`). What of the tables is missing is made at the start, by the
+same statements everywhere: the tables of the program are the migration, which only ever adds.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
-import sqlite3
-import urllib.parse
-import zlib
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
-import structlog
-from sqlalchemy import URL, Connection, Engine, MetaData, create_engine, event, inspect, text
-from sqlalchemy.exc import DatabaseError, SQLAlchemyError
+from sqlalchemy import Connection, MetaData, inspect, text
+from sqlalchemy.exc import DatabaseError
 from sqlalchemy.orm import Session
 from sqlalchemy.schema import CreateColumn
 
-from foundation.files import PRIVATE
-from global_learner.errors import StateUnusable
-from global_learner.storage.commits import WAY_OUT, Commits, Losses
+from global_learner.errors import DatabaseAway, StateUnusable
+from global_learner.postgres.server import is_away
+from global_learner.storage.commits import WAY_OUT, Commits
 
-_log = structlog.get_logger()
-
-_TABLE = "commits"
-_CHUNK_BYTES = 1 << 20
-_BUSY_MILLISECONDS = 5000
-_CHECKPOINT_MILLISECONDS = 100
+COUNTS = "commits"
+"""The table of counts."""
 
 
-class Database:
-    """One SQLite file, used by one thread at a time.
-
-    Args:
-        path: the file, which is made if it is not there.
-        store: its name in the commit record.
-        what: it is, for people.
-        tables: of the present program; what an earlier one's file lacks of them is added.
-        commits: the state directory's record; None: nothing is counted against anything.
-
-    Raises:
-        StateUnusable: it is damaged, was changed by somebody else, or fell back to an older state.
+class Database(ABC):
+    """Tables of one store, used by one thread at a time.
 
     Attributes:
+        where: it lies, for people.
         read_only: nothing is written, as losses are only being listed.
     """
 
-    def __init__(self, path: Path, store: str, what: str, tables: MetaData, commits: Commits | None) -> None:
-        self.path = path
-        self._store = store
+    where: str
+    read_only: bool
+
+    def __init__(self, commits: Commits | None) -> None:
         self._commits = commits
-        self.read_only = commits is not None and commits.rule is Losses.LIST
-        there = self._has_content()
-        self._count = 0
-        self._engine = create_engine(self._address(there))
-        event.listen(self._engine, "connect", _be_durable)
-        # Closing any descriptor of a file drops SQLite's locks on it: one stays open until SQLite has closed it.
-        self._file: int | None = None
-        try:
-            with usable(path, what):
-                if commits is not None and there:
-                    self._judge(commits)
-                elif commits is not None:
-                    commits.found(store, 0, str(path))
-                if there:
-                    self._count = _read_counts(path).get(store, 0)
-                if not self.read_only:
-                    path.touch(PRIVATE)  # its WAL and its index get the same mode
-                if not (self.read_only and there):
-                    self._complete(tables, counted=there)
-                check_whole(self._engine, path)
-            if commits is not None:
-                commits.found(store, self._count, str(path))
-                # After a loss that is accepted it counts on from what others saw: no count means two things.
-                self._count = max(self._count, commits.count(store))
-            self._keep()
-        except BaseException:
-            self.close()
-            raise
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of it."""
+
+    @abstractmethod
+    def session(self) -> Session:
+        """A session to read in."""
+
+    @abstractmethod
+    def transaction(self) -> AbstractContextManager[Session]:
+        """A session whose changes are durable and counted when the block is left."""
+
+    @abstractmethod
+    def recount(self) -> None:
+        """Write the count down although nothing else changed, after a loss was accepted."""
 
     def lose(self, what: str) -> None:
-        """Refuse to go on over a loss in this file, or note it.
+        """Refuse to go on over a loss in this database, or note it.
 
         Raises:
             StateUnusable: unless losses are accepted.
         """
         if self._commits is None:
-            raise StateUnusable(f"{self.path}: {what}; {WAY_OUT}")
-        self._commits.lose(f"{self.path}: {what}")
-
-    def close(self) -> None:
-        """Close the file."""
-        self._engine.dispose()
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
-
-    def session(self) -> Session:
-        """A session to read in."""
-        return Session(self._engine)
-
-    @contextlib.contextmanager
-    def transaction(self) -> Iterator[Session]:
-        """A session whose changes are durable, counted and in the file itself when the block is left."""
-        with Session(self._engine) as session, session.begin():
-            connection: Any = session.connection().connection.dbapi_connection
-            before = connection.total_changes
-            yield session
-            session.flush()
-            changed = connection.total_changes != before
-            if changed:
-                self._note_counts(session)
-        if changed:
-            self._count += 1
-            self._keep()
-
-    def _note_counts(self, session: Session | Connection) -> None:
-        counts = {} if self._commits is None else self._commits.counts()
-        counts[self._store] = self._count + 1
-        for store, count in counts.items():
-            session.execute(
-                text(f"INSERT OR REPLACE INTO {_TABLE} (store, count) VALUES (:store, :count)"),  # noqa: S608
-                {"store": store, "count": count},
-            )
-
-    def recount(self) -> None:
-        """Write the count down although nothing else changed, after a loss was accepted."""
-        with self.transaction() as session:
-            self._note_counts(session)
-
-    def _keep(self) -> None:
-        """Move what was committed from the WAL into the file, and note how the file is now."""
-        if self.read_only:
-            return
-        moved = self._checkpoint()
-        if self._commits is not None:
-            try:
-                # What is still in the WAL will change the file, at whatever time it is moved.
-                self._commits.committed(self._store, self._count, self._checksum() if moved else None)
-            except OSError as error:
-                _log.warning("commit-record-unwritten", file=str(self.path), reason=str(error))
-
-    def _has_content(self) -> bool:
-        """Whether there is anything in the file that was committed.
-
-        A file is begun under a rollback journal. One that was cut off there by a kill is nothing yet: SQLite takes it
-        back, if it may write.
-        """
-        if not self.path.exists() or self.path.stat().st_size == 0:
-            return False
-        journal = self.path.with_name(f"{self.path.name}-journal")
-        if not journal.exists():
-            return True
-        if self.read_only:
-            return self._commits is not None and self._commits.count(self._store) > 0
-        with usable(self.path, "database"), contextlib.closing(sqlite3.connect(self.path)) as connection:
-            try:
-                connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
-            except sqlite3.DatabaseError as error:
-                raise DatabaseError(None, None, error) from error
-        return self.path.stat().st_size > 0
-
-    def _address(self, there: bool) -> URL:
-        """For SQLAlchemy; not as one string, in which some characters of a path would mean something else."""
-        if not self.read_only:
-            return URL.create("sqlite", database=str(self.path))
-        if not there:
-            return URL.create("sqlite")
-        return URL.create("sqlite", database=_uri(self.path), query={"mode": "ro", "uri": "true"})
-
-    def _complete(self, tables: MetaData, counted: bool) -> None:
-        """Make what is missing of the tables, in one transaction with the count: no count means two states of a file.
-
-        Args:
-            tables: that the present program needs.
-            counted: whether it is a change of what was there.
-        """
-        with self._engine.begin() as connection:
-            connection.exec_driver_sql("BEGIN IMMEDIATE")  # Python's driver begins none before a change of tables
-            before = connection.exec_driver_sql("PRAGMA schema_version").scalar()
-            connection.execute(text(f"CREATE TABLE IF NOT EXISTS {_TABLE} (store TEXT PRIMARY KEY, count INT)"))
-            create_missing(connection, tables)
-            changed = counted and connection.exec_driver_sql("PRAGMA schema_version").scalar() != before
-            if changed:
-                self._note_counts(connection)
-        if changed:
-            self._count += 1
-
-    def _checkpoint(self) -> bool:
-        """Move the WAL into the file; whether all of it is there, which who else has the file open may prevent.
-
-        It is committed all the same: the next transaction moves it.
-        """
-        try:
-            with self._engine.connect() as connection:
-                # Not for whom else has it open: the next one moves it, and everybody waits for this thread.
-                connection.execute(text(f"PRAGMA busy_timeout={_CHECKPOINT_MILLISECONDS}"))
-                busy = connection.execute(text("PRAGMA wal_checkpoint(TRUNCATE)")).one()[0]
-                connection.execute(text(f"PRAGMA busy_timeout={_BUSY_MILLISECONDS}"))
-        except SQLAlchemyError as error:
-            busy = str(error)
-        if busy:
-            reason = busy if isinstance(busy, str) else "another process has it open"
-            _log.warning("database-not-checkpointed", file=str(self.path), reason=reason)
-        return not busy
-
-    def _judge(self, commits: Commits) -> None:
-        """Look at a file before SQLite does, which would take away what may still be read in a damaged WAL.
-
-        Raises:
-            StateUnusable: it has fallen back, or its bytes are not those that were written.
-            DatabaseError: it is no database.
-        """
-        checksum = self._checksum()
-        counts = _read_counts(self.path)
-        own = counts.pop(self._store, 0)
-        commits.claim(self.path.name, counts)
-        commits.found(self._store, own, str(self.path))
-        expected = commits.check(self._store, own)
-        if expected is not None and expected != checksum:
-            commits.lose(
-                f"{self.path}: damaged, or changed by somebody else: its checksum is {checksum:08x}, expected "
-                f"{expected:08x}"
-            )
-
-    def _checksum(self) -> int:
-        if self._file is None:
-            self._file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-        checksum, at = 0, 0
-        while chunk := os.pread(self._file, _CHUNK_BYTES, at):
-            checksum, at = zlib.crc32(chunk, checksum), at + len(chunk)
-        return checksum
+            raise StateUnusable(f"{self.where}: {what}; {WAY_OUT}")
+        self._commits.lose(f"{self.where}: {what}")
 
 
 @contextlib.contextmanager
-def usable(path: Path, what: str) -> Iterator[None]:
-    """A file that cannot be read as what it should be is an unusable state.
+def usable(where: Path | str, what: str) -> Iterator[None]:
+    """A database that cannot be read as what it should be is an unusable state.
 
     Raises:
         StateUnusable: the body failed in the database.
+        DatabaseAway: its server cannot be asked at the moment.
     """
     try:
         yield
     except DatabaseError as error:
-        raise StateUnusable(f"{path}: no usable {what} ({error.orig})") from error
+        kind = DatabaseAway if is_away(error) else StateUnusable
+        raise kind(f"{where}: no usable {what} ({str(error.orig).strip()})") from error
     except UnicodeDecodeError as error:  # of a text in it, or of what SQLite says of a damaged one
-        raise StateUnusable(f"{path}: no usable {what} ({error})") from error
+        raise StateUnusable(f"{where}: no usable {what} ({error})") from error
     except OSError as error:
-        raise StateUnusable(f"{path}: no usable {what} ({error.strerror})") from error
+        raise StateUnusable(f"{where}: no usable {what} ({error.strerror})") from error
 
 
 def create_missing(connection: Connection, metadata: MetaData) -> None:
@@ -263,6 +92,7 @@ def create_missing(connection: Connection, metadata: MetaData) -> None:
     Raises:
         DatabaseError: it is no database, or cannot be written.
     """
+    connection.execute(text(f"CREATE TABLE IF NOT EXISTS {COUNTS} (store TEXT PRIMARY KEY, count BIGINT)"))
     metadata.create_all(connection)
     known = inspect(connection)
     for table in metadata.sorted_tables:
@@ -273,48 +103,13 @@ def create_missing(connection: Connection, metadata: MetaData) -> None:
                 connection.execute(text(f"ALTER TABLE {table.name} ADD COLUMN {definition}"))
 
 
-def check_whole(engine: Engine, path: Path) -> None:
-    """Read through a database, its indexes against its tables.
-
-    SQLite itself looks only at the pages that a query needs.
-
-    Raises:
-        StateUnusable: pages are missing or damaged.
-        SQLAlchemyError: it cannot be read at all.
-    """
-    with engine.connect() as connection:
-        said = connection.execute(text("PRAGMA integrity_check(1)")).scalar()
-    if said != "ok":
-        raise StateUnusable(f"{path}: damaged ({said}); restore the state directory from a copy")
-
-
-def _uri(path: Path) -> str:
-    return f"file:{urllib.parse.quote(str(path))}"
-
-
-def _read_counts(path: Path) -> dict[str, int]:
-    """The counts in a file, which is left as it is; none in one of an earlier program.
-
-    Raises:
-        DatabaseError: it is no database.
-    """
-    try:
-        with contextlib.closing(sqlite3.connect(f"{_uri(path)}?mode=ro", uri=True)) as connection:
-            rows = connection.execute(f"SELECT store, count FROM {_TABLE}").fetchall()  # noqa: S608  (a constant)
-    except sqlite3.OperationalError as error:
-        if "no such table" in str(error):
-            return {}
-        raise DatabaseError(None, None, error) from error
-    except sqlite3.DatabaseError as error:
-        raise DatabaseError(None, None, error) from error
-    if not all(isinstance(store, str) and isinstance(count, int) for store, count in rows):
-        raise DatabaseError(None, None, sqlite3.DatabaseError(f"table {_TABLE} holds what was never written there"))
-    return dict(rows)
-
-
-def _be_durable(connection: Any, _record: object) -> None:
-    """What every connection begins with: WAL, synced at every commit; foreign keys."""
-    cursor = connection.cursor()
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", f"busy_timeout={_BUSY_MILLISECONDS}"):
-        cursor.execute(f"PRAGMA {pragma}")
-    cursor.close()
+def write_counts(connection: Session | Connection, counts: Mapping[str, int]) -> None:
+    """Write down how far stores have come."""
+    for store, count in counts.items():
+        connection.execute(
+            text(
+                f"INSERT INTO {COUNTS} (store, count) VALUES (:store, :count) "  # noqa: S608  (a constant)
+                "ON CONFLICT (store) DO UPDATE SET count = excluded.count"
+            ),
+            {"store": store, "count": count},
+        )

@@ -15,6 +15,7 @@ from pathlib import Path
 from sqlalchemy.exc import DBAPIError
 
 from foundation.errors import NO_ROOM
+from global_learner.postgres.server import is_full as is_server_full
 from global_learner.telemetry import Telemetry
 
 PARTS = ("log", "snapshots", "receipts", "policies", "heads", "identity", "signing")
@@ -29,6 +30,8 @@ def is_disk_full(error: BaseException) -> bool:
     if isinstance(error, OSError):
         return error.errno in NO_ROOM
     if isinstance(error, DBAPIError):
+        if is_server_full(error):
+            return True
         return getattr(error.orig, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
     return False
 

@@ -22,7 +22,8 @@ from pathlib import Path
 import structlog
 
 from foundation.files import Buffer, write_at
-from global_learner.errors import DiskFull, LogBroken
+from global_learner.errors import DiskFull, LeaseLost, LogBroken, NotActive, NotNow
+from global_learner.postgres.lease import Lease
 from global_learner.storage.commits import LOG, Commits
 from global_learner.storage.disk import RETRY_SECONDS, is_disk_full
 from global_learner.storage.segment_files import SegmentFiles
@@ -50,6 +51,8 @@ class LogEnd:
         durable_step: all updates up to this step are on disk.
         checksum: of the record of that step, where it is known.
         commits: is told of every group that is on disk, before anybody else is.
+        lease: of the active learner; None where there is but one. A group is acknowledged only if the lease still held
+            when it was on disk: so whoever takes the lease next finds it there.
     """
 
     folder: Path
@@ -57,6 +60,7 @@ class LogEnd:
     durable_step: int
     checksum: int = 0
     commits: Commits | None = None
+    lease: Lease | None = None
 
 
 class LogWriter:
@@ -89,6 +93,7 @@ class LogWriter:
         self._end = 0
         # The log's thread alone uses these.
         self._commits = end.commits
+        self._lease = end.lease
         self._checksum = end.checksum
         self._written_step = end.durable_step
         self._queue: list[AppliedUpdate | _NewSegment] = [_NewSegment(end.durable_step + 1)]
@@ -96,7 +101,7 @@ class LogWriter:
         self._segment_bytes = 0
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._wake = asyncio.Event()
-        self._full: DiskFull | None = None
+        self._full: NotNow | None = None
         self._broken: LogBroken | None = None
         self._closing = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="update-log")
@@ -108,7 +113,7 @@ class LogWriter:
         return self._durable_step
 
     @property
-    def full(self) -> DiskFull | None:
+    def full(self) -> NotNow | None:
         """Why nothing more is taken at the moment, or None."""
         return self._full
 
@@ -136,7 +141,7 @@ class LogWriter:
         """Queue an update; `durable` says when it is kept.
 
         Raises:
-            DiskFull: not now; nothing was queued.
+            NotNow: the disk is full, or the lease not renewed; nothing was queued.
             LogBroken: an earlier write failed.
         """
         self._check()
@@ -155,7 +160,7 @@ class LogWriter:
         """Wait until all updates up to `step` are on disk.
 
         Raises:
-            DiskFull: not yet; they may be later.
+            NotNow: not yet; they may be later.
             LogBroken: they will never be.
         """
         if step <= self._durable_step and self._broken is None:
@@ -202,7 +207,8 @@ class LogWriter:
             try:
                 step = await loop.run_in_executor(self._thread, self._write, group)
             except Exception as error:  # whatever it was, what is on disk is now unknown
-                if not is_disk_full(error) or self._closing.is_set():
+                waits = is_disk_full(error) or (isinstance(error, NotActive) and not isinstance(error, LeaseLost))
+                if not waits or self._closing.is_set():
                     self._break(error)
                     return
                 await self._wait_for_room(error)
@@ -213,7 +219,7 @@ class LogWriter:
     def _kept(self, group: Sequence[AppliedUpdate | _NewSegment], step: int) -> None:
         if self._full is not None:
             self._full = None
-            _log.warning("disk-freed", folder=str(self._folder), durable_step=max(self._durable_step, step))
+            _log.warning("log-goes-on", folder=str(self._folder), durable_step=max(self._durable_step, step))
         self._queued_bytes -= sum(entry.update.gradient.nbytes for entry in group if isinstance(entry, AppliedUpdate))
         self._durable_step = max(self._durable_step, step)
         still = []
@@ -225,7 +231,11 @@ class LogWriter:
         self._waiting = still
 
     async def _wait_for_room(self, error: BaseException) -> None:
-        if self._full is None:
+        if isinstance(error, NotActive):
+            if self._full is None:
+                _log.error("log-waits", folder=str(self._folder), durable_step=self._durable_step, reason=str(error))
+            self._full = error
+        elif self._full is None:
             self._full = DiskFull(
                 f"{self._folder}: no room for the update log ({error}); nothing is applied until there is: free space, "
                 "and send the update again"
@@ -237,6 +247,8 @@ class LogWriter:
 
     def _write(self, group: list[AppliedUpdate | _NewSegment]) -> int:
         """In the thread: write and sync a group; the last step that is now on disk, 0 if there is none in it."""
+        if self._lease is not None:
+            self._lease.check()
         if isinstance(group[0], _NewSegment):
             self._open(group[0].first_step)
             del group[0]
@@ -251,6 +263,8 @@ class LogWriter:
                 step, checksum = entry.step, record.checksum
         end = write_at(self._descriptor, self._end, buffers)
         self._sync(self._descriptor)
+        if self._lease is not None:
+            self._lease.check()
         if self._commits is not None:
             self._commits.committed(LOG, step, checksum)
         self._written_step, self._checksum = step, checksum
@@ -268,16 +282,19 @@ class LogWriter:
             os.close(self._descriptor)
         self._descriptor, self._first_step, self._end = descriptor, first_step, len(header)
 
-    def _tell(self, error: DiskFull | LogBroken) -> None:
+    def _tell(self, error: NotNow | LogBroken) -> None:
         for _, future in self._waiting:
             if not future.done():
                 future.set_exception(error)
         self._waiting.clear()
 
     def _break(self, error: BaseException) -> None:
-        self._broken = LogBroken(
-            f"{self._folder}: the update log cannot be written ({error}); free space or mend the "
-            "disk, then start again: everything acknowledged is kept"
-        )
+        if isinstance(error, LeaseLost):
+            self._broken = LogBroken(str(error))
+        else:
+            self._broken = LogBroken(
+                f"{self._folder}: the update log cannot be written ({error}); free space or mend the "
+                "disk, then start again: everything acknowledged is kept"
+            )
         self._tell(self._broken)
         self._failed(self._broken)

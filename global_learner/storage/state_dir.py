@@ -12,7 +12,9 @@ import structlog
 
 from foundation.locks import FileLock, FolderLock, LockHeld, lock_holder
 from global_learner.errors import StateUnusable
+from global_learner.postgres.lease import Lease
 from global_learner.storage.commits import Commits, Losses
+from global_learner.storage.databases import Databases, Files
 
 _log = structlog.get_logger()
 
@@ -59,17 +61,19 @@ class StateDir:
     `lock`, which says whose it is, and holds where a file system locks no directories.
     """
 
-    def __init__(self, path: Path, losses: Losses = Losses.REFUSE) -> None:
+    def __init__(self, path: Path, losses: Losses = Losses.REFUSE, lease: Lease | None = None) -> None:
         """Create the folders where there are none, and take the lock.
 
         Args:
             path: the directory.
             losses: whether what is lost is refused, or noted in `commits.losses`.
+            lease: that protects it in place of the lock, which a frozen learner would not let go of; None: none does.
 
         Raises:
             StateUnusable: not a writable directory, or another learner holds it.
         """
         self.path = path
+        self.lease = lease
         self.log = path / "log"
         self.snapshots = path / "snapshots"
         self.receipts = path / "receipts"
@@ -79,14 +83,16 @@ class StateDir:
             for folder in (self.log, self.snapshots, self.receipts):
                 folder.mkdir(mode=0o700, exist_ok=True)
             with contextlib.ExitStack() as taken:
-                folder_lock = FolderLock(path)
-                taken.callback(folder_lock.release)
-                file_lock = FileLock(path / "lock", mode=0o600)
-                taken.callback(file_lock.release)
+                if lease is None:
+                    folder_lock = FolderLock(path)
+                    taken.callback(folder_lock.release)
+                    file_lock = FileLock(path / "lock", mode=0o600)
+                    taken.callback(file_lock.release)
                 if losses is not Losses.LIST:
                     _keep_all_private(path)
-                self.commits = Commits(path, losses)
+                self.commits = Commits(path, losses, afresh=lease is not None)
                 taken.callback(self.commits.close)
+                self.databases: Databases = Files(self.commits)
                 self._taken = taken.pop_all()
         except OSError as error:
             raise StateUnusable(

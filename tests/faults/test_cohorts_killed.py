@@ -88,7 +88,7 @@ def test_other_settings_after_a_kill_replay_the_log_under_the_old_ones(tmp_path:
         pusher.thread.join(DEADLINE_SECONDS)
         assert head_weights(learner).tobytes() == policy().weights.tobytes()
         learner.kill()
-        learner._sections["aggregation"] = {"mode": "async"}
+        learner.sections["aggregation"] = {"mode": "async"}
         learner.start()
         moved = head_weights(learner)
         assert moved.tobytes() != policy().weights.tobytes()

@@ -123,13 +123,17 @@ class LearnerProcess:
         self.files_may_grow_to: int | None = None
         self._reserved = ReservedPort()
         self.port = self._reserved.port
-        self._sections = sections
+        self.sections = sections
         self._process: subprocess.Popen[bytes] | ForkedProgram | None = None
         write_policy_file(folder / "v1.safetensors", policy(spec))
 
     def start(self) -> None:
-        ports = self.folder / "ports.json"
-        ports.unlink(missing_ok=True)
+        self.begin()
+        self.wait()
+
+    def begin(self) -> None:
+        """Start it, as one that may have to wait for its turn."""
+        (self.folder / "ports.json").unlink(missing_ok=True)
         content = {
             "state_dir": "state",
             "initial_policy": "v1.safetensors",
@@ -137,10 +141,19 @@ class LearnerProcess:
             "port_file": "ports.json",
             "telemetry": {"http_listen": "127.0.0.1:0", "log_level": "info"},
             "scores": {"enabled": False},
-            **self._sections,
+            **self.sections,
         }
         self.config.write_text(yaml.safe_dump(content))
         self._process = self._spawn()
+
+    @property
+    def serves(self) -> bool:
+        return (self.folder / "ports.json").exists()
+
+    def wait(self) -> None:
+        """Wait until it serves."""
+        assert self._process is not None
+        ports = self.folder / "ports.json"
         deadline = time.monotonic() + DEADLINE_SECONDS
         while not ports.exists():
             assert self._process.poll() is None, self.log.read_text()

@@ -173,3 +173,19 @@ def test_a_learner_serves_is_asked_and_ends_on_sigterm(tmp_path: Path, capsys, m
         (2, "applied", 2),
     ]
     assert list((tmp_path / "state" / "snapshots").iterdir())
+
+
+@pytest.mark.parametrize("url", ["fleet", "sqlite:///fleet", "postgresql://db.example.org"])
+def test_what_is_no_url_of_a_database_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], url: str) -> None:
+    code, said = serve(tmp_path, {**good(tmp_path), "database": url}, capsys)
+    assert code == 2
+    assert said.count("\n") == 1
+    assert "setting database" in said
+    assert "postgresql://USER@HOST:PORT/DATABASE" in said
+
+
+def test_a_loss_of_two_learners_is_not_accepted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "learner.yaml"
+    config.write_text(yaml.safe_dump({**good(tmp_path), "database": "postgresql://fleet@127.0.0.1/fleet"}))
+    assert run(cli.app, "global-learner", ["accept-loss", "--config", str(config), "--yes"]) == 2
+    assert "from backups of one moment" in capsys.readouterr().err

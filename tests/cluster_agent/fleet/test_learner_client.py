@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import ipaddress
 import threading
@@ -18,6 +19,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from reserved_port import ReservedPort
 
 from cluster_agent.errors import LearnerRefused, LearnerUnreachable
 from cluster_agent.fleet.learner_client import LearnerClient
@@ -255,3 +257,54 @@ def test_with_tls_both_sides_show_a_certificate(service: Service, tmp_path: Path
         plain.register("", ())
     plain.close()
     server.stop(0)
+
+
+@pytest.fixture
+def second() -> Iterator[tuple[Service, str]]:
+    """Another learner, beside the one of the other tests."""
+    service = Service()
+    server = grpc.server(ThreadPoolExecutor(2))
+    fleet_pb2_grpc.add_FleetServicer_to_server(service, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    yield service, f"127.0.0.1:{port}"
+    server.stop(0).wait()
+
+
+def settled(client: LearnerClient, tries: int) -> None:
+    """Register as an agent does, which tries again while nobody answers."""
+    for _ in range(tries):
+        with contextlib.suppress(LearnerUnreachable):
+            client.register("", [])
+            return
+    pytest.fail(f"nobody answered in {tries} tries")
+
+
+def test_a_learner_that_is_not_the_active_one_is_left_for_the_next(second: tuple[Service, str]) -> None:
+    service, address = second
+    with contextlib.closing(ReservedPort()) as nobody:
+        settings = LearnerSettings(address=nobody.address, further_addresses=(address, nobody.address))
+        client = LearnerClient(settings, "north", lambda _method, _outcome: None)
+        settled(client, tries=2)
+        client.heartbeat(1, STATUS)
+        assert len(service.heartbeats) == 1
+        service.status = grpc.StatusCode.UNAVAILABLE
+        with pytest.raises(LearnerUnreachable):
+            client.heartbeat(1, STATUS)
+        service.status = None
+        settled(client, tries=3)
+        client.close()
+
+
+@pytest.mark.parametrize("status", [grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.PERMISSION_DENIED])
+def test_one_that_refuses_otherwise_is_kept(second: tuple[Service, str], status: grpc.StatusCode) -> None:
+    service, address = second
+    with contextlib.closing(ReservedPort()) as nobody:
+        settings = LearnerSettings(address=address, further_addresses=(nobody.address,))
+        client = LearnerClient(settings, "north", lambda _method, _outcome: None)
+        service.status = status
+        with pytest.raises((LearnerUnreachable, LearnerRefused)):
+            client.register("", [])
+        service.status = None
+        client.register("", [])
+        client.close()

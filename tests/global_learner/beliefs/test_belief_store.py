@@ -1,6 +1,6 @@
 """Reports on disk: what counts, how often, and for how long."""
 
-import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,8 @@ from global_learner.beliefs.held_to import HeldTo
 from global_learner.errors import StateUnusable
 from policy_net.domain import JobKind
 from policy_net.exchange.statistics import SpeedStatistic
+
+pytestmark = pytest.mark.usefixtures("each_database")
 
 EVERYBODY = lambda cluster, at: True  # noqa: E731
 
@@ -87,16 +89,16 @@ def test_types_beyond_the_vocabulary_are_left_out_and_named(tmp_path: Path) -> N
     assert {entry.job_type for entry in store.reports(EVERYBODY)["south"]} == {"c"}
 
 
-def test_a_damaged_report_is_said_in_one_line(tmp_path: Path) -> None:
+def test_a_damaged_report_is_said_in_one_line(tmp_path: Path, each_database: Callable[[Path, str], None]) -> None:
     opened(tmp_path).report("north", 1, 1, [seen()], 10.0)
-    connection = sqlite3.connect(tmp_path / "beliefs.sqlite")
-    connection.execute("update reports set content = x'00'")
-    connection.commit()
-    connection.close()
+    each_database(tmp_path / "beliefs.sqlite", "update reports set content = x'00'")
     with pytest.raises(StateUnusable, match="damaged"):
         opened(tmp_path).reports(EVERYBODY)
+
+
+@pytest.mark.parametrize("each_database", ["sqlite"], indirect=True)
+def test_a_file_that_is_no_book_is_said_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "beliefs.sqlite").write_bytes(b"no database" * 100)
-    (tmp_path / "beliefs.sqlite-wal").unlink(missing_ok=True)
     with pytest.raises(StateUnusable, match="no usable book"):
         opened(tmp_path)
 
@@ -105,6 +107,7 @@ reports = st.lists(st.tuples(st.sampled_from(["n", "s"]), st.integers(1, 3), st.
 
 
 @given(reports)
+@pytest.mark.parametrize("each_database", ["sqlite"], indirect=True)
 def test_whatever_arrives_in_whatever_order_the_newest_stands(tmp_path_factory, arrivals) -> None:
     store = opened(tmp_path_factory.mktemp("store"))
     newest: dict[str, tuple[int, int]] = {}
@@ -118,13 +121,14 @@ def test_whatever_arrives_in_whatever_order_the_newest_stands(tmp_path_factory, 
     store.close()
 
 
-def test_a_store_of_an_older_learner_gets_what_it_lacks_and_keeps_what_it_has(tmp_path: Path) -> None:
+def test_a_store_of_an_older_learner_gets_what_it_lacks_and_keeps_what_it_has(
+    tmp_path: Path, each_database: Callable[[Path, str], None]
+) -> None:
     store = opened(tmp_path)
     store.report("north", 1, 1, [seen(3)], 10.0)
     store.close()
-    with sqlite3.connect(tmp_path / "beliefs.sqlite") as file:
-        file.execute("DROP TABLE standings")
-        file.execute("DROP TABLE held_to")
+    for table in ("standings", "held_to"):
+        each_database(tmp_path / "beliefs.sqlite", f"DROP TABLE {table}")
     again = opened(tmp_path)
     assert again.reports(EVERYBODY) == {"north": (seen(3),)}
     assert again.standings() == {}
@@ -134,14 +138,15 @@ def test_a_store_of_an_older_learner_gets_what_it_lacks_and_keeps_what_it_has(tm
     assert again.held_to() == HeldTo()
 
 
-def test_what_versions_are_held_to_outlives_the_learner_and_damage_is_said(tmp_path: Path) -> None:
+def test_what_versions_are_held_to_outlives_the_learner_and_damage_is_said(
+    tmp_path: Path, each_database: Callable[[Path, str], None]
+) -> None:
     store = opened(tmp_path)
     store.hold_to(HeldTo(silenced={"a": (seen(3, "a"),)}, agreed={"a": (seen(4, "a"),), "b": (seen(5, "b"),)}))
     store.hold_to(HeldTo(agreed={"a": (seen(4, "a"),), "b": (seen(6, "b"), seen(7, "b", ps=3))}))
     # No close: as if the process had been killed.
     again = opened(tmp_path)
     assert again.held_to() == HeldTo(agreed={"a": (seen(4, "a"),), "b": (seen(6, "b"), seen(7, "b", ps=3))})
-    with sqlite3.connect(tmp_path / "beliefs.sqlite") as file:
-        file.execute("update held_to set content = x'00'")
+    each_database(tmp_path / "beliefs.sqlite", "update held_to set content = x'00'")
     with pytest.raises(StateUnusable, match="damaged"):
         opened(tmp_path).held_to()

@@ -27,6 +27,8 @@ from global_learner.service.identity_setup import keep_administrator
 from policy_net.errors import SecretExposed
 from policy_net.exchange.identity_file import new_key, read_identity, signing_request
 
+pytestmark = pytest.mark.usefixtures("each_database")
+
 HOUR = 3600.0
 DAY = 24 * HOUR
 REQUEST = signing_request(new_key(), "north")
@@ -320,6 +322,7 @@ async def test_nobody_is_invited_where_nobody_can_enroll(tmp_path: Path) -> None
     deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 @given(data=st.data())
+@pytest.mark.parametrize("each_database", ["sqlite"], indirect=True)
 async def test_no_damaged_request_gets_a_certificate(tmp_path: Path, data: st.DataObject) -> None:
     request = bytearray(REQUEST)
     how = data.draw(st.sampled_from(("cut", "flip", "noise", "long")))
@@ -342,6 +345,7 @@ async def test_no_damaged_request_gets_a_certificate(tmp_path: Path, data: st.Da
 @settings(
     deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
+@pytest.mark.parametrize("each_database", ["sqlite"], indirect=True)
 async def test_no_name_and_no_token_of_strangers_get_in(tmp_path: Path, name: str, token: str) -> None:
     with enrolling(tmp_path) as here:
         with pytest.raises((BadRequest, EnrollmentRefused)):
@@ -349,6 +353,7 @@ async def test_no_name_and_no_token_of_strangers_get_in(tmp_path: Path, name: st
         assert await here.identities.registrar.clusters() == []
 
 
+@pytest.mark.parametrize("each_database", ["sqlite"], indirect=True)
 def test_a_book_that_is_none_stops_the_start(tmp_path: Path) -> None:
     with enrolling(tmp_path) as here:
         pass

@@ -8,6 +8,8 @@ from global_learner.registry.policy_store import Retention
 from global_learner.registry.registry import Registry
 from policy_net.exchange.policy_file import digest_of
 
+pytestmark = pytest.mark.usefixtures("each_database")
+
 
 def publish(registry: Registry, step: int, assign_all: bool = False):
     return registry.publish(policy(seed=step), step, 1e9 + step, {"north": step}, 1.5, assign_all)
@@ -109,6 +111,7 @@ def test_a_file_that_two_versions_share_stays_while_one_is_kept(tmp_path: Path) 
     registry.close()
 
 
+@pytest.mark.parametrize("each_database", ["sqlite"], indirect=True)
 def test_a_file_that_is_no_registry_is_refused(tmp_path: Path) -> None:
     (tmp_path / "registry.sqlite").write_bytes(b"not a database, whatever its name says" * 40)
     with pytest.raises(StateUnusable, match="no usable registry"):

@@ -1,6 +1,6 @@
 """What retention removes, and what it never does."""
 
-import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,8 @@ from global_learner.errors import UnknownPolicyVersion
 from global_learner.registry.policy_store import Retention, superfluous
 from global_learner.registry.registry import Registry
 from global_learner.registry.tables import VersionRow
+
+pytestmark = pytest.mark.usefixtures("each_database")
 
 DAY_SECONDS = 86_400.0
 
@@ -37,6 +39,7 @@ def rows(count: int, pinned: set[int], reset_base: int) -> list[VersionRow]:
     versions=st.integers(0, 12),
     days=st.none() | st.floats(0.1, 15.0),
 )
+@pytest.mark.parametrize("each_database", ["sqlite"], indirect=True)
 def test_nothing_that_somebody_may_need_goes(count, pinned, assigned, base, versions, days) -> None:
     now = count * DAY_SECONDS
     gone = {row.version for row in superfluous(rows(count, pinned, base), assigned, Retention(versions, days), now)}
@@ -103,15 +106,17 @@ def test_what_a_crash_left_behind_is_collected(tmp_path: Path) -> None:
     registry.close()
 
 
-def test_a_registry_of_an_earlier_program_is_read_on(tmp_path: Path) -> None:
+def test_a_registry_of_an_earlier_program_is_read_on(
+    tmp_path: Path, each_database: Callable[[Path, str], None]
+) -> None:
     registry = published(tmp_path, 2)
     registry.register("north", False, [], 0.0)
     registry.close()
-    with sqlite3.connect(tmp_path / "registry.sqlite") as database:
-        for column in ("pinned", "reset_base", "details", "head_digest", "head_size_bytes", "score"):
-            database.execute(f"alter table versions drop column {column}")
-        database.execute("alter table clusters drop column held")
-        database.execute("drop table audit")
+    path = tmp_path / "registry.sqlite"
+    for column in ("pinned", "reset_base", "details", "head_digest", "head_size_bytes", "score"):
+        each_database(path, f"alter table versions drop column {column}")
+    each_database(path, "alter table clusters drop column held")
+    each_database(path, "drop table audit")
     again = Registry(tmp_path)
     card = again.versions()[1]
     assert (card.pinned, card.score, card.head_size_bytes, card.details.origin) == (False, None, 0, "")

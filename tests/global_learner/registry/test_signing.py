@@ -3,12 +3,11 @@
 import json
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from learner_makers import policy
-from sqlalchemy import create_engine, text
 
 from global_learner.errors import BadRequest, StateUnusable
 from global_learner.registry.fleet_keys import FOLDER, FleetKeys
@@ -16,6 +15,8 @@ from global_learner.registry.registry import Registry
 from global_learner.registry.signing import Signing, signed_document
 from policy_net.errors import NotTrusted, SecretExposed
 from policy_net.exchange.signed_documents import Role, SignedDocument, timestamp, version_statement
+
+pytestmark = pytest.mark.usefixtures("each_database")
 
 
 class Clock:
@@ -29,8 +30,8 @@ class Clock:
 class State:
     """A state directory with two versions, opened again and again."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.clock = folder, Clock()
+    def __init__(self, folder: Path, execute: Callable[[Path, str], None]) -> None:
+        self.folder, self.clock, self._execute = folder, Clock(), execute
         self.registry = Registry(folder, signing=self.signing())
         for step in (0, 10):
             self.registry.publish(policy(seed=step), step, 1e9 + step, {}, 0.0, assign_all=False)
@@ -44,10 +45,7 @@ class State:
         return self.registry
 
     def execute(self, statement: str) -> None:
-        engine = create_engine(f"sqlite:///{self.folder / 'registry.sqlite'}")
-        with engine.begin() as connection:
-            connection.execute(text(statement))
-        engine.dispose()
+        self._execute(self.folder / "registry.sqlite", statement)
 
     def believed(self) -> list[int]:
         """Versions whose statement bears the present key's signature."""
@@ -65,8 +63,8 @@ class State:
 
 
 @pytest.fixture
-def state(tmp_path: Path) -> Iterator[State]:
-    made = State(tmp_path)
+def state(tmp_path: Path, each_database: Callable[[Path, str], None]) -> Iterator[State]:
+    made = State(tmp_path, each_database)
     yield made
     made.registry.close()
 

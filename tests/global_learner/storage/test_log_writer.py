@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from learner_makers import SPEC, applied
 
-from global_learner.errors import LogBroken
+from global_learner.errors import LeaseLost, LogBroken, NotActive
+from global_learner.postgres.lease import Lease
 from global_learner.storage.log_writer import LogEnd, LogWriter
 from global_learner.storage.update_log import read_log, segments
 
@@ -121,3 +122,55 @@ async def test_a_new_segment_takes_what_follows(tmp_path: Path) -> None:
     await log.close()
     assert [int(path.stem.removeprefix("updates-")) for path in segments(tmp_path)] == [5, 6]
     assert [record.step for record in read_log(tmp_path, SPEC.digest)] == [5, 6]
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def test_what_was_synced_after_the_lease_ran_out_is_not_acknowledged_until_it_is_renewed(tmp_path: Path) -> None:
+    sync, clock, errors = HeldSync(), Clock(), list[BaseException]()
+    lease = Lease(1, 10.0, 0.0, clock)
+    log = LogWriter(LogEnd(tmp_path, SPEC.digest, 0, lease=lease), failing(errors), sync, retry_seconds=0.01)
+    sync.let_go.release()
+    log.start()
+    await entered(sync)
+    log.append(applied(1))
+    waiting = asyncio.create_task(log.durable(1))
+    await entered(sync)  # written while the lease held; now the process is held up
+    clock.now = 60.0
+    for _ in range(100):
+        sync.let_go.release()
+    with pytest.raises(NotActive, match="not renewed"):
+        await asyncio.wait_for(waiting, DEADLINE_SECONDS)
+    with pytest.raises(NotActive):
+        log.append(applied(2))
+    assert log.durable_step == 0
+    lease.renewed(60.0)
+    while log.full is not None:  # bounded by the test's own time-out
+        await asyncio.sleep(0.001)
+    await asyncio.wait_for(log.durable(1), DEADLINE_SECONDS)
+    await log.close()
+    assert [record.step for record in read_log(tmp_path, SPEC.digest)] == [1]
+    assert errors == []
+
+
+async def test_once_another_learner_has_the_lease_nothing_more_is_written(tmp_path: Path) -> None:
+    lease, errors = Lease(1, 10.0, 0.0, Clock()), list[BaseException]()
+    log = LogWriter(LogEnd(tmp_path, SPEC.digest, 0, lease=lease), failing(errors))
+    log.start()
+    log.append(applied(1))
+    await asyncio.wait_for(log.durable(1), DEADLINE_SECONDS)
+    (segment,) = segments(tmp_path)
+    before = segment.read_bytes()
+    lease.lose(LeaseLost("another learner took the lease"))
+    log.append(applied(2))
+    with pytest.raises(LogBroken, match="another learner took the lease"):
+        await asyncio.wait_for(log.durable(2), DEADLINE_SECONDS)
+    await log.close()
+    assert segment.read_bytes() == before
+    assert len(errors) == 1

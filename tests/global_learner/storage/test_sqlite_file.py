@@ -13,24 +13,24 @@ from sqlalchemy import Column, Integer, MetaData, Table, insert, select
 
 from global_learner.errors import StateUnusable
 from global_learner.storage.commits import Commits, Losses
-from global_learner.storage.database import Database
+from global_learner.storage.sqlite_file import SqliteFile
 
 TABLES = MetaData()
 NUMBERS = Table("numbers", TABLES, Column("number", Integer))
 
 
 @contextlib.contextmanager
-def opened(folder: Path) -> Iterator[Database]:
+def opened(folder: Path) -> Iterator[SqliteFile]:
     commits = Commits(folder)
     with contextlib.closing(commits), contextlib.closing(made(folder, commits)) as database:
         yield database
 
 
-def made(folder: Path, commits: Commits) -> Database:
-    return Database(folder / "numbers.sqlite", "numbers", "list of numbers", TABLES, commits)
+def made(folder: Path, commits: Commits) -> SqliteFile:
+    return SqliteFile(folder / "numbers.sqlite", "numbers", "list of numbers", TABLES, commits)
 
 
-def add(database: Database, number: int) -> None:
+def add(database: SqliteFile, number: int) -> None:
     with database.transaction() as session:
         session.execute(insert(NUMBERS).values(number=number))
 
@@ -50,7 +50,7 @@ def killed(folder: Path, copy: Path) -> Path:
 def test_who_reads_during_a_commit_does_not_make_the_file_look_damaged_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("global_learner.storage.database._BUSY_MILLISECONDS", 10)
+    monkeypatch.setattr("global_learner.storage.sqlite_file._BUSY_MILLISECONDS", 10)
     folder = tmp_path / "state"
     folder.mkdir()
     with opened(folder) as database:
@@ -69,7 +69,7 @@ def test_who_reads_during_a_commit_does_not_make_the_file_look_damaged_later(
 
 
 def test_once_nobody_reads_a_flipped_bit_is_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("global_learner.storage.database._BUSY_MILLISECONDS", 10)
+    monkeypatch.setattr("global_learner.storage.sqlite_file._BUSY_MILLISECONDS", 10)
     path = tmp_path / "numbers.sqlite"
     with opened(tmp_path) as database:
         add(database, 1)
@@ -129,14 +129,14 @@ def test_new_columns_raise_the_count_so_that_no_count_means_two_states(tmp_path:
     # As it is made for a loss to be accepted: nothing is written into the commit record unless there is one.
     commits = Commits(folder, Losses.ACCEPT)
     with contextlib.closing(commits):
-        database = Database(folder / "numbers.sqlite", "numbers", "list of numbers", WIDER, commits)
+        database = SqliteFile(folder / "numbers.sqlite", "numbers", "list of numbers", WIDER, commits)
         if killed_after_it:
             folder = killed(folder, tmp_path / "left")
         database.close()
     commits = Commits(folder)
     with contextlib.closing(commits):
         path = folder / "numbers.sqlite"
-        with contextlib.closing(Database(path, "numbers", "list of numbers", WIDER, commits)) as database:
+        with contextlib.closing(SqliteFile(path, "numbers", "list of numbers", WIDER, commits)) as database:
             add(database, 2)
     assert numbers(folder / "numbers.sqlite") == [1, 2]
 
@@ -163,7 +163,7 @@ def test_a_flipped_bit_in_what_describes_the_tables_is_refused_or_harmless(tmp_p
     for at in range(3600, 4096, 2):
         path.write_bytes(original[:at] + bytes([original[at] ^ 0x80]) + original[at + 1 :])
         try:
-            Database(path, "numbers", "list of numbers", TABLES, None).close()
+            SqliteFile(path, "numbers", "list of numbers", TABLES, None).close()
         except StateUnusable as refusal:
             refusals.append(str(refusal))
     assert len(refusals) > 50
