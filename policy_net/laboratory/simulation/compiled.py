@@ -312,24 +312,33 @@ def _job_rows(
 ) -> NDArray[Any]:
     numbers = {job_type: number for number, job_type in enumerate(types)}
     places = {demand: place for place, demand in enumerate(classes)}
+    keys = [job_key(environment.seed, job.job_id) for job in jobs]
+    columns: dict[str, Sequence[float]] = {
+        "submit_seconds": [job.submit_time_seconds for job in jobs],
+        "total_epochs": [job.total_epochs for job in jobs],
+        "declared_epochs": [math.nan if job.declared_epochs is None else job.declared_epochs for job in jobs],
+        "samples_per_epoch": [job.samples_per_epoch for job in jobs],
+        "speed_factor": [noise_factor(key, JOB_PART, environment.job_noise) for key in keys],
+        "noise_key": keys,
+        "type": [numbers[job.job_type] for job in jobs],
+        "uses_ps": [job.kind.uses_ps for job in jobs],
+        "work_known": [job.work_known for job in jobs],
+        "worker_cpu": [job.worker_demand.cpu_milli for job in jobs],
+        "worker_gpu": [job.worker_demand.gpu for job in jobs],
+        "ps_cpu": [job.ps_demand.cpu_milli for job in jobs],
+        "ps_gpu": [job.ps_demand.gpu for job in jobs],
+        "worker_class": [places[job.worker_demand] for job in jobs],
+        "ps_class": [places[job.ps_demand if job.max_ps else job.worker_demand] for job in jobs],
+        "requested_workers": [job.requested.workers for job in jobs],
+        "requested_ps": [job.requested.ps for job in jobs],
+        "max_workers": [job.max_workers for job in jobs],
+        "max_ps": [job.max_ps for job in jobs],
+        "min_workers": [job.min_workers for job in jobs],
+        "min_ps": [job.min_ps for job in jobs],
+    }
     rows = np.zeros(len(jobs), dtype=JOB)
-    for row, job in zip(rows, jobs, strict=True):
-        key = job_key(environment.seed, job.job_id)
-        worker, server = job.worker_demand, job.ps_demand
-        row["submit_seconds"], row["total_epochs"] = job.submit_time_seconds, job.total_epochs
-        row["declared_epochs"] = math.nan if job.declared_epochs is None else job.declared_epochs
-        row["samples_per_epoch"] = job.samples_per_epoch
-        row["speed_factor"], row["noise_key"] = noise_factor(key, JOB_PART, environment.job_noise), key
-        row["type"], row["uses_ps"], row["work_known"] = numbers[job.job_type], job.kind.uses_ps, job.work_known
-        row["worker_cpu"], row["worker_gpu"], row["ps_cpu"], row["ps_gpu"] = (
-            *(worker.cpu_milli, worker.gpu),
-            *(server.cpu_milli, server.gpu),
-        )
-        row["worker_class"] = places[worker]
-        row["ps_class"] = places[server] if job.max_ps else places[worker]
-        row["requested_workers"], row["requested_ps"] = job.requested.workers, job.requested.ps
-        row["max_workers"], row["max_ps"] = job.max_workers, job.max_ps
-        row["min_workers"], row["min_ps"] = job.min_workers, job.min_ps
+    for name, values in columns.items():
+        rows[name] = values
     return rows
 
 

@@ -47,7 +47,7 @@ static double reference_speed(const Twin *twin, const Job *spec) {
 
 /* What is expected to remain of the jobs of unknown work. */
 static void expect(Twin *twin) {
-    double *trained = twin->inputs, *speed = twin->sorted;
+    double *trained = twin->inputs, *speed = twin->scratch;
     bool any = false;
     for (int at = 0; at < twin->presents; at++) {
         const Job *spec = &twin->in->job[twin->present[at]];

@@ -8,40 +8,36 @@
 
 #define LEAST_REMAINING_SHARE 0.001
 
-static bool before(const Queued *a, const Queued *b) {
-    return a->score > b->score || (a->score == b->score && a->index < b->index);
+/* Without a branch: in a heap of scores no processor guesses right. */
+static int before(const Queued *a, const Queued *b) {
+    return (a->score > b->score) | ((a->score == b->score) & (a->index < b->index));
 }
 
-static void push(Twin *twin, int at, Step step) {
+/* Let a job wait in the queue with its next step; false if it has none. */
+static bool enter(Twin *twin, int at, Step step, Queued *place) {
+    State *job = &twin->job[twin->present[at]];
     if (!(step.slope > 0.0))
-        return;
-    const State *job = &twin->job[twin->present[at]];
+        return false;
     bool held = job->granted.workers + job->granted.ps > 0;
     double score = step.slope * (held ? job->urgency : job->first_urgency);
     if (!twin->in->silent)
         score *= exp(job->priority + job->steepness * step.log_share);
-    Queued item = {score, at, step}, *queue = twin->queue;
-    int child = twin->queued++;
-    while (child && before(&item, &queue[(child - 1) / 2])) {
-        queue[child] = queue[(child - 1) / 2];
-        child = (child - 1) / 2;
-    }
-    queue[child] = item;
+    job->next = step;
+    *place = (Queued){score, at};
+    return true;
 }
 
-static Queued pop(Twin *twin) {
-    Queued *queue = twin->queue, first = queue[0], last = queue[--twin->queued];
-    int parent = 0;
-    for (int child = 1; child < twin->queued; child = 2 * parent + 1) {
-        if (child + 1 < twin->queued && before(&queue[child + 1], &queue[child]))
-            child++;
-        if (!before(&queue[child], &last))
+static void sink(Queued *queue, int count, int parent) {
+    Queued item = queue[parent];
+    for (int child = 2 * parent + 1; child < count; child = 2 * parent + 1) {
+        if (child + 1 < count)
+            child += before(&queue[child + 1], &queue[child]);
+        if (!before(&queue[child], &item))
             break;
         queue[parent] = queue[child];
         parent = child;
     }
-    queue[parent] = last;
-    return first;
+    queue[parent] = item;
 }
 
 static bool sums_have_room(const Twin *twin, const Job *spec, int workers, int ps) {
@@ -95,8 +91,9 @@ static Step take(Twin *twin, int at, Step step) {
 /* Grant tasks to all present jobs; false without memory. */
 bool plan(Twin *twin, double restart) {
     double exponent = -twin->in->parameter[WORK_EXPONENT];
+    Queued *queue = twin->queue;
+    int queued = 0;
     room_open(twin);
-    twin->queued = 0;
     for (int at = 0; at < twin->presents; at++) {
         int index = twin->present[at];
         State *job = &twin->job[index];
@@ -110,11 +107,16 @@ bool plan(Twin *twin, double restart) {
             double share = fmax(1.0 - 2.0 * restart / (samples / speed), LEAST_REMAINING_SHARE);
             job->first_urgency = job->urgency * pow(share, exponent);
         }
-        push(twin, at, table_step(job->table, job->granted));
+        queued += enter(twin, at, table_step(job->table, job->granted), &queue[queued]);
     }
-    while (twin->queued) {
-        Queued next = pop(twin);
-        push(twin, next.index, take(twin, next.index, next.step));
+    for (int parent = queued / 2 - 1; parent >= 0; parent--)
+        sink(queue, queued, parent);
+    while (queued) {
+        int at = queue[0].index;
+        if (!enter(twin, at, take(twin, at, twin->job[twin->present[at]].next), &queue[0]))
+            queue[0] = queue[--queued];
+        if (queued)
+            sink(queue, queued, 0);
     }
     return !twin->lacks_memory;
 }

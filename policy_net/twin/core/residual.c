@@ -5,27 +5,35 @@
 #include "twin.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define LARGEST_SHARE 100.0
 
-static int compare(const void *a, const void *b) {
-    double first = *(const double *)a, second = *(const double *)b;
-    return (first > second) - (first < second);
+/* Sort lengths, each with its job, in place: a merge from below, as a library's sort calls back for every comparison. */
+static Length *sorted(Length *from, Length *to, int count) {
+    for (int width = 1; width < count; width *= 2) {
+        for (int low = 0; low < count; low += 2 * width) {
+            int middle = low + width < count ? low + width : count, high = low + 2 * width < count ? low + 2 * width : count;
+            int left = low, right = middle;
+            for (int at = low; at < high; at++)
+                to[at] = left < middle && (right >= high || from[left].value <= from[right].value) ? from[left++] : from[right++];
+        }
+        Length *swap = from;
+        from = to;
+        to = swap;
+    }
+    return from;
 }
 
-/* The first place in the sorted values that is not below (or, `after`, that is above) a value. */
-static int place_of(const double *sorted, int count, double value, bool after) {
-    int low = 0, high = count;
-    while (low < high) {
-        int middle = (low + high) / 2;
-        if (sorted[middle] < value || (after && sorted[middle] == value))
-            low = middle + 1;
-        else
-            high = middle;
+/* The rank of every job's length, from -0.5 to 0.5; equal ones share theirs. */
+static void rank(Twin *twin, int count) {
+    const Length *length = sorted(twin->length, twin->length + count, count);
+    for (int first = 0, next; first < count; first = next) {
+        for (next = first + 1; next < count && length[next].value == length[first].value;)
+            next++;
+        for (int at = first; at < next; at++)
+            twin->inputs[length[at].at * OWN_FEATURES + 8] = (double)(first + next) / (double)(2 * count) - 0.5;
     }
-    return low;
 }
 
 static double share_of(double part, double whole) { return part == 0.0 ? 0.0 : whole == 0.0 ? INFINITY : part / whole; }
@@ -61,10 +69,15 @@ static void forward(const Twin *twin, const double *inputs, double *outputs) {
         double *to = last ? outputs : leaving;
         const double *bias = weight + next * width;
         for (int64_t out = 0; out < next; out++) {
-            double sum = 0.0;
-            for (int64_t at = 0; at < width; at++)
-                sum += entering[at] * weight[out * width + at];
-            sum += bias[out];
+            const double *row = weight + out * width;
+            double part[4] = {0}; /* four sums, so that no addition waits for the one before it */
+            int64_t at = 0;
+            for (; at + 4 <= width; at += 4)
+                for (int i = 0; i < 4; i++)
+                    part[i] += entering[at + i] * row[at + i];
+            for (; at < width; at++)
+                part[0] += entering[at] * row[at];
+            double sum = ((part[0] + part[1]) + (part[2] + part[3])) + bias[out];
             to[out] = last || sum > 0.0 ? sum : 0.0;
         }
         weight = bias + next;
@@ -85,18 +98,15 @@ void residual_tilts(Twin *twin) {
         demand += row[5];
         mean += row[0];
         uncertainty += row[3];
-        twin->sorted[at] = row[0];
+        twin->length[at] = (Length){row[0], at};
     }
     mean /= count;
-    qsort(twin->sorted, (size_t)count, sizeof(double), compare);
+    rank(twin, count);
     double contention = fmin(fmax(log(fmax(demand, 1e-3)) / 2.0, -1.5), 1.5);
     for (int at = 0; at < count; at++) {
         State *job = &twin->job[twin->present[at]];
         double *own = twin->inputs + at * OWN_FEATURES, row[INPUTS], outputs[2];
-        double length = own[0];
-        own[0] = length - mean;
-        int shorter = place_of(twin->sorted, count, length, false), not_longer = place_of(twin->sorted, count, length, true);
-        own[8] = (double)(shorter + not_longer) / (double)(2 * count) - 0.5;
+        own[0] -= mean;
         own[5] = log(fmax(own[5], 1e-4)) / 4.0 + 0.5;
         for (int i = 0; i < OWN_FEATURES; i++)
             row[i] = own[i], row[OWN_FEATURES + i] = own[i] * contention;

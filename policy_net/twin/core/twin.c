@@ -25,7 +25,7 @@ void twin_close(Twin *twin) {
         return;
     for (int64_t at = 0; twin->table && at < twin->table_room; at++)
         free(twin->table[at]);
-    void *owned[] = {twin->job,     twin->present, twin->belief,   twin->table,   twin->inputs, twin->sorted, twin->hidden,
+    void *owned[] = {twin->job,     twin->present, twin->belief,   twin->table,   twin->inputs, twin->scratch, twin->length, twin->hidden,
                      twin->queue,   twin->taken,   twin->used,     twin->refusal, twin->refused, twin->loads, twin->left_cpu,
                      twin->left_gpu, twin->room,   twin->placed,   twin->stamp,   twin->piece};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
@@ -48,7 +48,8 @@ Twin *twin_open(Case *in, Standing *out) {
     twin->belief = calloc((size_t)in->types, sizeof(Belief));
     twin->table = calloc((size_t)twin->table_room, sizeof(Table *));
     twin->inputs = malloc(jobs * OWN_FEATURES * sizeof(double));
-    twin->sorted = malloc(jobs * sizeof(double));
+    twin->scratch = malloc(jobs * sizeof(double));
+    twin->length = malloc(2 * jobs * sizeof(Length));
     twin->hidden = malloc(2 * WIDEST * sizeof(double));
     twin->queue = malloc(jobs * sizeof(Queued));
     twin->refusal = malloc(jobs * CELLS * sizeof(Split));
@@ -62,7 +63,7 @@ Twin *twin_open(Case *in, Standing *out) {
     twin->stamp = calloc(nodes, sizeof(int));
     twin->placed = malloc(tasks * sizeof(int));
     twin->piece = malloc(2 * jobs * piece_size());
-    if (!(twin->job && twin->present && twin->belief && twin->table && twin->inputs && twin->sorted && twin->hidden &&
+    if (!(twin->job && twin->present && twin->belief && twin->table && twin->inputs && twin->scratch && twin->length && twin->hidden &&
           twin->queue && twin->refusal && twin->taken && twin->used && twin->refused && twin->loads && twin->left_cpu &&
           twin->left_gpu && twin->room && twin->stamp && twin->placed && twin->piece)) {
         twin_close(twin);

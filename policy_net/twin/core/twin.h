@@ -114,6 +114,7 @@ typedef struct {
     int max_workers;
     Table *table;
     Split granted;
+    Step next;
     int refusals, at, apart; /* at: place among the present; apart: nodes that hold workers */
     /* of the present interval */
     bool runs, finished;
@@ -123,13 +124,17 @@ typedef struct {
 typedef struct {
     double score;
     int index;
-    Step step;
 } Queued;
 
 typedef struct {
     double load;
     int node;
 } Loaded;
+
+typedef struct {
+    double value;
+    int at;
+} Length;
 
 typedef struct {
     Case *in;
@@ -143,9 +148,9 @@ typedef struct {
     double edge[BINS], ranks[BINS];
     bool ranks_known;
     int64_t total_cpu, total_gpu;
-    double *inputs, *sorted, *hidden;
+    double *inputs, *scratch, *hidden;
+    Length *length;
     Queued *queue;
-    int queued;
     /* what a decision has left */
     int64_t free_cpu, free_gpu, *taken, *used;
     Split *refusal; /* of every present job: up to CELLS */

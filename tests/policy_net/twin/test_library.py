@@ -22,7 +22,7 @@ JOBS = make_workload(*(make_spec(number, job_type="vgg-16") for number in range(
 
 
 def test_without_a_library_one_line_says_so(tmp_path: Path) -> None:
-    with pytest.raises(TwinUnavailable, match="was not built.*: set up again with a C compiler"):
+    with pytest.raises(TwinUnavailable, match=r"was not built.*: set up again with a C compiler"):
         load(tmp_path, CORE)
 
 
