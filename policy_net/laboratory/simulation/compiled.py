@@ -35,6 +35,10 @@ from policy_net.twin.parameters import parameters_of, widths_of
 
 LEAST, MOST = 1e-90, 1e90
 """Between these, no product or power of two figures of a job leaves what a float can say."""
+LONGEST_SECONDS = 1e12
+"""Times beyond 30,000 years, or slots of less than a thousandth of a second, are counted in Python's integers."""
+MOST_RESOURCES = 10**12
+"""Millicores or GPUs, of a task or of all nodes: sums of them stay whole numbers of 64 bits."""
 _CHUNK = 256
 """Decisions between two looks at the outside: an interrupt, or a progress bar."""
 _FINISHED, _NO_PROGRESS, _OUT_OF_MEMORY = 1, 2, 3
@@ -75,12 +79,24 @@ def uncovered(
         "decisions are drawn": not policy.chance.greedy or policy.chance.exploration > 0.0,
         "a weight is not finite": not np.isfinite(policy.residual.flat).all(),
         "nodes come and go": environment.changes_nodes,
+        "the cluster is beyond measure": _beyond_measure(environment),
     }
     if environment.capacity_mode is not CapacityMode.POOLED and effect is not None:
         said["the effect of places is not the fitted one"] = type(effect) is not FittedPlacementEffect
         said["GPUs are of several types"] = bool(environment.gpu_types)
     found = next((reason for reason, holds in said.items() if holds), None)
     return found or _unusual_jobs(workload) or _unusual_speeds(workload, policy, speeds) or _unready(workload, policy)
+
+
+def _beyond_measure(environment: Environment) -> bool:
+    pauses = (environment.resize_seconds, environment.resume_seconds, environment.start_seconds)
+    seconds = (environment.slot_seconds, environment.debounce_seconds, *pauses)
+    cpu_milli = sum(node.capacity.cpu_milli for node in environment.node_list)
+    return (
+        max(seconds) > LONGEST_SECONDS
+        or environment.slot_seconds < 1.0 / 1000.0
+        or max(cpu_milli, environment.gpus) > MOST_RESOURCES
+    )
 
 
 def _unusual_jobs(workload: Workload) -> str | None:
@@ -91,6 +107,11 @@ def _unusual_jobs(workload: Workload) -> str | None:
         said = {
             f"jobs of type {job.job_type!r} are of two kinds": kinds.setdefault(job.job_type, job.kind) is not job.kind,
             f"job {job.job_id!r} has an extreme amount of work": not all(LEAST <= amount <= MOST for amount in amounts),
+            f"job {job.job_id!r} comes in thousands of years": job.submit_time_seconds > LONGEST_SECONDS,
+            f"job {job.job_id!r} needs more than there is anywhere": max(
+                *(job.worker_demand.cpu_milli, job.worker_demand.gpu, job.ps_demand.cpu_milli, job.ps_demand.gpu)
+            )
+            > MOST_RESOURCES,
             f"job {job.job_id!r} asks for less than nothing": min(job.requested.workers, job.requested.ps) < 0,
         }
         for reason, holds in said.items():

@@ -86,6 +86,21 @@ def test_work_beyond_measure_is_for_the_reference(epochs: float) -> None:
     assert uncovered(workload, Environment(2), fresh(), SPEEDS) == "job 'job-0' has an extreme amount of work"
 
 
+@pytest.mark.parametrize(
+    "environment",
+    [Environment(2, slot_seconds=1e-200), Environment(2, debounce_seconds=1e200), Environment(2, cpus_per_node=10**30)],
+)
+def test_clusters_beyond_measure_are_for_the_reference(environment: Environment) -> None:
+    assert uncovered(JOBS, environment, fresh(), SPEEDS) == "the cluster is beyond measure"
+
+
+def test_jobs_beyond_measure_are_for_the_reference() -> None:
+    late = make_workload(make_spec(0, job_type="vgg-16", submit_time_seconds=1e300))
+    large = make_workload(make_spec(0, job_type="vgg-16", ps_demand=Resources(10**30, 0)))
+    assert uncovered(late, Environment(2), fresh(), SPEEDS) == "job 'job-0' comes in thousands of years"
+    assert uncovered(large, Environment(2), fresh(), SPEEDS) == "job 'job-0' needs more than there is anywhere"
+
+
 @pytest.mark.parametrize("field", ["total_epochs", "samples_per_epoch", "submit_time_seconds", "declared_epochs"])
 @pytest.mark.parametrize("value", [math.nan, math.inf, -1.0])
 def test_no_job_with_a_broken_number_gets_as_far_as_the_twin(field: str, value: float) -> None:
