@@ -25,6 +25,7 @@ from benchmarks.policy_quality.worlds import Cluster, clusters_in
 from foundation.errors import BAD_INPUT, DONE, FAILED
 from policy_net.errors import BadInput
 from policy_net.policy import policy_names
+from policy_net.twin.library import notice
 
 PROGRAM = "python -m benchmarks.policy_quality"
 ALL = "all"
@@ -74,6 +75,9 @@ def _run(options: argparse.Namespace) -> int:
     clusters = [] if options.data is None else _clusters(options.data)
     if options.data is None:
         print(f"{PROGRAM}: no --data: only made-up workloads are compared, no recorded ones", file=sys.stderr)
+    slower = notice()
+    if slower is not None:
+        print(f"{PROGRAM}: {slower}", file=sys.stderr)
     tasks = tasks_of(cells_of(grid, clusters), policies, options.data)
     with ExitStack() as stack:
         folder = options.out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fedl2-policy-quality-")))

@@ -135,10 +135,10 @@ def _bounds_of(
     """The classes in placing order, where each stands, its blocking sum, and the largest task up to it."""
     ordered = tuple(sorted(set(classes), key=placing_order))
     largest = tuple(max(_amount(other, here) for other in ordered[: index + 1]) for index, here in enumerate(ordered))
-    return ordered, {demand: index for index, demand in enumerate(ordered)}, _blocking_sums(layout, ordered), largest
+    return ordered, {demand: index for index, demand in enumerate(ordered)}, blocking_sums(layout, ordered), largest
 
 
-def _blocking_sums(layout: NodeLayout, classes: tuple[Resources, ...]) -> tuple[int, ...]:
+def blocking_sums(layout: NodeLayout, classes: tuple[Resources, ...]) -> tuple[int, ...]:
     """For each class, the least sum of demand (its own and of classes before it) that can block all nodes for it."""
     sums = []
     for index, demand in enumerate(classes):

@@ -63,6 +63,7 @@ class SetPolicy:
         self.priors = tuple(priors)
         self.beliefs = SetBeliefs(priors) if speeds is None else None
         self.inference_seconds: list[float] = []
+        self.speeds = speeds
         self._tables = StepTables(speeds if self.beliefs is None else self.beliefs)  # type: ignore[arg-type]  # one is
         self._residual = Residual(spec, weights)
         self._label = label
@@ -72,6 +73,11 @@ class SetPolicy:
     def name(self) -> str:
         """The name under which results are reported."""
         return self._label
+
+    @property
+    def residual(self) -> Residual:
+        """What tilts the planner's scores now."""
+        return self._residual
 
     def load_weights(self, weights: Weights) -> None:
         """Act with another residual from the next decision on.

@@ -50,6 +50,11 @@ class Residual:
         last_weight, last_bias = self._layers[-1]
         self.silent = not (last_weight.any() or last_bias.any())
 
+    @property
+    def flat(self) -> Array:
+        """Weights and biases, layer by layer, as they are calculated with; shape (parameter_count,)."""
+        return np.concatenate([part.ravel() for layer in self._layers for part in layer])
+
     def tilts(self, inputs_JF: Array) -> list[Tilt]:
         """Priority and steepness of every job."""
         return [(priority, steepness) for priority, steepness in self.outputs(inputs_JF).tolist()]

@@ -23,7 +23,7 @@ from policy_net.domain import Job, JobKind
 from policy_net.exchange.statistics import CLUSTER_COUNT, SpeedStatistic
 from policy_net.throughput.by_type import BeliefsByType
 from policy_net.throughput.form import FORMS, SIDE, SpeedForm
-from policy_net.throughput.process_prior import SPREADS, Array, prior_of_kind, prior_of_type
+from policy_net.throughput.process_prior import SPREADS, Array, Prior, prior_of_kind, prior_of_type
 from policy_net.throughput.type_belief import (
     FARTHEST,
     NOISE,
@@ -71,6 +71,11 @@ class TypeProcess(TypeBelief):
         """Standard deviation of the log speed with one split as of the last fit, at most 1."""
         self.grid()
         return float(self._sd[ps, workers])
+
+    @property
+    def prior(self) -> Prior:
+        """The process before anything was seen here."""
+        return self._prior
 
     @property
     def is_blank(self) -> bool:

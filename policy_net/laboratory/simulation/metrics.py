@@ -7,7 +7,7 @@ Source: bounded slowdown after Feitelson and others, as in the HPC scheduling li
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -168,6 +168,11 @@ class TrainingWatch:
         self._gpus = {spec.job_id: (spec.worker_demand.gpu, spec.ps_demand.gpu) for spec in workload.jobs}
         self._trained_until = {spec.job_id: spec.submit_time_seconds for spec in workload.jobs}
         self._longest_gap = dict.fromkeys(self._trained_until, 0.0)
+
+    def take_over(self, training_gpu_seconds: float, longest_gaps: Mapping[str, float]) -> None:
+        """Take the figures of a whole run from whoever watched it."""
+        self.training_gpu_seconds = training_gpu_seconds
+        self._longest_gap.update(longest_gaps)
 
     def on_progress(self, time_seconds: float, progress: Sequence[Progress]) -> None:
         """Take in what happened after the decision at `time_seconds`."""

@@ -1,0 +1,1 @@
+"""Benchmark of the compiled twin beside the reference."""

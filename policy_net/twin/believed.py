@@ -1,0 +1,119 @@
+"""Beliefs of a `set` policy as the compiled code holds them, and back again: what a run has learned is kept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from policy_net.domain import MAX_TASKS_PER_ROLE, JobKind
+from policy_net.set_policy.beliefs import BINS, LIFETIMES_KEY, RESTARTS_KEY, SetBeliefs
+from policy_net.throughput.gaussian_process import hoped_for_speeds
+from policy_net.throughput.process_prior import SPREADS, Prior, prior_of_kind
+from policy_net.twin.memory import CELL, TypeMemory
+
+CELLS = (MAX_TASKS_PER_ROLE + 1) ** 2
+Array = NDArray[np.float64]
+
+
+def address_of(array: NDArray[Any]) -> int:
+    """Where an array's values lie; it must be kept as long as the compiled code uses them."""
+    return int(array.ctypes.data)
+
+
+class BelievedTypes:
+    """What is believed of the types of a workload, in arrays that the compiled code updates.
+
+    Args:
+        beliefs: of a policy that stands between two decisions.
+        kinds: of every type, in the order of their numbers.
+    """
+
+    def __init__(self, beliefs: SetBeliefs, kinds: Mapping[str, JobKind]) -> None:
+        self._beliefs = beliefs
+        self._kinds = kinds
+        snapshot = beliefs.snapshot()
+        lifetimes, restarts = snapshot[LIFETIMES_KEY], snapshot[RESTARTS_KEY]
+        assert isinstance(lifetimes, dict)  # noqa: S101  (a snapshot's own form; narrows the types)
+        assert isinstance(restarts, dict)  # noqa: S101
+        self.ended = np.array(lifetimes["ended"], dtype=np.float64).reshape(BINS)
+        self.passed = np.array(lifetimes["passed"], dtype=np.float64).reshape(BINS)
+        self.restart_mean_seconds = np.array([restarts["mean_seconds"]], dtype=np.float64)
+        self.restarts_seen = np.array([restarts["seen"]], dtype=np.int64)
+        self._cells = np.zeros((len(kinds), CELLS), dtype=CELL)
+        self._conditioned_on = np.zeros((len(kinds), CELLS), dtype=CELL)
+        self._priors: list[Prior] = []
+        self._arrays: list[Array] = []
+        self._snapshot = snapshot
+
+    def fill(self, number: int, job_type: str, memory: TypeMemory) -> None:
+        """State what is believed of a type."""
+        kind = self._kinds[job_type]
+        process = self._beliefs.beliefs_by_type().get(job_type)
+        prior = prior_of_kind(kind) if process is None else process.prior
+        smooth = np.ascontiguousarray(prior.smooth, dtype=np.float64)
+        mean = np.ascontiguousarray(prior.mean, dtype=np.float64)
+        sd_of_shape = np.ascontiguousarray(prior.sd_of_shape, dtype=np.float64)
+        hoped = np.ascontiguousarray(hoped_for_speeds(kind))
+        self._arrays += [smooth, mean, sd_of_shape, hoped]
+        self._priors.append(prior)
+        memory.prior_mean, memory.prior_smooth = address_of(mean), address_of(smooth)
+        memory.prior_sd_shape, memory.hoped = address_of(sd_of_shape), address_of(hoped)
+        memory.spread_smooth, memory.spread_cell = prior.spread.smooth, prior.spread.cell
+        memory.deviation_unseen = math.hypot(SPREADS[kind].smooth, SPREADS[kind].cell)
+        memory.prior_of_type, memory.known = prior.of_type, process is not None
+        entry = self._snapshot.get(job_type)
+        if isinstance(entry, dict):
+            memory.refit_at = entry["refit_at"]
+            memory.cells = _enter(self._cells[number], entry["cells"])
+            memory.conditioned = _enter(self._conditioned_on[number], entry["conditioned_on"])
+        memory.cell = address_of(self._cells[number])
+        memory.conditioned_on = address_of(self._conditioned_on[number])
+
+    def keep(
+        self, types: Mapping[str, TypeMemory], present: list[list[Any]], starting: list[Any], training: list[str]
+    ) -> None:
+        """Let the policy believe what the run has found out.
+
+        Args:
+            types: of the workload, after the run.
+            present: of the jobs of unknown work that are still there, id, trained samples and reference speed.
+            starting: of those that start, id and seconds so far.
+            training: ids of those that train.
+        """
+        checkpoint = self._beliefs.checkpoint()
+        snapshot = checkpoint["types"]
+        for number, (job_type, memory) in enumerate(types.items()):
+            checkpoint["kinds"].setdefault(job_type, self._kinds[job_type].value)
+            if not memory.known:
+                continue
+            snapshot[job_type] = {
+                **snapshot.get(job_type, {"kind": self._kinds[job_type].value}),
+                "refit_at": memory.refit_at,
+                "cells": _rows(self._cells[number], memory.cells),
+                "conditioned_on": _rows(self._conditioned_on[number], memory.conditioned),
+            }
+        snapshot[LIFETIMES_KEY] = {"ended": self.ended.tolist(), "passed": self.passed.tolist(), "present": present}
+        snapshot[RESTARTS_KEY] = {
+            "seen": int(self.restarts_seen[0]),
+            "mean_seconds": float(self.restart_mean_seconds[0]),
+            "starting": starting,
+            "training": training,
+        }
+        self._beliefs.go_on_from(checkpoint)
+
+
+def _enter(cells: NDArray[Any], rows: list[list[float]]) -> int:
+    for index, (ps, workers, samples, seconds, count) in enumerate(rows):
+        cells[index] = (samples, seconds, int(ps), int(workers), int(count))
+    return len(rows)
+
+
+def _rows(cells: NDArray[Any], count: int) -> list[list[float]]:
+    return [
+        [int(cell["ps"]), int(cell["workers"]), float(cell["samples"]), float(cell["seconds"]), int(cell["count"])]
+        for cell in cells[:count]
+    ]

@@ -1,0 +1,233 @@
+/* The event engine: show the state, take a decision, run on to the next one.
+
+   Follows policy_net.laboratory.simulation.engine, simulated_job, environment, noise and metrics. */
+
+#include "twin.h"
+
+#include <math.h>
+
+#define ROUNDING 1e-9
+#define MAX_IDLE_DECISIONS 1000
+#define PI 3.14159265358979323846
+
+static double next_arrival(const Twin *twin) {
+    return twin->arrived < twin->in->jobs ? twin->in->job[twin->arrived].submit_seconds : INFINITY;
+}
+
+static double slot_start(double time, double slot_seconds, bool after) {
+    double number = floor(time / slot_seconds) - 1;
+    while (number * slot_seconds < time || (after && number * slot_seconds <= time))
+        number += 1;
+    return number * slot_seconds;
+}
+
+static double on_arrival(const Twin *twin, double arrival, double earliest) {
+    return twin->in->on_events ? fmax(arrival, earliest) : slot_start(arrival, twin->in->slot_seconds, false);
+}
+
+static double after_decision(const Twin *twin, double now, double completion) {
+    const Case *in = twin->in;
+    if (!in->on_events)
+        return slot_start(now, in->slot_seconds, true);
+    return fmin(fmax(fmin(completion, next_arrival(twin)), now + in->debounce_seconds), now + in->slot_seconds);
+}
+
+static void admit(Twin *twin, double until) {
+    while (next_arrival(twin) <= until) {
+        twin->job[twin->arrived].trained_until = twin->in->job[twin->arrived].submit_seconds;
+        twin->present[twin->presents++] = twin->arrived++;
+    }
+}
+
+static uint64_t mix(uint64_t value) {
+    value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9u;
+    value = (value ^ (value >> 27)) * 0x94D049BB133111EBu;
+    return value ^ (value >> 31);
+}
+
+/* The factor on a job's speed after one decision: lognormal, a hash of job and decision. */
+static double noise_factor(uint64_t key, uint64_t decision, double variance) {
+    uint64_t first = mix(key + (2 * decision + 1) * 0x9E3779B97F4A7C15u), second = mix(key + (2 * decision + 2) * 0x9E3779B97F4A7C15u);
+    double radius = sqrt(-2.0 * log((double)((first >> 11) + 1) * 0x1p-53));
+    double normal = radius * cos(2.0 * PI * (double)(second >> 11) * 0x1p-53);
+    return exp(sqrt(variance) * normal - variance / 2.0);
+}
+
+/* Hold what was granted; a job that runs on with another size, or runs again, may have to pause. */
+static void hold(Twin *twin, int index) {
+    const Case *in = twin->in;
+    const Job *spec = &in->job[index];
+    State *job = &twin->job[index];
+    bool could_train = job->can_train;
+    bool can_train = job->granted.workers >= spec->min_workers && job->granted.ps >= spec->min_ps;
+    if (can_train == could_train && job->granted.workers == job->held.workers && job->granted.ps == job->held.ps)
+        return;
+    job->can_train = can_train;
+    job->held = job->granted;
+    if (!can_train)
+        job->pause_seconds = 0.0;
+    else if (could_train) {
+        twin->out->resizes++;
+        job->pause_seconds = fmax(job->pause_seconds, in->resize_seconds);
+    } else if (!isnan(in->start_at[index])) {
+        twin->out->resumes++;
+        job->pause_seconds = in->resume_seconds;
+    } else
+        job->pause_seconds = in->start_seconds;
+}
+
+static double true_speed(const Twin *twin, int index) {
+    const Case *in = twin->in;
+    const Job *spec = &in->job[index];
+    const State *job = &twin->job[index];
+    if (!job->can_train)
+        return 0.0;
+    double speed = in->type[spec->type].truth[cell_of(job->held.ps, job->held.workers)] * spec->speed_factor;
+    if (speed && in->noise_variance)
+        speed *= noise_factor(spec->noise_key, (uint64_t)twin->out->decisions, in->noise_variance);
+    if (speed && in->distance_matters)
+        speed *= in->type[spec->type].relative[cell_of(job->held.workers, job->apart)];
+    return speed;
+}
+
+static double needed_seconds(const Twin *twin, int index) {
+    const Job *spec = &twin->in->job[index];
+    const State *job = &twin->job[index];
+    double left_samples = (spec->total_epochs - job->done_epochs) * spec->samples_per_epoch;
+    return job->speed ? left_samples / job->speed : INFINITY;
+}
+
+/* Pause and train up to the next decision, or to the end if that comes first. */
+static void run(Twin *twin, int index, double now, double until) {
+    const Job *spec = &twin->in->job[index];
+    State *job = &twin->job[index];
+    job->finished = false;
+    job->seconds = job->samples = job->epochs = job->paused = 0.0;
+    if (!job->can_train)
+        return;
+    if (job->pause_seconds) {
+        job->paused = fmin(job->pause_seconds, until - now);
+        job->pause_seconds = now + job->pause_seconds <= until ? 0.0 : job->pause_seconds - job->paused;
+        twin->out->pause_seconds += job->paused;
+    }
+    double needed = needed_seconds(twin, index), seconds = until - now - job->paused;
+    job->finished = needed <= seconds * (1.0 + ROUNDING) || now + job->paused + needed <= until;
+    if (job->finished) {
+        seconds = fmin(needed, seconds);
+        job->epochs = spec->total_epochs - job->done_epochs;
+        job->done_epochs = spec->total_epochs;
+        twin->in->end_at[index] = now + job->paused + seconds;
+        twin->out->ended_jobs++;
+    } else {
+        job->epochs = job->speed * seconds / spec->samples_per_epoch;
+        job->done_epochs += job->epochs;
+    }
+    job->seconds = seconds;
+    job->run_seconds += job->paused + seconds;
+    if (isnan(twin->in->start_at[index]))
+        twin->in->start_at[index] = now;
+    job->samples = job->epochs * spec->samples_per_epoch;
+}
+
+static int64_t gpus_of(const Job *spec, Split held) { return held.workers * spec->worker_gpu + held.ps * spec->ps_gpu; }
+
+/* What policies and metrics make of what happened; whether anything did. */
+static bool observe(Twin *twin, double now) {
+    Case *in = twin->in;
+    bool trained = false;
+    for (int at = 0; at < twin->presents; at++) {
+        int index = twin->present[at];
+        State *job = &twin->job[index];
+        if (job->runs && in->learns)
+            belief_observe(twin, (int)in->job[index].type, job->held, job->samples, job->seconds);
+    }
+    if (in->learns)
+        restarts_observe(twin);
+    for (int at = 0; at < twin->presents; at++) {
+        int index = twin->present[at];
+        State *job = &twin->job[index];
+        if (!job->runs)
+            continue;
+        if (job->finished && in->learns)
+            lifetimes_end(twin, index, job->samples);
+        trained = trained || job->epochs > 0 || job->paused > 0;
+        if (job->epochs > 0) {
+            in->longest_gap[index] = fmax(in->longest_gap[index], now - job->trained_until);
+            job->trained_until = now + job->paused + job->seconds;
+            twin->out->training_gpu_seconds += (double)gpus_of(&in->job[index], job->held) * job->seconds;
+        }
+    }
+    return trained;
+}
+
+/* Go to the next decision: drop ended jobs, admit arrived ones, skip time without any job. */
+static void move_to(Twin *twin, double until) {
+    double earliest = twin->out->time_seconds + twin->in->debounce_seconds, last_end = 0.0;
+    int kept = 0;
+    for (int at = 0; at < twin->presents; at++)
+        if (isnan(twin->in->end_at[twin->present[at]]))
+            twin->present[kept++] = twin->present[at];
+    twin->presents = kept;
+    twin->out->time_seconds = until;
+    admit(twin, until);
+    if (!twin->presents && twin->arrived < twin->in->jobs) {
+        twin->out->time_seconds = on_arrival(twin, next_arrival(twin), earliest);
+        admit(twin, twin->out->time_seconds);
+    } else if (!twin->presents) {
+        for (int64_t index = 0; index < twin->in->jobs; index++)
+            last_end = fmax(last_end, twin->in->end_at[index]);
+        twin->out->time_seconds = last_end;
+        twin->out->status = FINISHED;
+    }
+    twin->out->present = twin->presents;
+    twin->out->first = twin->presents ? twin->present[0] : -1;
+}
+
+/* Wait for the first job. */
+void engine_begin(Twin *twin) {
+    twin->out->time_seconds = on_arrival(twin, next_arrival(twin), 0.0);
+    admit(twin, twin->out->time_seconds);
+}
+
+/* Decide, and run on to the next decision. */
+void engine_step(Twin *twin) {
+    Case *in = twin->in;
+    Standing *out = twin->out;
+    double now = out->time_seconds, completion = INFINITY;
+    bool may_change = twin->arrived < in->jobs;
+    int first = twin->present[0], present = twin->presents;
+    if (!decide(twin) || (in->distance_matters && !place(twin))) {
+        out->status = OUT_OF_MEMORY;
+        return;
+    }
+    for (int at = 0; at < twin->presents; at++) {
+        int index = twin->present[at];
+        State *job = &twin->job[index];
+        hold(twin, index);
+        job->runs = job->can_train || job->held.workers + job->held.ps > 0;
+        if (!job->runs)
+            continue;
+        out->unusable_allocations += !job->can_train;
+        job->speed = true_speed(twin, index);
+        completion = fmin(completion, now + job->pause_seconds + needed_seconds(twin, index));
+    }
+    double until = after_decision(twin, now, completion);
+    for (int at = 0; at < twin->presents; at++) {
+        int index = twin->present[at];
+        if (!twin->job[index].runs)
+            continue;
+        out->gpu_seconds += (double)gpus_of(&in->job[index], twin->job[index].held) * (until - now);
+        run(twin, index, now, until);
+    }
+    out->decisions++;
+    out->allocated_until_seconds = until;
+    out->available_gpu_seconds = (double)twin->total_gpu * until;
+    may_change = observe(twin, now) || may_change;
+    move_to(twin, until);
+    out->waiting_decisions = may_change ? 0 : out->waiting_decisions + 1;
+    if (out->waiting_decisions >= MAX_IDLE_DECISIONS) {
+        out->status = NO_PROGRESS;
+        out->present = present;
+        out->first = first;
+    }
+}

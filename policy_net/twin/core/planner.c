@@ -1,0 +1,122 @@
+/* The planner: greedy grants by the slope of the best step, until nothing gains or nothing fits.
+
+   Follows policy_net.set_policy.planner. */
+
+#include "twin.h"
+
+#include <math.h>
+
+#define LEAST_REMAINING_SHARE 0.001
+
+/* Without a branch: in a heap of scores no processor guesses right. */
+static int before(const Queued *a, const Queued *b) {
+    return (a->score > b->score) | ((a->score == b->score) & (a->index < b->index));
+}
+
+/* Let a job wait in the queue with its next step; false if it has none. */
+static bool enter(Twin *twin, int at, Step step, Queued *place) {
+    State *job = &twin->job[twin->present[at]];
+    if (!(step.slope > 0.0))
+        return false;
+    bool held = job->granted.workers + job->granted.ps > 0;
+    double score = step.slope * (held ? job->urgency : job->first_urgency);
+    if (!twin->in->silent)
+        score *= exp(job->priority + job->steepness * step.log_share);
+    job->next = step;
+    *place = (Queued){score, at};
+    return true;
+}
+
+static void sink(Queued *queue, int count, int parent) {
+    Queued item = queue[parent];
+    for (int child = 2 * parent + 1; child < count; child = 2 * parent + 1) {
+        if (child + 1 < count)
+            child += before(&queue[child + 1], &queue[child]);
+        if (!before(&queue[child], &item))
+            break;
+        queue[parent] = queue[child];
+        parent = child;
+    }
+    queue[parent] = item;
+}
+
+static bool sums_have_room(const Twin *twin, const Job *spec, int workers, int ps) {
+    return workers * spec->worker_cpu + ps * spec->ps_cpu <= twin->free_cpu &&
+           workers * spec->worker_gpu + ps * spec->ps_gpu <= twin->free_gpu;
+}
+
+/* The best of what still fits, by the cluster's sums; whether nodes have room is seen when it is tried. */
+static Step limited(const Twin *twin, int at) {
+    const Job *spec = &twin->in->job[twin->present[at]];
+    const State *job = &twin->job[twin->present[at]];
+    const Table *table = job->table;
+    const Split *refused = twin->refusal + (int64_t)at * CELLS;
+    Split held = job->granted;
+    Step best = {.slope = 0.0};
+    bool none_held = held.workers + held.ps == 0;
+    bool least_fits = none_held ? sums_have_room(twin, spec, spec->min_workers > 1 ? (int)spec->min_workers : 1, (int)spec->min_ps)
+                                : sums_have_room(twin, spec, 1, 0) || (spec->uses_ps && sums_have_room(twin, spec, 0, 1));
+    if (!least_fits)
+        return best;
+    int from = cell_of(held.ps, held.workers);
+    for (int ps = held.ps; ps <= table->max_ps; ps++)
+        for (int workers = held.workers; workers <= table->max_workers; workers++) {
+            if (!sums_have_room(twin, spec, workers - held.workers, ps - held.ps))
+                continue;
+            bool fits = true;
+            for (int i = 0; fits && i < job->refusals; i++)
+                fits = ps < refused[i].ps || workers < refused[i].workers;
+            int more = ps + workers - held.ps - held.workers;
+            double slope = (table->utility[cell_of(ps, workers)] - table->utility[from]) / (more ? more : 1);
+            if (fits && slope > best.slope)
+                best = (Step){{workers, ps}, slope, 0.0};
+        }
+    if (best.slope > 0.0)
+        best.log_share = log(table->speed[cell_of(best.target.ps, best.target.workers)] / table->best_speed);
+    return best;
+}
+
+/* Grant a step if it fits, and say what the job's next one is. */
+static Step take(Twin *twin, int at, Step step) {
+    State *job = &twin->job[twin->present[at]];
+    if (room_take(twin, twin->present[at], job->granted, step.target)) {
+        job->granted = step.target;
+        return job->refusals ? limited(twin, at) : table_step(job->table, step.target);
+    }
+    /* What was refused stays so, with everything that contains it: room only shrinks. */
+    twin->refusal[(int64_t)at * CELLS + job->refusals++] = step.target;
+    return limited(twin, at);
+}
+
+/* Grant tasks to all present jobs; false without memory. */
+bool plan(Twin *twin, double restart) {
+    double exponent = -twin->in->parameter[WORK_EXPONENT];
+    Queued *queue = twin->queue;
+    int queued = 0;
+    room_open(twin);
+    for (int at = 0; at < twin->presents; at++) {
+        int index = twin->present[at];
+        State *job = &twin->job[index];
+        double samples = remaining_samples(twin, job, index);
+        job->granted = (Split){0, 0};
+        job->refusals = 0;
+        job->at = at;
+        job->urgency = job->first_urgency = pow(samples, exponent);
+        double speed = restart > 0.0 ? table_speed(job->table, job->held) : 0.0;
+        if (speed > 0.0) {
+            double share = fmax(1.0 - 2.0 * restart / (samples / speed), LEAST_REMAINING_SHARE);
+            job->first_urgency = job->urgency * pow(share, exponent);
+        }
+        queued += enter(twin, at, table_step(job->table, job->granted), &queue[queued]);
+    }
+    for (int parent = queued / 2 - 1; parent >= 0; parent--)
+        sink(queue, queued, parent);
+    while (queued) {
+        int at = queue[0].index;
+        if (!enter(twin, at, take(twin, at, twin->job[twin->present[at]].next), &queue[0]))
+            queue[0] = queue[--queued];
+        if (queued)
+            sink(queue, queued, 0);
+    }
+    return !twin->lacks_memory;
+}

@@ -1,0 +1,98 @@
+/* The best next step of a job from whatever it holds, kept until the type's speeds change.
+
+   Follows policy_net.set_policy.steps. */
+
+#include "twin.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void fill_table(const Twin *twin, Table *table) {
+    const Belief *belief = &twin->belief[table->type];
+    memset(table->speed, 0, sizeof table->speed);
+    memset(table->utility, 0, sizeof table->utility);
+    table->best_speed = table->slowest_speed = 0.0;
+    table->best = (Split){0, 0};
+    for (int ps = table->min_ps; ps <= table->max_ps; ps++)
+        for (int workers = table->min_workers; workers <= table->max_workers; workers++) {
+            int cell = cell_of(ps, workers);
+            double speed = table->speed[cell] = belief->speed[cell];
+            table->utility[cell] = belief->utility[cell];
+            if (!(speed > 0.0))
+                continue;
+            if (table->slowest_speed == 0.0 || speed < table->slowest_speed)
+                table->slowest_speed = speed;
+            if (speed > table->best_speed || (speed == table->best_speed && ps + workers < table->best.ps + table->best.workers)) {
+                table->best_speed = speed;
+                table->best = (Split){workers, ps};
+            }
+        }
+    table->version = belief->version;
+}
+
+/* The table of a type under these caps; NULL without memory. */
+Table *table_of(Twin *twin, int type, int max_ps, int max_workers, int min_ps, int min_workers) {
+    int64_t key = (((int64_t)(type * SIDE + max_ps) * SIDE + max_workers) * SIDE + min_ps) * SIDE + min_workers;
+    int64_t mask = twin->table_room - 1;
+    int64_t at = (int64_t)(((uint64_t)key * 0x9E3779B97F4A7C15u) >> 32) & mask;
+    while (twin->table[at] && twin->table[at]->key != key)
+        at = (at + 1) & mask;
+    Table *table = twin->table[at];
+    if (!table) {
+        if (2 * (twin->tables + 1) > twin->table_room) {
+            Table **before = twin->table;
+            int64_t room = twin->table_room;
+            Table **after = calloc((size_t)(2 * room), sizeof(Table *));
+            if (!after)
+                return NULL;
+            twin->table = after;
+            twin->table_room = 2 * room;
+            for (int64_t i = 0; i < room; i++)
+                if (before[i]) {
+                    int64_t to = (int64_t)(((uint64_t)before[i]->key * 0x9E3779B97F4A7C15u) >> 32) & (2 * room - 1);
+                    while (after[to])
+                        to = (to + 1) & (2 * room - 1);
+                    after[to] = before[i];
+                }
+            free(before);
+            return table_of(twin, type, max_ps, max_workers, min_ps, min_workers);
+        }
+        table = twin->table[at] = calloc(1, sizeof(Table));
+        if (!table)
+            return NULL;
+        twin->tables++;
+        table->key = key;
+        table->type = type;
+        table->max_ps = max_ps, table->max_workers = max_workers, table->min_ps = min_ps, table->min_workers = min_workers;
+    }
+    if (table->version != twin->belief[type].version)
+        fill_table(twin, table);
+    return table;
+}
+
+/* The best step from here with no limit but the caps; slope 0 if nothing gains. */
+Step table_step(Table *table, Split held) {
+    int from = cell_of(held.ps, held.workers);
+    if (table->step_version[from] == table->version)
+        return table->step[from];
+    Step best = {.slope = 0.0};
+    for (int ps = held.ps; ps <= table->max_ps; ps++)
+        for (int workers = held.workers; workers <= table->max_workers; workers++) {
+            int cell = cell_of(ps, workers), more = ps + workers - held.ps - held.workers;
+            double slope = (table->utility[cell] - table->utility[from]) / (more ? more : 1);
+            if (slope > best.slope)
+                best = (Step){{workers, ps}, slope, 0.0};
+        }
+    if (best.slope > 0.0)
+        best.log_share = log(table->speed[cell_of(best.target.ps, best.target.workers)] / table->best_speed);
+    table->step[from] = best;
+    table->step_version[from] = table->version;
+    return best;
+}
+
+/* The speed with a split; 0 beyond the caps, and where it does not train. */
+double table_speed(const Table *table, Split split) {
+    bool within = split.ps <= table->max_ps && split.workers <= table->max_workers;
+    return within ? table->speed[cell_of(split.ps, split.workers)] : 0.0;
+}

@@ -1,0 +1,87 @@
+/* The run of one case, from outside: open it, advance it by so many decisions, close it. */
+
+#include "twin.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+size_t piece_size(void);
+
+#ifndef TWIN_SOURCES
+#define TWIN_SOURCES ""
+#endif
+
+/* The digest of the sources that this was built of. */
+const char *twin_sources(void) { return TWIN_SOURCES; }
+
+/* Sizes of the structures that both sides state: they must agree before anything is run. */
+int64_t twin_sizes(int64_t *sizes) {
+    sizes[0] = sizeof(Case), sizes[1] = sizeof(Job), sizes[2] = sizeof(Type), sizes[3] = sizeof(Cell), sizes[4] = sizeof(Standing);
+    return 5;
+}
+
+void twin_close(Twin *twin) {
+    if (!twin)
+        return;
+    for (int64_t at = 0; twin->table && at < twin->table_room; at++)
+        free(twin->table[at]);
+    void *owned[] = {twin->job,     twin->present, twin->belief,   twin->table,   twin->inputs, twin->scratch, twin->length, twin->hidden,
+                     twin->queue,   twin->taken,   twin->used,     twin->refusal, twin->refused, twin->loads, twin->left_cpu,
+                     twin->left_gpu, twin->room,   twin->placed,   twin->stamp,   twin->piece};
+    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
+        free(owned[i]);
+    free(twin);
+}
+
+/* A run of a case, which must stay as it is until the run is closed; NULL without memory. */
+Twin *twin_open(Case *in, Standing *out) {
+    Twin *twin = calloc(1, sizeof(Twin));
+    if (!twin)
+        return NULL;
+    size_t jobs = (size_t)in->jobs, nodes = (size_t)in->nodes, tasks = 2 * jobs * (SIDE - 1);
+    twin->in = in;
+    twin->out = out;
+    twin->table_room = 1024;
+    twin->refused_room = 64;
+    twin->job = calloc(jobs, sizeof(State));
+    twin->present = malloc(jobs * sizeof(int));
+    twin->belief = calloc((size_t)in->types, sizeof(Belief));
+    twin->table = calloc((size_t)twin->table_room, sizeof(Table *));
+    twin->inputs = malloc(jobs * OWN_FEATURES * sizeof(double));
+    twin->scratch = malloc(jobs * sizeof(double));
+    twin->length = malloc(2 * jobs * sizeof(Length));
+    twin->hidden = malloc(2 * WIDEST * sizeof(double));
+    twin->queue = malloc(jobs * sizeof(Queued));
+    twin->refusal = malloc(jobs * CELLS * sizeof(Split));
+    twin->taken = malloc((size_t)in->classes * sizeof(int64_t));
+    twin->used = malloc((size_t)in->classes * sizeof(int64_t));
+    twin->refused = malloc((size_t)twin->refused_room * sizeof *twin->refused);
+    twin->loads = malloc(nodes * sizeof(Loaded));
+    twin->left_cpu = malloc(nodes * sizeof(int64_t));
+    twin->left_gpu = malloc(nodes * sizeof(int64_t));
+    twin->room = malloc(nodes * sizeof(int64_t));
+    twin->stamp = calloc(nodes, sizeof(int));
+    twin->placed = malloc(tasks * sizeof(int));
+    twin->piece = malloc(2 * jobs * piece_size());
+    if (!(twin->job && twin->present && twin->belief && twin->table && twin->inputs && twin->scratch && twin->length && twin->hidden &&
+          twin->queue && twin->refusal && twin->taken && twin->used && twin->refused && twin->loads && twin->left_cpu &&
+          twin->left_gpu && twin->room && twin->stamp && twin->placed && twin->piece)) {
+        twin_close(twin);
+        return NULL;
+    }
+    for (size_t node = 0; node < nodes; node++) {
+        twin->total_cpu += in->node_cpu[node];
+        twin->total_gpu += in->node_gpu[node];
+    }
+    memset(out, 0, sizeof *out);
+    lifetimes_open(twin);
+    engine_begin(twin);
+    return twin;
+}
+
+/* Take up to so many decisions; says the status. */
+int64_t twin_advance(Twin *twin, int64_t decisions) {
+    while (decisions-- > 0 && twin->out->status == RUNNING)
+        engine_step(twin);
+    return twin->out->status;
+}

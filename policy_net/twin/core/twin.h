@@ -1,0 +1,199 @@
+/* The compiled twin: what it is given, what it keeps, and what its parts do for each other.
+
+   The reference is the simulator under the `set` policy; every part here names the module that it follows, term by
+   term, so that both take the same decisions. Nothing here draws random numbers, reads a clock or knows Python. */
+
+#ifndef FEDL2_TWIN_H
+#define FEDL2_TWIN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define SIDE 17 /* 0 to 16 tasks of a role */
+#define CELLS (SIDE * SIDE)
+#define BINS 36
+#define OWN_FEATURES 9
+#define INPUTS (2 * OWN_FEATURES + 3)
+#define WIDEST 4096
+
+enum { RUNNING, FINISHED, NO_PROGRESS, OUT_OF_MEMORY };
+
+/* One job as it is submitted: `policy_net.twin.case.JOB`. */
+typedef struct {
+    double submit_seconds, total_epochs, declared_epochs /* NaN: the truth */, samples_per_epoch, speed_factor;
+    uint64_t noise_key;
+    int64_t type, uses_ps, work_known;
+    int64_t worker_cpu, worker_gpu, ps_cpu, ps_gpu, worker_class, ps_class;
+    int64_t requested_workers, requested_ps, max_workers, max_ps, min_workers, min_ps;
+} Job;
+
+/* What was seen of a split: `policy_net.twin.case.CELL`. */
+typedef struct {
+    double samples, seconds;
+    int64_t ps, workers, count;
+} Cell;
+
+/* One job type: true speeds, and what is believed of them: `policy_net.twin.case.TYPE`. */
+typedef struct {
+    const double *truth;          /* CELLS */
+    const double *relative;       /* CELLS, [workers, nodes]: speed where workers lie apart; NULL: it makes no difference */
+    const double *given;          /* CELLS: plan on these in place of beliefs; NULL: on beliefs */
+    const double *hoped;          /* CELLS: speeds of a type of which nothing was seen */
+    const double *prior_mean;     /* n */
+    const double *prior_smooth;   /* n × n */
+    const double *prior_sd_shape; /* n */
+    double spread_smooth, spread_cell, deviation_unseen;
+    int64_t uses_ps, prior_of_type, known; /* known: a process of this type exists */
+    int64_t refit_at, cells, conditioned;
+    Cell *cell;           /* room for CELLS */
+    Cell *conditioned_on; /* room for CELLS */
+} Type;
+
+/* Everything a run is given, and where its results go: `policy_net.twin.case.CASE`. */
+typedef struct {
+    int64_t jobs, types, classes, nodes, layers, parameters;
+    int64_t on_events, pooled, packed, distance_matters, learns, silent;
+    double slot_seconds, debounce_seconds, noise_variance, resize_seconds, resume_seconds, start_seconds;
+    const Job *job;
+    Type *type;
+    const int64_t *node_cpu, *node_gpu;
+    const int64_t *class_cpu, *class_gpu, *class_limit; /* demand classes in placing order, and their volume bounds */
+    const int64_t *widths;   /* layers + 1 */
+    const double *parameter; /* policy_net.twin.parameters */
+    double *ended, *passed;  /* BINS: lengths of jobs of unknown work */
+    double *restart_mean_seconds;
+    int64_t *restarts_seen;
+    double *start_at, *end_at, *longest_gap; /* per job; NaN where it has not happened */
+    double *present_samples, *present_speed; /* per job of unknown work in the cluster at the end; speed 0: none */
+    double *starting_seconds;                /* per job; negative: not starting */
+    int64_t *training;                       /* per job */
+} Case;
+
+/* Where a run stands: `policy_net.twin.case.STANDING`. */
+typedef struct {
+    int64_t status, decisions, unusable_allocations, resizes, resumes, ended_jobs, waiting_decisions, present, first;
+    double time_seconds, gpu_seconds, available_gpu_seconds, allocated_until_seconds, pause_seconds;
+    double training_gpu_seconds;
+} Standing;
+
+typedef struct {
+    int workers, ps;
+} Split;
+
+/* A step of the planner; `slope` 0 where nothing gains. */
+typedef struct {
+    Split target;
+    double slope, log_share;
+} Step;
+
+/* Steps of one type under given caps and minimum. */
+typedef struct {
+    int64_t key, version;
+    int type, max_ps, max_workers, min_ps, min_workers;
+    double speed[CELLS], utility[CELLS], best_speed, slowest_speed;
+    Split best;
+    Step step[CELLS];
+    int64_t step_version[CELLS];
+} Table;
+
+/* A type's beliefs as of the last fit. */
+typedef struct {
+    double speed[CELLS], sd[CELLS], utility[CELLS], fastest;
+    int64_t version, count;
+    bool fitted, scale;
+} Belief;
+
+/* A job in the cluster, and what schedulers see of it. */
+typedef struct {
+    double done_epochs, run_seconds, pause_seconds;
+    Split held;
+    bool can_train;
+    double trained_until;
+    /* of the present decision */
+    double remaining_epochs, total_epochs, samples_per_epoch, shown_epochs, urgency, first_urgency, priority, steepness;
+    int max_workers;
+    Table *table;
+    Split granted;
+    Step next;
+    int refusals, at, apart; /* at: place among the present; apart: nodes that hold workers */
+    /* of the present interval */
+    bool runs, finished;
+    double speed, seconds, samples, epochs, paused;
+} State;
+
+typedef struct {
+    double score;
+    int index;
+} Queued;
+
+typedef struct {
+    double load;
+    int node;
+} Loaded;
+
+typedef struct {
+    double value;
+    int at;
+} Length;
+
+typedef struct {
+    Case *in;
+    Standing *out;
+    State *job;
+    int *present;
+    int presents, arrived;
+    Belief *belief;
+    Table **table;
+    int64_t tables, table_room;
+    double edge[BINS], ranks[BINS];
+    bool ranks_known;
+    int64_t total_cpu, total_gpu;
+    double *inputs, *scratch, *hidden;
+    Length *length;
+    Queued *queue;
+    /* what a decision has left */
+    int64_t free_cpu, free_gpu, *taken, *used;
+    Split *refusal; /* of every present job: up to CELLS */
+    int (*refused)[4]; /* worker and server class, workers, servers */
+    int refused_count, refused_room;
+    Loaded *loads;
+    int64_t *left_cpu, *left_gpu, *room;
+    int *placed, *stamp, stamps;
+    struct Piece *piece;
+    bool lacks_memory;
+} Twin;
+
+static inline int cell_of(int ps, int workers) { return ps * SIDE + workers; }
+
+/* parameters, by name: `policy_net.twin.parameters` */
+enum { BOUND, WORK_EXPONENT, SPEED_EXPONENT, LOUDNESS_ON_ONE_MACHINE, RESIDUAL };
+
+bool belief_refresh(Twin *twin, int type);
+void belief_observe(Twin *twin, int type, Split held, double samples, double seconds);
+Table *table_of(Twin *twin, int type, int max_ps, int max_workers, int min_ps, int min_workers);
+Step table_step(Table *table, Split held);
+double table_speed(const Table *table, Split split);
+
+void lifetimes_open(Twin *twin);
+void lifetimes_see(Twin *twin, const double *trained, const double *speed);
+void lifetimes_end(Twin *twin, int job, double samples);
+double lifetimes_rank(Twin *twin, double seconds);
+
+double restart_seconds(const Twin *twin);
+void restarts_observe(Twin *twin);
+
+void residual_tilts(Twin *twin);
+bool decide(Twin *twin);
+bool plan(Twin *twin, double restart);
+double remaining_samples(const Twin *twin, const State *job, int index);
+
+void room_open(Twin *twin);
+bool room_take(Twin *twin, int job, Split held, Split target);
+int64_t spread_class(Twin *twin, int64_t class, int64_t count, int *placed);
+void nodes_clear(Twin *twin);
+bool place(Twin *twin);
+
+void engine_begin(Twin *twin);
+void engine_step(Twin *twin);
+
+#endif

@@ -1,0 +1,77 @@
+"""Memory that Python and C share: the structures of `core/twin.h`, field by field, as numpy and ctypes see them.
+
+A test compares their sizes with the library's, and the library is refused where they differ.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+
+CELL = np.dtype([("samples", "f8"), ("seconds", "f8"), ("ps", "i8"), ("workers", "i8"), ("count", "i8")])
+"""What was seen of a split."""
+
+JOB = np.dtype(
+    [
+        *((name, "f8") for name in ("submit_seconds", "total_epochs", "declared_epochs", "samples_per_epoch")),
+        ("speed_factor", "f8"),
+        ("noise_key", "u8"),
+        *((name, "i8") for name in ("type", "uses_ps", "work_known")),
+        *((name, "i8") for name in ("worker_cpu", "worker_gpu", "ps_cpu", "ps_gpu", "worker_class", "ps_class")),
+        *((name, "i8") for name in ("requested_workers", "requested_ps", "max_workers", "max_ps")),
+        *((name, "i8") for name in ("min_workers", "min_ps")),
+    ]
+)
+"""A job as it is submitted; `declared_epochs` is NaN where the user declared the truth."""
+
+_ADDRESS, _FLOAT, _INTEGER = ctypes.c_void_p, ctypes.c_double, ctypes.c_int64
+
+
+class TypeMemory(ctypes.Structure):
+    """A job type: true speeds, and what is believed of them."""
+
+    _fields_ = [
+        *((name, _ADDRESS) for name in ("truth", "relative", "given", "hoped")),
+        *((name, _ADDRESS) for name in ("prior_mean", "prior_smooth", "prior_sd_shape")),
+        *((name, _FLOAT) for name in ("spread_smooth", "spread_cell", "deviation_unseen")),
+        *((name, _INTEGER) for name in ("uses_ps", "prior_of_type", "known", "refit_at", "cells", "conditioned")),
+        *((name, _ADDRESS) for name in ("cell", "conditioned_on")),
+    ]
+
+
+class CaseMemory(ctypes.Structure):
+    """Everything that a run is given, and where its results go."""
+
+    _fields_ = [
+        *((name, _INTEGER) for name in ("jobs", "types", "classes", "nodes", "layers", "parameters")),
+        *((name, _INTEGER) for name in ("on_events", "pooled", "packed", "distance_matters", "learns", "silent")),
+        *((name, _FLOAT) for name in ("slot_seconds", "debounce_seconds", "noise_variance")),
+        *((name, _FLOAT) for name in ("resize_seconds", "resume_seconds", "start_seconds")),
+        *((name, _ADDRESS) for name in ("job", "type", "node_cpu", "node_gpu")),
+        *((name, _ADDRESS) for name in ("class_cpu", "class_gpu", "class_limit", "widths", "parameter")),
+        *((name, _ADDRESS) for name in ("ended", "passed", "restart_mean_seconds", "restarts_seen")),
+        *((name, _ADDRESS) for name in ("start_at", "end_at", "longest_gap", "present_samples", "present_speed")),
+        *((name, _ADDRESS) for name in ("starting_seconds", "training")),
+    ]
+
+
+class Standing(ctypes.Structure):
+    """Where a run stands."""
+
+    _fields_ = [
+        *((name, _INTEGER) for name in ("status", "decisions", "unusable_allocations", "resizes", "resumes")),
+        *((name, _INTEGER) for name in ("ended_jobs", "waiting_decisions", "present", "first")),
+        *((name, _FLOAT) for name in ("time_seconds", "gpu_seconds", "available_gpu_seconds")),
+        *((name, _FLOAT) for name in ("allocated_until_seconds", "pause_seconds", "training_gpu_seconds")),
+    ]
+
+
+SIZES = (
+    ctypes.sizeof(CaseMemory),
+    JOB.itemsize,
+    ctypes.sizeof(TypeMemory),
+    CELL.itemsize,
+    ctypes.sizeof(Standing),
+)
+"""In the order in which `twin_sizes` gives the library's."""
