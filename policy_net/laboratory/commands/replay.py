@@ -31,7 +31,6 @@ from policy_net.laboratory.speeds.measured_speeds import read_measured_points
 from policy_net.laboratory.workloads.workload import Workload
 from policy_net.policy import DEFAULT_POLICY, policy_names
 from policy_net.policy_kinds import load_policy
-from policy_net.twin.library import notice
 
 _FILE_WIDTH = 120
 """Columns where the output is no terminal that would say how wide it is."""
@@ -107,9 +106,6 @@ def replay_command(
     else:
         for item, _ in worlds:
             warn_of_malformed_rows(item)
-    slower = notice()
-    if slower is not None and DEFAULT_POLICY in policies:
-        print(slower, file=sys.stderr)
     results = _run(worlds, policies, truth, effect, context, record_timeline=report is not None)
     if output is OutputFormat.JSON:
         print(json.dumps([result.to_json() for result in results], indent=2))
@@ -150,6 +146,7 @@ def _run(
                         placement_effect=effect,
                         on_progress=lambda share, task=task: bar.update(task, completed=share),  # type: ignore[misc]
                         record_timeline=record_timeline,
+                        compiled=False,  # its readers are told how long an agent's decisions take
                     )
                 )
                 bar.remove_task(task)
