@@ -219,7 +219,7 @@ class TrainingJobs:
         if job.mode is UpdateMode.OFF:
             return (job.least if decided != SUSPENDED else decided), "updateMode is Off: its least size"
         if decided == SUSPENDED and seen.current != SUSPENDED and not job.suspend:
-            if not job.checkpoints_claim:
+            if not job.keeps_checkpoints:
                 return seen.current, "kept: without checkpoints it would begin anew"
             # Taken back before it has trained, again and again, it would cost its start each time and never get on.
             told = self._coordinators.told(job.uid)
