@@ -296,6 +296,7 @@ class KubernetesBackend:
             self._sight.changed.set,
             self._parts.clock,
             time.time,
+            last_checkpoint_seconds=settings.last_checkpoint_seconds,
         )
 
     def _what_happened(self, found: Observed) -> Trigger:

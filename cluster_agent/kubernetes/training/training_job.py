@@ -22,6 +22,8 @@ Json = dict[str, Any]
 _Word = TypeVar("_Word", bound=StrEnum)
 
 TRAINING_JOBS: Final = Resource("fedl2.io", "v1alpha1", "trainingjobs", "TrainingJob")
+LAST_CHECKPOINT: Final = "fedl2.io/last-checkpoint"
+"""The finalizer of a job that is to have one before it goes."""
 OTHER_TYPE: Final = "other"
 MOST_TASKS: Final = 16
 """Of one role."""
@@ -87,6 +89,9 @@ class TrainingJob:
         journal_claim: a volume claim's name; empty without one, like `checkpoints_claim`.
         checkpoints_store: URL of a place in an object store; empty without one.
         store_secret: name of a Secret with what the store's package reads; empty without one.
+        last_on_delete: whether it is to write a checkpoint before it goes.
+        finalizers: its own and others'.
+        deleted: RFC 3339; empty before.
         digest: of all templates.
         problem: why it cannot be used, in a line; empty where it can.
     """
@@ -114,6 +119,9 @@ class TrainingJob:
     problem: str = ""
     checkpoints_store: str = ""
     store_secret: str = ""
+    last_on_delete: bool = False
+    finalizers: tuple[str, ...] = ()
+    deleted: str = ""
 
     @property
     def job_id(self) -> str:
@@ -191,7 +199,7 @@ def training_job(found: Json) -> TrainingJob:
     problem = ""
     model_type, mode, placing = OTHER_TYPE, UpdateMode.AUTO, Placing.PREFER
     worker, ps, coordinator = _NO_ROLE, _NO_ROLE, Json()
-    epochs, steps, journal, checkpoints, store, secret = None, None, "", "", "", ""
+    epochs, steps, journal, checkpoints, store, secret, last = None, None, "", "", "", "", False
     try:
         _check_name(name)
         model_type = _text(spec, "modelType", OTHER_TYPE)
@@ -206,6 +214,7 @@ def training_job(found: Json) -> TrainingJob:
         coordinator = _template(leader, "coordinator", needs_requests=False) if "template" in leader else {}
         journal = _claim(leader.get("journal"), "coordinator.journal")
         checkpoints, store, secret = _checkpoints(spec.get("checkpoints"))
+        last = _last_on_delete(spec.get("checkpoints"))
     except _Wrong as wrong:
         problem = str(wrong)
     except (TypeError, AttributeError, ValueError, KeyError):
@@ -240,6 +249,9 @@ def training_job(found: Json) -> TrainingJob:
         problem=problem,
         checkpoints_store=store,
         store_secret=secret,
+        last_on_delete=last,
+        finalizers=tuple(str(each) for each in metadata.get("finalizers") or ()),
+        deleted=str(metadata.get("deletionTimestamp") or ""),
     )
 
 
@@ -342,6 +354,13 @@ def _checkpoints(found: Any) -> tuple[str, str, str]:
     if secret is not None and not (isinstance(secret, str) and 1 <= len(secret) <= _LONGEST_CLAIM):
         raise _Wrong(f"spec.checkpoints.secretName is {secret!r}: use the name of a Secret")
     return "", store.rstrip("/"), secret or ""
+
+
+def _last_on_delete(found: Any) -> bool:
+    value = False if found is None else found.get("lastOnDelete", False)
+    if not isinstance(value, bool):
+        raise _Wrong(f"spec.checkpoints.lastOnDelete is {value!r}: use true or false")
+    return value
 
 
 def _claim(found: Any, name: str) -> str:

@@ -14,7 +14,8 @@ import structlog
 
 from cluster_agent.backends.kubernetes.training.asks import Ask
 from cluster_agent.backends.kubernetes.training.coordinators import Coordinators, Line
-from cluster_agent.backends.kubernetes.training.memory import Memory
+from cluster_agent.backends.kubernetes.training.last_checkpoint import parting
+from cluster_agent.backends.kubernetes.training.memory import Memory, Told
 from cluster_agent.backends.kubernetes.training.objects import JobObjects, Refused, ServiceFacts
 from cluster_agent.backends.kubernetes.training.plan import Ended, Standing, Step, first_tasks, plan
 from cluster_agent.backends.kubernetes.training.room import Room
@@ -27,7 +28,7 @@ from cluster_agent.kubernetes.errors import ApiError, ApiRefused, ApiUnanswered,
 from cluster_agent.kubernetes.events import About, EventRecorder, EventType
 from cluster_agent.kubernetes.training import manifests
 from cluster_agent.kubernetes.training.manifests import COORDINATOR
-from cluster_agent.kubernetes.training.training_job import TRAINING_JOBS, TrainingJob, UpdateMode
+from cluster_agent.kubernetes.training.training_job import LAST_CHECKPOINT, TRAINING_JOBS, TrainingJob, UpdateMode
 from elastic_runtime.protocol.plan import Phase
 from foundation.text import plain_line
 from policy_net.domain import SUSPENDED, Allocation
@@ -36,6 +37,7 @@ _log = structlog.get_logger()
 
 COORDINATOR_ASKS: Amounts = {"cpu": 100, "memory": 256 << 20, "pods": 1}
 """Of a coordinator without a template."""
+_NO_LAST_CHECKPOINT = "NoLastCheckpoint", EventType.WARNING
 _TRAINED = frozenset({Phase.RUNNING, Phase.RESIZING, Phase.SUSPENDING, Phase.FINISHED})
 """Phases of a coordinator under which its job trains, or has trained."""
 
@@ -61,6 +63,7 @@ class Hands:
     Attributes:
         agent_key: from which jobs' tokens follow.
         may_write: whether this agent acts; asked before each write.
+        last_checkpoint_seconds: how long a deleted job may take for its last checkpoint.
     """
 
     api: ApiServer
@@ -68,6 +71,7 @@ class Hands:
     events: EventRecorder
     agent_key: bytes
     may_write: Callable[[], bool]
+    last_checkpoint_seconds: float = 300.0
 
 
 class TrainingController:
@@ -137,9 +141,10 @@ class TrainingController:
                 room.append(self._sight.room())
             return room[0]
 
-        for job in [job for job in jobs if not job.deleting]:
+        for job in [job for job in jobs if not job.deleting or LAST_CHECKPOINT in job.finalizers]:
             try:
-                self._look_after(job, pods.get((job.namespace, job.name), []), room_now)
+                do = self._part if job.deleting else self._look_after
+                do(job, pods.get((job.namespace, job.name), []), room_now)
             except NotActing:
                 return
             except ApiError as error:
@@ -152,9 +157,10 @@ class TrainingController:
                 self._tell(job, "AgentFault", repr(error), EventType.WARNING)
 
     def _look_after(self, job: TrainingJob, pods: list[TaskPod], room: Callable[[], Room]) -> None:
-        memory = self._memories.setdefault(job.uid, Memory())
-        told = self._hands.coordinators.told(job.uid)
-        memory.trouble = self._hands.coordinators.trouble(job.uid)
+        is_held = LAST_CHECKPOINT in job.finalizers
+        if is_held if job.outcome else (job.last_on_delete and not is_held):
+            self._objects.set_finalizer(job, present=not is_held)
+        memory, told = self._known(job)
         step = plan(job, self.wanted(job), self._decision(job), pods, told, memory, self._clock())
         reported = [self._report(job, ended, memory) for ended in step.report]
         if not all(reported):
@@ -173,6 +179,30 @@ class TrainingController:
         if (before is None or before.standing is not step.standing) and job.status.get("phase") != step.standing.value:
             kind = EventType.WARNING if step.standing in (Standing.FAILED, Standing.INVALID) else EventType.NORMAL
             self._tell(job, step.standing.value, step.line or step.standing.value.lower(), kind)
+
+    def _part(self, job: TrainingJob, pods: list[TaskPod], room: Callable[[], Room]) -> None:
+        """Have a deleted job write its last checkpoint, and let it go."""
+        memory, told = self._known(job)
+        found = parting(job, pods, told, memory, self._unix_clock(), self._hands.last_checkpoint_seconds)
+        if found is not None:
+            if found.line:
+                reason, kind = ("LastCheckpoint", EventType.NORMAL) if found.is_written else _NO_LAST_CHECKPOINT
+                self._tell(job, reason, found.line, kind)
+            self._objects.set_finalizer(job, present=False)
+            return
+        step = plan(job, SUSPENDED, f"deleted-{job.uid[:8]}", pods, told, memory, self._clock())
+        for ended in step.report:
+            self._report(job, ended, memory)
+        for pod in step.delete if told is not None else ():  # who was told to leave, and has not
+            self._objects.delete(pod)
+        if step.ask is not None:
+            self._ask(job, step, step.ask, memory, room)
+
+    def _known(self, job: TrainingJob) -> tuple[Memory, Told | None]:
+        """What is remembered of a job, and what its coordinator says."""
+        memory = self._memories.setdefault(job.uid, Memory())
+        memory.trouble = self._hands.coordinators.trouble(job.uid)
+        return memory, self._hands.coordinators.told(job.uid)
 
     def _report(self, job: TrainingJob, ended: Ended, memory: Memory) -> bool:
         """Whether the coordinator knows of an end now."""

@@ -51,6 +51,7 @@ class TrainingJobs:
         may_write: whether this agent acts.
         lease_epoch: of its lease; 0 without one.
         on_news: called where something has changed that a decision could be about; must not block.
+        last_checkpoint_seconds: how long a deleted job may take for its last checkpoint.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class TrainingJobs:
         clock: Callable[[], float],
         unix_clock: Callable[[], float],
         connect: Callable[[Line, Callable[[], int]], CoordinatorCalls] = open_line,
+        last_checkpoint_seconds: float = 300.0,
     ) -> None:
         self._clock, self._unix_clock, self._lease_epoch = clock, unix_clock, lease_epoch
         self._news = threading.Event()
@@ -90,7 +92,7 @@ class TrainingJobs:
         }
         self._coordinators = Coordinators(clock, wake, lambda line: connect(line, lease_epoch))
         self._events = EventRecorder(api, socket.gethostname(), clock, unix_clock)
-        hands = Hands(api, self._coordinators, self._events, agent_key, may_write)
+        hands = Hands(api, self._coordinators, self._events, agent_key, may_write, last_checkpoint_seconds)
         self._controller = TrainingController(Sight(self.jobs, pods, services, room), hands, clock, unix_clock)
         self._measured: dict[str, Measured] = {}
         self._observed: dict[str, tuple[TrainingJob, Job]] = {}

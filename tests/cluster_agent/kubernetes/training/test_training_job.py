@@ -61,6 +61,7 @@ def role(least: Any = 1, most: Any = 4, **more: Any) -> Json:
         ({"checkpoints": {"store": "s3://" + "b" * 1020}}, "use a URL such as"),
         ({"checkpoints": {"store": "ftp://me:secret@host/b"}}, "holds a password: put it into the Secret"),
         ({"checkpoints": {"store": "s3://b", "secretName": ""}}, "spec.checkpoints.secretName is ''"),
+        ({"checkpoints": {"claimName": "a", "lastOnDelete": "yes"}}, "spec.checkpoints.lastOnDelete is 'yes'"),
         ({"checkpoints": {"claimName": "a", "secretName": "b"}}, "secretName is for a store"),
         ({"coordinator": {"journal": {"claimName": ""}}}, "spec.coordinator.journal.claimName is ''"),
         ({"coordinator": "me"}, "not what the CRD says"),
@@ -169,7 +170,11 @@ def nearly_right(draw: st.DrawFn) -> Json:
     ]
     kept = st.fixed_dictionaries(
         {"store": st.sampled_from([*urls, "s3://" + "b" * 1020])},
-        optional={"claimName": st.just("data"), "secretName": st.sampled_from(["", "keys", "x" * 254])},
+        optional={
+            "lastOnDelete": st.sampled_from([True, "yes"]),
+            "claimName": st.just("data"),
+            "secretName": st.sampled_from(["", "keys", "x" * 254]),
+        },
     )
     values = {
         "modelType": st.sampled_from(["", "m", "m" * 63, "m" * 64, 3]),

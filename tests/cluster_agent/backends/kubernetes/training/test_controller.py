@@ -5,9 +5,7 @@ Containers and coordinators pretend; the API, its watches and its refusals are r
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -16,7 +14,7 @@ import pytest
 from apiserver.asked import Asked, Fault
 from apiserver.cluster import Cluster, Node, Waits, running_cluster
 from apiserver.controllers.pretending import Fate
-from simulated_training import Brain
+from pretended_coordinators import Pretended
 from training_cluster import (
     Agent,
     agent_of,
@@ -30,79 +28,9 @@ from training_cluster import (
 )
 from training_objects import CRDS, TABLE, crd, spec, template
 
-from cluster_agent.backends.kubernetes.training.asks import Ask, Request
-from cluster_agent.backends.kubernetes.training.coordinators import Line
-from elastic_runtime.control.messages import JobStatus, RequestOutcome, Size
-from elastic_runtime.errors import CoordinatorUnproven, CoordinatorUnreachable
 from policy_net.domain import Allocation
 
 Json = dict[str, Any]
-
-
-class Pretended:
-    """The coordinators of a cluster's jobs: each thinks whenever it is asked, and knows which pods run."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self.cluster = cluster
-        self.lock = threading.Lock()
-        self.brains: dict[str, Brain] = {}
-        self.token = ""
-        self.says: Callable[[JobStatus], JobStatus] = lambda status: status
-        self.ended: list[str] = []
-
-    def __call__(self, line: Line) -> Calls:
-        return Calls(self, line)
-
-
-class Calls:
-    def __init__(self, world: Pretended, line: Line) -> None:
-        self.world, self.line = world, line
-        self.name = line.job.rpartition("-")[0]
-
-    def think(self) -> Brain:
-        pods = pods_of(self.world.cluster, self.name)
-        leader = pods.get("coordinator")
-        if leader is None or leader["status"].get("phase") != "Running":
-            raise CoordinatorUnreachable("nobody there")
-        if self.world.token and self.line.token != self.world.token:
-            raise CoordinatorUnproven("it does not have the job's token")
-        words = [each.partition("=") for each in leader["spec"]["containers"][0]["command"]]
-        stated = {name: value for name, _, value in words}
-        size = Size(int(stated["--servers"]), int(stated["--workers"]))
-        brain = self.world.brains.setdefault(leader["metadata"]["uid"], Brain(size))
-        for task, state in list(brain.tasks.items()):
-            pod = pods.get(task)
-            if state == "leaving" and pod is not None and pod["status"].get("phase") == "Running":
-                uid = pod["metadata"]["uid"]
-                with contextlib.suppress(KeyError):  # it has ended since
-                    self.world.cluster.server.call(lambda uid=uid: self.world.cluster.pretending.end(uid))
-        brain.think({task for task, pod in pods.items() if pod["status"].get("phase") == "Running"})
-        return brain
-
-    def status(self) -> JobStatus:
-        with self.world.lock:
-            return self.world.says(self.think().status())
-
-    def resize(self, request_id: str, target: Size) -> tuple[RequestOutcome, str]:
-        with self.world.lock:
-            return self.think().ask(Ask(Request.RESIZE, request_id, target))
-
-    def suspend(self, request_id: str) -> tuple[RequestOutcome, str]:
-        with self.world.lock:
-            return self.think().ask(Ask(Request.SUSPEND, request_id, Size(0, 0)))
-
-    def resume(self, request_id: str, target: Size) -> tuple[RequestOutcome, str]:
-        with self.world.lock:
-            return self.think().ask(Ask(Request.RESUME, request_id, target))
-
-    def task_ended(self, task: str, exit_code: int, last_line: str = "") -> None:
-        del exit_code, last_line
-        with self.world.lock:
-            self.world.ended.append(task)
-            self.think().on_task_ended(task)
-
-    def close(self) -> None:
-        pass
 
 
 @pytest.fixture

@@ -33,6 +33,7 @@ class Agent:
         acts: bool = True,
         lease_epoch: int = 7,
         key: bytes = KEY,
+        last_checkpoint_seconds: float = 300.0,
     ) -> None:
         self.cluster, self.acts, self.numbers = cluster, acts, itertools.count()
         self.lease_epoch = lease_epoch
@@ -47,6 +48,7 @@ class Agent:
             time.monotonic,
             time.time,
             lambda line, epoch: connect(line),
+            last_checkpoint_seconds,
         )
         self.jobs.start()
 
