@@ -12,7 +12,6 @@ import structlog
 
 from cluster_agent.backends.kubernetes.observation import seconds_of
 from cluster_agent.backends.kubernetes.training.controller import (
-    COORDINATOR_ASKS,
     Hands,
     Sight,
     TrainingController,
@@ -20,6 +19,7 @@ from cluster_agent.backends.kubernetes.training.controller import (
 from cluster_agent.backends.kubernetes.training.coordinators import CoordinatorCalls, Coordinators, Line, open_line
 from cluster_agent.backends.kubernetes.training.measured import Measured, current_of, progress_of, scheduled_job
 from cluster_agent.backends.kubernetes.training.objects import service_facts
+from cluster_agent.backends.kubernetes.training.reservations import COORDINATOR_ASKS
 from cluster_agent.backends.kubernetes.training.room import Room
 from cluster_agent.backends.kubernetes.training.statuses import Granted
 from cluster_agent.backends.kubernetes.training.task_pods import task_pod_facts

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 from apiserver.cluster import Cluster
 from simulated_training import Brain
@@ -60,7 +61,7 @@ class Calls:
 
     def status(self) -> JobStatus:
         with self.world.lock:
-            return self.world.says(self.think().status())
+            return self.world.says(replace(self.think().status(), job=self.name))
 
     def resize(self, request_id: str, target: Size) -> tuple[RequestOutcome, str]:
         with self.world.lock:
