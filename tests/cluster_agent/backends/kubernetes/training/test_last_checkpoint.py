@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from apiserver.asked import Asked, Fault
 from apiserver.cluster import Cluster, Waits, running_cluster
 from pretended_coordinators import Pretended
@@ -25,6 +27,7 @@ Json = dict[str, Any]
 KEPT = {"claimName": "shared", "lastOnDelete": True}
 DELETED = "2026-01-01T00:00:00Z"
 DELETED_SECONDS = 1767225600.0
+_KUSTOMIZE = Path(__file__).parents[5] / "deploy" / "kustomize"
 
 
 # ---- what is decided
@@ -160,6 +163,17 @@ def test_a_deleted_job_goes_after_its_checkpoint(cluster: Cluster, agent: Agent,
     (brain,) = pretended.brains.values()
     assert brain.phase is Phase.SUSPENDED
     assert "its last checkpoint is of" in events_of(cluster)["LastCheckpoint"]
+
+
+def test_the_role_of_the_mode_is_enough_for_it(cluster: Cluster, pretended: Pretended) -> None:
+    roles = [_KUSTOMIZE / "base" / "advice-role.yaml", _KUSTOMIZE / "overlays" / "training" / "training-role.yaml"]
+    documents = [each for path in roles for each in yaml.safe_load_all(path.read_text(encoding="utf-8"))]
+    kubeconfig = cluster.grant("agent", [rule for each in documents for rule in each["rules"]])
+    with agent_of(cluster, connect=pretended, kubeconfig=kubeconfig) as agent:
+        begin(cluster, agent)
+        cluster.delete(TABLE, "digits")
+        wait_gone(cluster)
+    assert "LastCheckpoint" in events_of(cluster)
 
 
 def test_others_finalizers_stay_theirs(cluster: Cluster, agent: Agent) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from apiserver.cluster import Cluster
@@ -34,11 +35,12 @@ class Agent:
         lease_epoch: int = 7,
         key: bytes = KEY,
         last_checkpoint_seconds: float = 300.0,
+        kubeconfig: Path | None = None,
     ) -> None:
         self.cluster, self.acts, self.numbers = cluster, acts, itertools.count()
         self.lease_epoch = lease_epoch
         self.jobs = TrainingJobs(
-            ApiServer(open_client(Access(cluster.kubeconfig, "")), 10.0),
+            ApiServer(open_client(Access(kubeconfig or cluster.kubeconfig, "")), 10.0),
             "",
             self.room,
             key,
