@@ -283,8 +283,8 @@ class KubernetesBackend:
         elector = self._elector
 
         def room() -> Room:
-            seen = self._sight.seen()
-            return Room(seen.nodes, seen.pods)
+            pods = self._sight.pods.entries()
+            return Room(self._sight.seen().nodes, [entry.kept for entry in pods.values()], pods.keys())
 
         return TrainingJobs(
             self._api,
@@ -296,6 +296,7 @@ class KubernetesBackend:
             self._sight.changed.set,
             self._parts.clock,
             time.time,
+            last_checkpoint_seconds=settings.last_checkpoint_seconds,
         )
 
     def _what_happened(self, found: Observed) -> Trigger:

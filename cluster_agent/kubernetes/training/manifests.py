@@ -93,6 +93,11 @@ def secret(job: TrainingJob, token: str, pair: ServingPair) -> Json:
     }
 
 
+def checkpoints_place(job: TrainingJob) -> str:
+    """The job's own folder on its volume, or in its store; a job made anew under its name has another."""
+    return f"{job.checkpoints_store or _CHECKPOINT_FOLDER}/{job.runtime_name}"
+
+
 def coordinator_pod(job: TrainingJob, size: Allocation, *, relaunched: bool) -> Json:
     """The pod that leads the job.
 
@@ -100,14 +105,13 @@ def coordinator_pod(job: TrainingJob, size: Allocation, *, relaunched: bool) -> 
         size: with which it begins.
         relaunched: the job ran before, and none of its tasks does now.
     """
-    folder = f"{_CHECKPOINT_FOLDER}/{job.runtime_name}"
     command = [
         "python",
         "-m",
         "elastic_runtime.coordinator",
         f"--job={job.runtime_name}",
         f"--folder={_JOURNAL_FOLDER}/{job.runtime_name}",
-        f"--checkpoints={folder}",
+        f"--checkpoints={checkpoints_place(job)}",
         "--address-file=/tmp/fedl2-coordinator.json",
         f"--token-file={_SECRET_FOLDER}/token",
         f"--certificate={_SECRET_FOLDER}/tls.crt",
@@ -156,7 +160,7 @@ def task_pod(job: TrainingJob, task: str, address: str, node: str = "") -> Json:
             "ELASTIC_TASK": task,
             "ELASTIC_TOKEN_FILE": f"{_SECRET_FOLDER}/token",
             "ELASTIC_CA_FILE": f"{_SECRET_FOLDER}/tls.crt",
-            "ELASTIC_CHECKPOINTS": f"{_CHECKPOINT_FOLDER}/{job.runtime_name}",
+            "ELASTIC_CHECKPOINTS": checkpoints_place(job),
             "ELASTIC_BIND": "$(FEDL2_POD_IP)",
             "ELASTIC_GRACE_SECONDS": str(max(1, grace - _LEAVE_SECONDS)),
             "OMP_NUM_THREADS": str(_threads(role)) if is_worker else "1",
@@ -223,6 +227,8 @@ def _pod(job: TrainingJob, task: str, template: Json, command: list[str]) -> Jso
     _set_environment(spec, {"PYTHONUNBUFFERED": "1"}, {"FEDL2_POD_IP": "status.podIP"})
     _mount(spec, "fedl2-secret", _SECRET_FOLDER, {"secret": {"secretName": secret_name(job)}}, read_only=True)
     _mount(spec, "fedl2-checkpoints", _CHECKPOINT_FOLDER, _volume(job.checkpoints_claim))
+    if job.store_secret:
+        container["envFrom"] = [*(container.get("envFrom") or ()), {"secretRef": {"name": job.store_secret}}]
     return {"apiVersion": PODS.api_version, "kind": PODS.kind, "metadata": metadata, "spec": spec}
 
 

@@ -15,12 +15,15 @@ from typing import Any, Final, TypeVar
 
 from cluster_agent.kubernetes.capacity import Amounts, requests_of
 from cluster_agent.kubernetes.resources import Resource
+from foundation.text import plain_line
 from policy_net.domain import SUSPENDED, Allocation
 
 Json = dict[str, Any]
 _Word = TypeVar("_Word", bound=StrEnum)
 
 TRAINING_JOBS: Final = Resource("fedl2.io", "v1alpha1", "trainingjobs", "TrainingJob")
+LAST_CHECKPOINT: Final = "fedl2.io/last-checkpoint"
+"""The finalizer of a job that is to have one before it goes."""
 OTHER_TYPE: Final = "other"
 MOST_TASKS: Final = 16
 """Of one role."""
@@ -28,6 +31,9 @@ _NAME = re.compile(r"[a-z]([a-z0-9-]{0,46}[a-z0-9])?")
 """Services, and the names of pods, begin with it."""
 _LONGEST_TYPE = 63
 _LONGEST_CLAIM = 253
+_LONGEST_URL = 1024
+_URL = re.compile(r"[a-z][a-z0-9+.-]{0,30}://(([^\s:@/?#]+@)?[^\s@/?#]+(/[^\s?#]*)?|/[^\s?#]+)")
+_PASSWORD = re.compile(r"[^/]*//[^/@]*:[^/@]*@")
 
 
 class UpdateMode(StrEnum):
@@ -82,6 +88,11 @@ class TrainingJob:
         coordinator: a pod template; empty where there is none.
         journal_claim: a volume claim's name; empty without one, like `checkpoints_claim`.
         queue: of Kueue, which admits it; empty where nobody has to.
+        checkpoints_store: URL of a place in an object store; empty without one.
+        store_secret: name of a Secret with what the store's package reads; empty without one.
+        last_on_delete: whether it is to write a checkpoint before it goes.
+        finalizers: its own and others'.
+        deleted: RFC 3339; empty before.
         digest: of all templates.
         problem: why it cannot be used, in a line; empty where it can.
     """
@@ -108,6 +119,11 @@ class TrainingJob:
     status: Json = field(default_factory=dict)
     problem: str = ""
     queue: str = ""
+    checkpoints_store: str = ""
+    store_secret: str = ""
+    last_on_delete: bool = False
+    finalizers: tuple[str, ...] = ()
+    deleted: str = ""
 
     @property
     def job_id(self) -> str:
@@ -118,6 +134,11 @@ class TrainingJob:
     def runtime_name(self) -> str:
         """By which its coordinator and members know it: a job made anew under its name is another."""
         return f"{self.name}-{self.uid[:8]}"
+
+    @property
+    def keeps_checkpoints(self) -> bool:
+        """Whether what it has trained outlives its pods."""
+        return bool(self.checkpoints_claim or self.checkpoints_store)
 
     @property
     def granted(self) -> Allocation:
@@ -181,6 +202,7 @@ def training_job(found: Json) -> TrainingJob:
     model_type, mode, placing = OTHER_TYPE, UpdateMode.AUTO, Placing.PREFER
     worker, ps, coordinator = _NO_ROLE, _NO_ROLE, Json()
     epochs, steps, journal, checkpoints, queue = None, None, "", "", ""
+    store, secret, last = "", "", False
     try:
         _check_name(name)
         model_type = _text(spec, "modelType", OTHER_TYPE)
@@ -194,13 +216,16 @@ def training_job(found: Json) -> TrainingJob:
         leader = spec.get("coordinator", {})
         coordinator = _template(leader, "coordinator", needs_requests=False) if "template" in leader else {}
         journal = _claim(leader.get("journal"), "coordinator.journal")
-        checkpoints = _claim(spec.get("checkpoints"), "checkpoints")
+        checkpoints, store, secret = _checkpoints(spec.get("checkpoints"))
+        last = _last_on_delete(spec.get("checkpoints"))
         queue = _queue(spec.get("kueue"))
     except _Wrong as wrong:
         problem = str(wrong)
     except (TypeError, AttributeError, ValueError, KeyError):
         problem = "its spec is not what the CRD says; see `kubectl explain trainingjob.spec`"
-    digest = _digest([worker.template, ps.template, coordinator, journal, checkpoints])
+    # What an older agent knew nothing of changes no digest of a job that has none of it.
+    more = [store, secret] if store else []
+    digest = _digest([worker.template, ps.template, coordinator, journal, checkpoints, *more])
     began = status.get("templateDigest")
     if not problem and began and began != digest:
         problem = "its templates were changed: put back what it began with, or make another job"
@@ -227,6 +252,11 @@ def training_job(found: Json) -> TrainingJob:
         status=status,
         problem=problem,
         queue=queue,
+        checkpoints_store=store,
+        store_secret=secret,
+        last_on_delete=last,
+        finalizers=tuple(str(each) for each in metadata.get("finalizers") or ()),
+        deleted=str(metadata.get("deletionTimestamp") or ""),
     )
 
 
@@ -311,6 +341,31 @@ def _work(found: Any) -> tuple[float | None, float | None]:
     if isinstance(value, bool) or not isinstance(value, kinds) or not least <= value <= most:
         raise _Wrong(f"spec.work.{name} is {value!r}: use {least:g} to {most:g}{'' if name == 'epochs' else ', whole'}")
     return (float(value), None) if name == "epochs" else (None, float(value))
+
+
+def _checkpoints(found: Any) -> tuple[str, str, str]:
+    """A volume claim, or a store and its Secret."""
+    if found is None or found.get("store") is None:
+        if found is not None and found.get("secretName") is not None:
+            raise _Wrong("spec.checkpoints.secretName is for a store: give spec.checkpoints.store")
+        return _claim(found, "checkpoints"), "", ""
+    store, secret = found["store"], found.get("secretName")
+    if found.get("claimName") is not None:
+        raise _Wrong("spec.checkpoints: give either claimName or store")
+    if isinstance(store, str) and _PASSWORD.match(store):
+        raise _Wrong("spec.checkpoints.store holds a password: put it into the Secret of spec.checkpoints.secretName")
+    if not isinstance(store, str) or len(store) > _LONGEST_URL or not _URL.fullmatch(store):
+        raise _Wrong(plain_line(f"spec.checkpoints.store is {str(store)[:80]!r}: use a URL such as s3://bucket/prefix"))
+    if secret is not None and not (isinstance(secret, str) and 1 <= len(secret) <= _LONGEST_CLAIM):
+        raise _Wrong(f"spec.checkpoints.secretName is {secret!r}: use the name of a Secret")
+    return "", store.rstrip("/"), secret or ""
+
+
+def _last_on_delete(found: Any) -> bool:
+    value = False if found is None else found.get("lastOnDelete", False)
+    if not isinstance(value, bool):
+        raise _Wrong(f"spec.checkpoints.lastOnDelete is {value!r}: use true or false")
+    return value
 
 
 def _claim(found: Any, name: str) -> str:

@@ -16,28 +16,29 @@ import structlog
 from cluster_agent.backends.kubernetes.training.asks import Ask
 from cluster_agent.backends.kubernetes.training.coordinators import Coordinators, Line
 from cluster_agent.backends.kubernetes.training.kueue import Kueue
-from cluster_agent.backends.kubernetes.training.memory import Memory
+from cluster_agent.backends.kubernetes.training.last_checkpoint import parting
+from cluster_agent.backends.kubernetes.training.memory import Memory, Told
 from cluster_agent.backends.kubernetes.training.objects import JobObjects, Refused, ServiceFacts
 from cluster_agent.backends.kubernetes.training.plan import Ended, Standing, Step, first_tasks, plan
+from cluster_agent.backends.kubernetes.training.reservations import asks_of, promised, reserve
 from cluster_agent.backends.kubernetes.training.room import Room
 from cluster_agent.backends.kubernetes.training.statuses import PROGRESS_SECONDS, Granted, says_more, status_of
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
 from cluster_agent.kubernetes.api_server import ApiServer, ContentType, Json
 from cluster_agent.kubernetes.cache import Cache
-from cluster_agent.kubernetes.capacity import Amounts
 from cluster_agent.kubernetes.errors import ApiError, ApiRefused, ApiUnanswered, Conflict, NotActing, NotFound
 from cluster_agent.kubernetes.events import About, EventRecorder, EventType
 from cluster_agent.kubernetes.training import manifests
 from cluster_agent.kubernetes.training.manifests import COORDINATOR
-from cluster_agent.kubernetes.training.training_job import TRAINING_JOBS, TrainingJob, UpdateMode
+from cluster_agent.kubernetes.training.training_job import LAST_CHECKPOINT, TRAINING_JOBS, TrainingJob, UpdateMode
+from elastic_runtime.control.messages import Size
 from elastic_runtime.protocol.plan import Phase
 from foundation.text import plain_line
 from policy_net.domain import SUSPENDED, Allocation
 
 _log = structlog.get_logger()
 
-COORDINATOR_ASKS: Amounts = {"cpu": 100, "memory": 256 << 20, "pods": 1}
-"""Of a coordinator without a template."""
+_NO_LAST_CHECKPOINT = "NoLastCheckpoint", EventType.WARNING
 _TRAINED = frozenset({Phase.RUNNING, Phase.RESIZING, Phase.SUSPENDING, Phase.FINISHED})
 """Phases of a coordinator under which its job trains, or has trained."""
 
@@ -64,6 +65,7 @@ class Hands:
         agent_key: from which jobs' tokens follow.
         may_write: whether this agent acts; asked before each write.
         kueue: for jobs that it admits.
+        last_checkpoint_seconds: how long a deleted job may take for its last checkpoint.
     """
 
     api: ApiServer
@@ -72,6 +74,7 @@ class Hands:
     agent_key: bytes
     may_write: Callable[[], bool]
     kueue: Kueue
+    last_checkpoint_seconds: float = 300.0
 
 
 class TrainingController:
@@ -139,11 +142,16 @@ class TrainingController:
         def room_now() -> Room:
             if not room:
                 room.append(self._sight.room())
+                for job in jobs:
+                    memory, told = self._known(job)
+                    ours = pods.get((job.namespace, job.name), ())
+                    reserve(room[0], job, ours, told, memory, self._clock())
             return room[0]
 
-        for job in [job for job in jobs if not job.deleting]:
+        for job in [job for job in jobs if not job.deleting or LAST_CHECKPOINT in job.finalizers]:
             try:
-                self._look_after(job, pods.get((job.namespace, job.name), []), room_now)
+                do = self._part if job.deleting else self._look_after
+                do(job, pods.get((job.namespace, job.name), []), room_now)
             except NotActing:
                 return
             except ApiError as error:
@@ -156,9 +164,10 @@ class TrainingController:
                 self._tell(job, "AgentFault", repr(error), EventType.WARNING)
 
     def _look_after(self, job: TrainingJob, pods: list[TaskPod], room: Callable[[], Room]) -> None:
-        memory = self._memories.setdefault(job.uid, Memory())
-        told = self._hands.coordinators.told(job.uid)
-        memory.trouble = self._hands.coordinators.trouble(job.uid)
+        is_held = LAST_CHECKPOINT in job.finalizers
+        if is_held if job.outcome else (job.last_on_delete and not is_held):
+            self._objects.set_finalizer(job, present=not is_held)
+        memory, told = self._known(job)
         quota = self._hands.kueue.look(job, self.wanted(job), pods, told) if job.queue else None
         wanted = self.wanted(job) if quota is None else quota.allowed
         step = plan(job, wanted, self._decision(job), pods, told, memory, self._clock())
@@ -185,6 +194,30 @@ class TrainingController:
             kind = EventType.WARNING if step.standing in (Standing.FAILED, Standing.INVALID) else EventType.NORMAL
             self._tell(job, step.standing.value, step.line or step.standing.value.lower(), kind)
 
+    def _part(self, job: TrainingJob, pods: list[TaskPod], room: Callable[[], Room]) -> None:
+        """Have a deleted job write its last checkpoint, and let it go."""
+        memory, told = self._known(job)
+        found = parting(job, pods, told, memory, self._unix_clock(), self._hands.last_checkpoint_seconds)
+        if found is not None:
+            if found.line:
+                reason, kind = ("LastCheckpoint", EventType.NORMAL) if found.is_written else _NO_LAST_CHECKPOINT
+                self._tell(job, reason, found.line, kind)
+            self._objects.set_finalizer(job, present=False)
+            return
+        step = plan(job, SUSPENDED, f"deleted-{job.uid[:8]}", pods, told, memory, self._clock())
+        for ended in step.report:
+            self._report(job, ended, memory)
+        for pod in step.delete if told is not None else ():  # who was told to leave, and has not
+            self._objects.delete(pod)
+        if step.ask is not None:
+            self._ask(job, step, step.ask, memory, room)
+
+    def _known(self, job: TrainingJob) -> tuple[Memory, Told | None]:
+        """What is remembered of a job, and what its coordinator says."""
+        memory = self._memories.setdefault(job.uid, Memory())
+        memory.trouble = self._hands.coordinators.trouble(job.uid)
+        return memory, self._hands.coordinators.told(job.uid)
+
     def _report(self, job: TrainingJob, ended: Ended, memory: Memory) -> bool:
         """Whether the coordinator knows of an end now."""
         if not ended.uid and self._objects.is_there(job, ended.task):
@@ -196,10 +229,11 @@ class TrainingController:
 
     def _ask(self, job: TrainingJob, step: Step, ask: Ask, memory: Memory, room: Callable[[], Room]) -> Step:
         """Ask the coordinator for something; the step as it is to be told."""
-        if not self._has_room_to_grow(job, ask, room):
+        if not self._has_room_to_grow(job, ask, memory, room):
             return replace(step, line="waits for room to grow", ask=None)
         self._note(job)
         self._objects.check_acting()
+        memory.asked = ask.size, self._clock()
         given_up = self._hands.coordinators.ask(job.uid, ask)
         if given_up is not None:
             memory.on_asked(ask.request_id, given_up, self._clock())
@@ -212,9 +246,10 @@ class TrainingController:
     def _create(self, job: TrainingJob, step: Step, memory: Memory, room: Callable[[], Room]) -> Step:
         """Make the pods that are missing; the step as it is to be told."""
         if step.is_gang:
-            asks = [self._asks(job, task) for task in (COORDINATOR, *first_tasks(step.begin))]
+            asks = [asks_of(job, task) for task in (COORDINATOR, *first_tasks(step.begin))]
             if not room().take(asks, self._tolerations(job)):
                 return Step(Standing.QUEUED, "waits for room for its first pods")
+            memory.asked = Size(step.begin.ps, step.begin.workers), self._clock()
         elif self._clock() < memory.made_again_at:
             return replace(step, line=step.line or "a pod was refused; it is tried again")
         nodes = self._free_nodes(job)
@@ -275,21 +310,16 @@ class TrainingController:
 
     # Where there is room.
 
-    def _has_room_to_grow(self, job: TrainingJob, ask: Ask, room: Callable[[], Room]) -> bool:
+    def _has_room_to_grow(self, job: TrainingJob, ask: Ask, memory: Memory, room: Callable[[], Room]) -> bool:
         told = self._hands.coordinators.told(job.uid)
         if told is None:
             return False
-        size, now = ask.size, told.status.size
+        # What it was promised before is taken already.
+        size, now = ask.size, promised(job, told, memory, self._clock())
         more = [job.worker.asks] * max(0, size.workers - now.workers) + [job.ps.asks] * max(
             0, size.servers - now.servers
         )
         return not more or room().take(more, self._tolerations(job))
-
-    @staticmethod
-    def _asks(job: TrainingJob, task: str) -> Amounts:
-        if task == COORDINATOR:
-            return COORDINATOR_ASKS
-        return job.worker.asks if task.startswith("worker-") else job.ps.asks
 
     def _tolerations(self, job: TrainingJob) -> list[Json]:
         stated = list(job.worker.template.get("spec", {}).get("tolerations") or ())

@@ -12,7 +12,6 @@ import structlog
 
 from cluster_agent.backends.kubernetes.observation import seconds_of
 from cluster_agent.backends.kubernetes.training.controller import (
-    COORDINATOR_ASKS,
     Hands,
     Sight,
     TrainingController,
@@ -21,6 +20,7 @@ from cluster_agent.backends.kubernetes.training.coordinators import CoordinatorC
 from cluster_agent.backends.kubernetes.training.kueue import Kueue, WorkloadWatch
 from cluster_agent.backends.kubernetes.training.measured import Measured, current_of, progress_of, scheduled_job
 from cluster_agent.backends.kubernetes.training.objects import service_facts
+from cluster_agent.backends.kubernetes.training.reservations import COORDINATOR_ASKS
 from cluster_agent.backends.kubernetes.training.room import Room
 from cluster_agent.backends.kubernetes.training.statuses import Granted
 from cluster_agent.backends.kubernetes.training.task_pods import task_pod_facts
@@ -52,6 +52,7 @@ class TrainingJobs:
         may_write: whether this agent acts.
         lease_epoch: of its lease; 0 without one.
         on_news: called where something has changed that a decision could be about; must not block.
+        last_checkpoint_seconds: how long a deleted job may take for its last checkpoint.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class TrainingJobs:
         clock: Callable[[], float],
         unix_clock: Callable[[], float],
         connect: Callable[[Line, Callable[[], int]], CoordinatorCalls] = open_line,
+        last_checkpoint_seconds: float = 300.0,
     ) -> None:
         self._clock, self._unix_clock, self._lease_epoch = clock, unix_clock, lease_epoch
         self._news = threading.Event()
@@ -93,7 +95,7 @@ class TrainingJobs:
         self._events = EventRecorder(api, socket.gethostname(), clock, unix_clock)
         self._workloads = WorkloadWatch(api, namespace, clock, self._news.set)
         kueue = Kueue(api, self._workloads, may_write, clock, unix_clock)
-        hands = Hands(api, self._coordinators, self._events, agent_key, may_write, kueue)
+        hands = Hands(api, self._coordinators, self._events, agent_key, may_write, kueue, last_checkpoint_seconds)
         self._controller = TrainingController(Sight(self.jobs, pods, services, room), hands, clock, unix_clock)
         self._measured: dict[str, Measured] = {}
         self._observed: dict[str, tuple[TrainingJob, Job]] = {}
@@ -223,7 +225,7 @@ class TrainingJobs:
         if job.mode is UpdateMode.OFF:
             return (job.least if decided != SUSPENDED else decided), "updateMode is Off: its least size"
         if decided == SUSPENDED and seen.current != SUSPENDED and not job.suspend:
-            if not job.checkpoints_claim:
+            if not job.keeps_checkpoints:
                 return seen.current, "kept: without checkpoints it would begin anew"
             # Taken back before it has trained, again and again, it would cost its start each time and never get on.
             told = self._coordinators.told(job.uid)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from elastic_runtime.control.messages import JobStatus
+from elastic_runtime.control.messages import JobStatus, Size
 
 AGAIN_SECONDS = 60.0
 """A size that a coordinator has given up is asked for again after this."""
@@ -54,6 +54,8 @@ class Memory:
         refused: why its first pods did not come.
         counted: uid of the coordinator's pod whose end was counted.
         given_up: id of the request that was given up last, and why.
+        target: the size that its coordinator went for when it was last heard of; None before.
+        asked: a size that it was asked for since, and when.
     """
 
     reported: set[str] = field(default_factory=set)
@@ -69,6 +71,8 @@ class Memory:
     given_up: tuple[str, str] = ("", "")
     asked_again_at: float = -math.inf
     made_again_at: float = -math.inf
+    target: Size | None = None
+    asked: tuple[Size, float] = (Size(0, 0), -math.inf)
 
     def keep(self, tasks: Collection[str], uids: Collection[str]) -> None:
         """Forget all but these pods: a job that runs for months has had many."""
@@ -94,3 +98,4 @@ class Memory:
         """A coordinator took a request, or gave it up for a reason."""
         if given_up:
             self.given_up, self.asked_again_at = (request_id, given_up), now + AGAIN_SECONDS
+            self.asked = Size(0, 0), now

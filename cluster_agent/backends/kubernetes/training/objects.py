@@ -14,14 +14,14 @@ import structlog
 
 from cluster_agent.backends.kubernetes.training.plan import Step
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
-from cluster_agent.kubernetes.api_server import ApiServer, Json
+from cluster_agent.kubernetes.api_server import ApiServer, ContentType, Json
 from cluster_agent.kubernetes.cache import Cache
 from cluster_agent.kubernetes.errors import AlreadyExists, ApiError, Conflict, NotActing, NotFound
 from cluster_agent.kubernetes.resources import PODS
 from cluster_agent.kubernetes.training import manifests
 from cluster_agent.kubernetes.training.credentials import ServingPair, serving_pair, token_of
 from cluster_agent.kubernetes.training.manifests import COORDINATOR, PORT, SECRETS, SERVICES
-from cluster_agent.kubernetes.training.training_job import TrainingJob
+from cluster_agent.kubernetes.training.training_job import LAST_CHECKPOINT, TRAINING_JOBS, TrainingJob
 from foundation.text import plain_line
 
 _log = structlog.get_logger()
@@ -138,6 +138,17 @@ class JobObjects:
         # The watch says what became of it: an answer may come after the pod is gone, and would bring it back.
         with contextlib.suppress(NotFound, Conflict):  # it is gone, or another has its name
             self._api.delete(PODS.path(pod.namespace, pod.name), options)
+
+    def set_finalizer(self, job: TrainingJob, *, present: bool) -> None:
+        """Have the job kept until its last checkpoint, or let it go; nothing where it has changed meanwhile."""
+        others = [each for each in job.finalizers if each != LAST_CHECKPOINT]
+        finalizers = [*others, LAST_CHECKPOINT] if present else others
+        metadata = {"uid": job.uid, "resourceVersion": job.version, "finalizers": finalizers or None}
+        self.check_acting()
+        with contextlib.suppress(NotFound, Conflict):  # seen, and tried again, at the next look
+            self._api.patch(
+                TRAINING_JOBS.path(job.namespace, job.name), {"metadata": metadata}, ContentType.MERGE_PATCH
+            )
 
     def open_address(self, job: TrainingJob) -> str:
         """The coordinator's address, and what it needs to serve there."""

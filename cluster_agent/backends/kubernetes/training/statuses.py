@@ -153,11 +153,13 @@ def _conditions(job: TrainingJob, step: Step, now: str) -> list[Json]:
 
 
 def _durable(job: TrainingJob) -> tuple[bool, str, str]:
-    if not job.checkpoints_claim:
+    if not job.keeps_checkpoints:
         return False, "NoCheckpointVolume", "without spec.checkpoints it begins anew when it loses what it has trained"
     if not job.journal_claim:
         line = "without spec.coordinator.journal it goes back to a checkpoint when its coordinator's pod is lost"
         return False, "NoJournalVolume", line
+    if job.checkpoints_store:
+        return True, "StoreNamed", f"checkpoints are in {job.checkpoints_store}, the journal is on a volume"
     return True, "VolumesNamed", "checkpoints and journal are on volumes"
 
 

@@ -99,6 +99,23 @@ def test_volumes_are_claims_or_of_the_pod_alone() -> None:
     assert volumes["fedl2-journal"]["emptyDir"] == {}
 
 
+def test_a_store_is_named_to_all_and_its_secret_is_in_their_environment_beside_what_was_there() -> None:
+    made = template()
+    made["spec"]["containers"][0]["envFrom"] = [{"configMapRef": {"name": "mine"}}]
+    checkpoints = {"store": "s3://models/digits/", "secretName": "keys"}
+    pod = worker(made, checkpoints=checkpoints)
+    url = "s3://models/digits/digits-01234567"
+    assert environment(pod)["ELASTIC_CHECKPOINTS"] == url
+    secret = {"secretRef": {"name": "keys"}}
+    assert pod["spec"]["containers"][0]["envFrom"] == [{"configMapRef": {"name": "mine"}}, secret]
+    found = job(checkpoints=checkpoints)
+    leader = manifests.coordinator_pod(found, Allocation(1, 1), relaunched=False)
+    assert f"--checkpoints={url}" in leader["spec"]["containers"][0]["command"]
+    for each in (leader, manifests.task_pod(found, "ps-0", ADDRESS)):
+        assert each["spec"]["containers"][0]["envFrom"] == [secret]
+    assert "envFrom" not in worker(template())["spec"]["containers"][0]
+
+
 @pytest.mark.parametrize(
     "nothing", [{"terminationGracePeriodSeconds": None, "affinity": None, "volumes": None}, {"affinity": {}}]
 )

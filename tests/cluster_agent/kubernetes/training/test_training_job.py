@@ -53,6 +53,16 @@ def role(least: Any = 1, most: Any = 4, **more: Any) -> Json:
         ({"suspend": "yes"}, "spec.suspend is 'yes'"),
         ({"modelType": ""}, "spec.modelType is ''"),
         ({"checkpoints": {}}, "spec.checkpoints.claimName is missing"),
+        ({"checkpoints": {"claimName": "a", "store": "s3://b/c"}}, "spec.checkpoints: give either claimName or store"),
+        ({"checkpoints": {"store": "s3:/b"}}, "spec.checkpoints.store is 's3:/b': use a URL such as"),
+        ({"checkpoints": {"store": "S3://b"}}, "use a URL such as"),
+        ({"checkpoints": {"store": "s3://b/c?x=1"}}, "use a URL such as"),
+        ({"checkpoints": {"store": 7}}, "use a URL such as"),
+        ({"checkpoints": {"store": "s3://" + "b" * 1020}}, "use a URL such as"),
+        ({"checkpoints": {"store": "ftp://me:secret@host/b"}}, "holds a password: put it into the Secret"),
+        ({"checkpoints": {"store": "s3://b", "secretName": ""}}, "spec.checkpoints.secretName is ''"),
+        ({"checkpoints": {"claimName": "a", "lastOnDelete": "yes"}}, "spec.checkpoints.lastOnDelete is 'yes'"),
+        ({"checkpoints": {"claimName": "a", "secretName": "b"}}, "secretName is for a store"),
         ({"coordinator": {"journal": {"claimName": ""}}}, "spec.coordinator.journal.claimName is ''"),
         ({"coordinator": "me"}, "not what the CRD says"),
     ],
@@ -80,6 +90,13 @@ def test_gpus_alone_say_what_a_worker_takes() -> None:
     found = of(spec(worker={"max": 2, "template": made}))
     assert not found.problem
     assert found.worker.asks["nvidia.com/gpu"] == 1
+
+
+def test_a_job_from_before_there_were_stores_has_the_digest_that_it_began_with() -> None:
+    assert job().digest == "8f04fadec5e5177d"
+    store, other = (job(checkpoints={"store": "s3://b", "secretName": name}) for name in ("keys", "others"))
+    assert len({job().digest, store.digest, other.digest, job(checkpoints=None).digest}) == 4
+    assert (store.checkpoints_store, store.store_secret, store.keeps_checkpoints) == ("s3://b", "keys", True)
 
 
 def test_templates_that_were_changed_are_told_and_back_again_they_are_not() -> None:
@@ -137,13 +154,35 @@ def nearly_right(draw: st.DrawFn) -> Json:
     made = spec()
     counts = st.integers(-1, 18) | st.sampled_from(["2", 1.5, True])
     claim = st.fixed_dictionaries({}, optional={"claimName": st.sampled_from(["", "data", "x" * 253, "x" * 254, 7])})
+    urls = [
+        "s3://b",
+        "s3://b/c/",
+        "s3://",
+        "b/c",
+        "s3://b?c",
+        "S3://b",
+        "abfs://c@a.net/x",
+        "ftp://u:p@h/x",
+        "file:///mnt/x",
+        "file:///",
+        7,
+        "",
+    ]
+    kept = st.fixed_dictionaries(
+        {"store": st.sampled_from([*urls, "s3://" + "b" * 1020])},
+        optional={
+            "lastOnDelete": st.sampled_from([True, "yes"]),
+            "claimName": st.just("data"),
+            "secretName": st.sampled_from(["", "keys", "x" * 254]),
+        },
+    )
     values = {
         "modelType": st.sampled_from(["", "m", "m" * 63, "m" * 64, 3]),
         "communication": st.sampled_from(["PS", "ps", "", 1]),
         "suspend": st.sampled_from([True, False, "true", 0]),
         "updateMode": st.sampled_from(["Auto", "Off", "Frozen", "auto", False]),
         "placement": st.sampled_from(["Prefer", "Require", "Scheduler", "None"]),
-        "checkpoints": claim,
+        "checkpoints": claim | kept,
         "work": st.fixed_dictionaries(
             {},
             optional={
@@ -176,6 +215,9 @@ def schema_takes(made: Json) -> bool:
     except Refused:
         return False
     work = stored.get("work")
+    kept = stored.get("checkpoints")
+    if kept is not None and ("claimName" in kept) == ("store" in kept):
+        return False
     ordered = all(stored[name]["min"] <= stored[name]["max"] for name in ("worker", "ps"))
     return ordered and (work is None or ("epochs" in work) != ("steps" in work))
 

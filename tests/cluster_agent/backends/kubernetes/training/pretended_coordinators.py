@@ -1,10 +1,11 @@
-"""Coordinators of jobs on the test cluster that only pretend: no socket, and no process behind them."""
+"""Coordinators that pretend, of pods on the test cluster: they hear what the agent says, and say what a test wants."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 from apiserver.cluster import Cluster
 from simulated_training import Brain
@@ -26,6 +27,8 @@ class Pretended:
         self.token = ""
         self.says: Callable[[JobStatus], JobStatus] = lambda status: status
         self.ended: list[str] = []
+        self.refuses = ""
+        """Why it gives up what it is asked for."""
 
     def __call__(self, line: Line) -> Calls:
         return Calls(self, line)
@@ -58,7 +61,7 @@ class Calls:
 
     def status(self) -> JobStatus:
         with self.world.lock:
-            return self.world.says(self.think().status())
+            return self.world.says(replace(self.think().status(), job=self.name))
 
     def resize(self, request_id: str, target: Size) -> tuple[RequestOutcome, str]:
         with self.world.lock:
@@ -66,6 +69,8 @@ class Calls:
 
     def suspend(self, request_id: str) -> tuple[RequestOutcome, str]:
         with self.world.lock:
+            if self.world.refuses:
+                return RequestOutcome.ABORTED, self.world.refuses
             return self.think().ask(Ask(Request.SUSPEND, request_id, Size(0, 0)))
 
     def resume(self, request_id: str, target: Size) -> tuple[RequestOutcome, str]:

@@ -89,6 +89,9 @@ def test_what_is_not_believed_is_not_written(lie: Json) -> None:
 def test_where_a_job_keeps_what_it_has_trained() -> None:
     assert conditions(status_of(job(), RUNS, None, None, 0.0))["Durable"] == "True"
     assert conditions(status_of(job(coordinator={}), RUNS, None, None, 0.0))["Durable"] == "False"
+    stored = status_of(job(checkpoints={"store": "s3://b/c"}), RUNS, None, None, 0.0)
+    assert conditions(stored)["Durable"] == "True"
+    assert "checkpoints are in s3://b/c" in str(stored["conditions"])
 
 
 def test_a_line_is_one_line_of_a_bearable_length() -> None:

@@ -34,6 +34,7 @@ class Agent:
         acts: bool = True,
         lease_epoch: int = 7,
         key: bytes = KEY,
+        last_checkpoint_seconds: float = 300.0,
         kubeconfig: Path | None = None,
     ) -> None:
         self.cluster, self.acts, self.numbers = cluster, acts, itertools.count()
@@ -49,6 +50,7 @@ class Agent:
             time.monotonic,
             time.time,
             lambda line, epoch: connect(line),
+            last_checkpoint_seconds,
         )
         self.jobs.start()
 
