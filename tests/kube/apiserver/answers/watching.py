@@ -143,6 +143,8 @@ class _Watch:
                         return
                     getting = asyncio.ensure_future(queue.get())
                     await self._show(change)
+                elif not queue.empty():
+                    continue  # it came this instant: a bookmark now would be of after it, and it would never be shown
                 elif time.monotonic() >= ends_at:
                     return
                 else:
