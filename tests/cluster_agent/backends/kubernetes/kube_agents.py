@@ -55,8 +55,13 @@ class Agent:
         self.backend.close()
 
 
-def wait_for(is_so: Callable[[], bool]) -> None:
+def wait_for(is_so: Callable[[], bool], found: Callable[[], object] = lambda: "") -> None:
+    """Wait until something is so.
+
+    Args:
+        found: what is there instead, for whoever reads that it never was.
+    """
     deadline = time.monotonic() + DEADLINE_SECONDS
     while not is_so():
-        assert time.monotonic() < deadline
+        assert time.monotonic() < deadline, found()
         time.sleep(0.005)
