@@ -82,6 +82,7 @@ class SizeWriter:
         objects: caches of them.
         clock: monotonic seconds.
         may_write: asked before each write.
+        on_written: is told what came of each change.
     """
 
     def __init__(
@@ -91,9 +92,10 @@ class SizeWriter:
         objects: dict[str, Cache[TargetFacts]],
         clock: Callable[[], float],
         may_write: Callable[[], bool],
+        on_written: Callable[[Written], None] = lambda _: None,
     ) -> None:
         self._store, self._kinds, self._objects = store, kinds, objects
-        self._clock, self._may_write = clock, may_write
+        self._clock, self._may_write, self._on_written = clock, may_write, on_written
         self._asked: dict[str, _Asked] = {}
         self._failures: dict[str, _Failures] = {}
 
@@ -129,6 +131,11 @@ class SizeWriter:
         Args:
             note: is written on the job with it.
         """
+        written, line = self._set(change, note)
+        self._on_written(written)
+        return written, line
+
+    def _set(self, change: Change, note: str) -> tuple[Written, str]:
         entry = self._entry(change.member.target)
         if entry is None or entry.uid != change.member.facts.uid:
             return Written.GONE, "it is not there any more"
