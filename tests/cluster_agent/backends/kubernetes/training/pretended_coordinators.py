@@ -25,6 +25,7 @@ class Pretended:
         self.brains: dict[str, Brain] = {}
         self.token = ""
         self.says: Callable[[JobStatus], JobStatus] = lambda status: status
+        self.says_of: Callable[[Brain, JobStatus], JobStatus] = lambda brain, status: status
         self.ended: list[str] = []
 
     def __call__(self, line: Line) -> Calls:
@@ -58,7 +59,8 @@ class Calls:
 
     def status(self) -> JobStatus:
         with self.world.lock:
-            return self.world.says(self.think().status())
+            brain = self.think()
+            return self.world.says(self.world.says_of(brain, brain.status()))
 
     def resize(self, request_id: str, target: Size) -> tuple[RequestOutcome, str]:
         with self.world.lock:
