@@ -27,8 +27,10 @@ from foundation.text import plain_line
 _log = structlog.get_logger()
 
 _MOST_FAILURES = 3
-_ADVICE_SECONDS = 900.0
-"""After some failures in a row a job is left alone for so long: a webhook or a quota is not mended within a minute."""
+_ADVICE_SECONDS = 300.0
+"""After some failures in a row a job is left alone for so long: a webhook or a quota is not mended within a minute. No
+longer than a slot: two decisions after the end of a trouble all is as decided.
+"""
 _DOUBT_SECONDS = 90.0
 """A server ends a request after a minute."""
 
