@@ -32,16 +32,21 @@ class Agent:
         self, cluster: KubeCluster, folder: Path, user: str = "agent", elector: Elector | None = None, **settings: Any
     ) -> None:
         self.stop = threading.Event()
+        self.skipped_seconds = 0.0
         self.telemetry = Telemetry()
-        parts = AgentParts(folder, "drf", None, self.stop.wait, time.monotonic, self.telemetry)
+        parts = AgentParts(folder, "drf", None, self.stop.wait, self.clock, self.telemetry)
         values = {"slot_seconds": 0.5, "debounce_seconds": 0.0, **settings}
         read = KubernetesBackendSettings.model_validate(values)
         failures = self.telemetry.api_failures
         api = api_of(cluster.server, user, on_error=lambda error: failures.labels(error.word).inc())
-        self.backend = KubernetesBackend(read, parts, api, time.time, elector)
+        self.backend = KubernetesBackend(read, parts, api, lambda: time.time() + self.skipped_seconds, elector)
         self.backend.start()
         self.progress: list[Progress] = []
         self.decisions = 0
+
+    def clock(self) -> float:
+        """Monotonic seconds, of which a test may skip some."""
+        return time.monotonic() + self.skipped_seconds
 
     def decide(self, reasons: tuple[str, ...] = (), **workers: int) -> Trigger:
         """Take a decision, once those that are named are seen; a job that is not named gets one worker."""
