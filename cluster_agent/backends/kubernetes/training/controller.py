@@ -157,11 +157,11 @@ class TrainingController:
             except ApiError as error:
                 # One job's trouble is no other's; what may have happened all the same is seen at the next look.
                 _log.warning("training-job-step", job=job.job_id, error=plain_line(str(error)))
-                self._tell(job, "ApiTrouble", str(error), EventType.WARNING)
+                self._warn(job, "ApiTrouble", str(error))
             except Exception as error:
                 # A fault of ours that one job brought out: the others are looked after all the same.
                 _log.exception("training-job-step", job=job.job_id)
-                self._tell(job, "AgentFault", repr(error), EventType.WARNING)
+                self._warn(job, "AgentFault", repr(error))
 
     def _look_after(self, job: TrainingJob, pods: list[TaskPod], room: Callable[[], Room]) -> None:
         is_held = LAST_CHECKPOINT in job.finalizers
@@ -188,8 +188,12 @@ class TrainingController:
         with self._lock:
             before, self._steps[job.uid] = self._steps.get(job.uid), step
         self._say(job, step)
-        if told is not None and told.lie:
-            self._tell(job, "NotBelieved", told.lie, EventType.WARNING)
+        if told is not None and told.doubt:
+            self._warn(job, "NotBelieved", told.lie or told.doubt, told.doubt)
+        for pod in [each for each in pods if each.owner == job.uid and each.trouble]:
+            self._warn(
+                job, "PodWaits", f"{pod.task}: {pod.trouble}", pod.uid
+            )  # for ErrImagePull, ImagePullBackOff, ...
         if (before is None or before.standing is not step.standing) and job.status.get("phase") != step.standing.value:
             kind = EventType.WARNING if step.standing in (Standing.FAILED, Standing.INVALID) else EventType.NORMAL
             self._tell(job, step.standing.value, step.line or step.standing.value.lower(), kind)
@@ -225,6 +229,10 @@ class TrainingController:
         known = self._hands.coordinators.report(job.uid, ended)
         if known and ended.uid:
             memory.reported.add(ended.uid)
+        told = self._hands.coordinators.told(job.uid)
+        if known and ended.exit_code and told is not None and ended.task not in told.status.leaving:
+            words = ended.last_words or f"code {ended.exit_code}"
+            self._warn(job, "TaskLost", f"{ended.task}: {words}", ended.uid or ended.task)
         return known
 
     def _ask(self, job: TrainingJob, step: Step, ask: Ask, memory: Memory, room: Callable[[], Room]) -> Step:
@@ -265,12 +273,13 @@ class TrainingController:
                 made.append(task)
         except Refused as refused:
             line = str(refused)
+            self._warn(job, "PodRefused", line)
         except ApiRefused as refused:
             line = f"pod {manifests.pod_name(job, step.create[len(made)])} was refused: {refused}"
-            self._tell(job, "PodRefused", line, EventType.WARNING)
+            self._warn(job, "PodRefused", line)
         except ApiUnanswered as error:
             # Such as a webhook that is down.
-            self._tell(job, "ApiTrouble", str(error), EventType.WARNING)
+            self._warn(job, "ApiTrouble", str(error))
             if made:
                 return replace(step, line=str(error))  # what is missing is made at the next look
             line = str(error)
@@ -380,6 +389,16 @@ class TrainingController:
     def _tell(self, job: TrainingJob, reason: str, line: str, kind: EventType = EventType.NORMAL) -> None:
         about = About(TRAINING_JOBS.api_version, TRAINING_JOBS.kind, job.namespace, job.name, job.uid)
         self._hands.events.tell(about, reason, line, kind)
+
+    def _warn(self, job: TrainingJob, reason: str, line: str, trouble: str = "") -> None:
+        """Tell of a trouble that may last.
+
+        Args:
+            trouble: by which it is known again; its line unless given.
+        """
+        memory = self._memories.setdefault(job.uid, Memory())
+        if memory.warns(f"{reason} {trouble or line}", self._clock()):
+            self._tell(job, reason, line, EventType.WARNING)
 
     def _forget(self, uids: set[str]) -> None:
         with self._lock:

@@ -53,6 +53,7 @@ class TrainingJobs:
         lease_epoch: of its lease; 0 without one.
         on_news: called where something has changed that a decision could be about; must not block.
         last_checkpoint_seconds: how long a deleted job may take for its last checkpoint.
+        on_told: is told the kind and the reason of each event.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class TrainingJobs:
         unix_clock: Callable[[], float],
         connect: Callable[[Line, Callable[[], int]], CoordinatorCalls] = open_line,
         last_checkpoint_seconds: float = 300.0,
+        on_told: Callable[[str, str], None] = lambda *_: None,
     ) -> None:
         self._clock, self._unix_clock, self._lease_epoch = clock, unix_clock, lease_epoch
         self._news = threading.Event()
@@ -92,7 +94,7 @@ class TrainingJobs:
             "services of TrainingJobs": (services, follow(SERVICES, services, ours)),
         }
         self._coordinators = Coordinators(clock, wake, lambda line: connect(line, lease_epoch))
-        self._events = EventRecorder(api, socket.gethostname(), clock, unix_clock)
+        self._events = EventRecorder(api, socket.gethostname(), clock, unix_clock, on_told=on_told)
         self._workloads = WorkloadWatch(api, namespace, clock, self._news.set)
         kueue = Kueue(api, self._workloads, may_write, clock, unix_clock)
         hands = Hands(api, self._coordinators, self._events, agent_key, may_write, kueue, last_checkpoint_seconds)

@@ -302,8 +302,12 @@ def _gang(
 def _lacking(ours: Mapping[str, TaskPod]) -> str:
     """Which pod is waited for, in a line; empty where all have come."""
     missing = [pod for pod in ours.values() if pod.phase == "Pending"]
-    troubled = next((f"{pod.task}: {pod.trouble}" for pod in missing if pod.trouble), "")
-    return troubled or (f"{missing[0].task} is not there yet" if missing else "")
+    return _troubled(ours) or (f"{missing[0].task} is not there yet" if missing else "")
+
+
+def _troubled(ours: Mapping[str, TaskPod]) -> str:
+    """Why a pod that is waited for does not come, in a line; empty where nothing is known to be wrong."""
+    return next((f"{pod.task}: {pod.trouble}" for pod in ours.values() if pod.phase == "Pending" and pod.trouble), "")
 
 
 def _not_going(ours: Mapping[str, TaskPod]) -> tuple[TaskPod, ...]:
@@ -342,8 +346,7 @@ def _training(
     line, ask = next_ask(wanted, decision, status, memory, now)
     if job.problem and wanted != SUSPENDED:  # it keeps what it has
         line, ask = job.problem, None
-    if status.phase in _GATHERING:
-        line = line or _lacking(ours)
+    line = line or (_lacking(ours) if status.phase in _GATHERING else _troubled(ours))
     working = set(ours) - ended - {COORDINATOR}
     if status.phase is Phase.FAILED:
         return Step(standing, status.failure, report=report, delete=tuple(late), outcome="Failed")

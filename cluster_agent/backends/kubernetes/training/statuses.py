@@ -69,7 +69,7 @@ def status_of(
         "observedGeneration": job.generation,
         "phase": step.standing.value,
         "message": plain_line(step.line, _LONGEST_LINE),
-        "conditions": _conditions(job, step, now),
+        "conditions": _conditions(job, step, told, now),
     }
     if granted is not None:
         status["allocation"] = granted.content()
@@ -126,7 +126,7 @@ def _progress(told: Told) -> Json:
     }
 
 
-def _conditions(job: TrainingJob, step: Step, now: str) -> list[Json]:
+def _conditions(job: TrainingJob, step: Step, told: Told | None, now: str) -> list[Json]:
     standing = step.standing
     accepted = standing is not Standing.INVALID and not job.problem
     stated = [
@@ -142,6 +142,9 @@ def _conditions(job: TrainingJob, step: Step, now: str) -> list[Json]:
     ]
     if step.admission is not None:
         stated.append(step.admission)
+    doubt = "" if told is None else told.doubt
+    if told is not None and (doubt or job.condition("Believed")):
+        stated.append(("Believed", not doubt, "NotBelieved" if doubt else "Believed", doubt or "what it counts can be"))
     for name in ("Complete", "Failed"):
         if step.outcome == name:
             stated.append((name, True, "Finished" if name == "Complete" else "TrainingFailed", step.line))

@@ -26,6 +26,7 @@ class Pretended:
         self.brains: dict[str, Brain] = {}
         self.token = ""
         self.says: Callable[[JobStatus], JobStatus] = lambda status: status
+        self.says_of: Callable[[Brain, JobStatus], JobStatus] = lambda brain, status: status
         self.ended: list[str] = []
         self.refuses = ""
         """Why it gives up what it is asked for."""
@@ -61,7 +62,9 @@ class Calls:
 
     def status(self) -> JobStatus:
         with self.world.lock:
-            return self.world.says(replace(self.think().status(), job=self.name))
+            brain = self.think()
+            told = replace(brain.status(), job=self.name)
+            return self.world.says(self.world.says_of(brain, told))
 
     def resize(self, request_id: str, target: Size) -> tuple[RequestOutcome, str]:
         with self.world.lock:

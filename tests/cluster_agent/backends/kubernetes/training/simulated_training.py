@@ -193,11 +193,17 @@ class World:
         self.pods: Cache[Any] = Cache(task_pod_facts, clock, nothing)
         self.services: Cache[Any] = Cache(service_facts, clock, nothing)
         self.told_seen: Told | None = None
-        node = NodeFacts("a", (("cpu", self.room_cpu), ("memory", 1 << 40), ("pods", 500)), (), False, "")
-        sight = Sight(self.jobs, self.pods, self.services, lambda: Room([node], []))
+        sight = Sight(self.jobs, self.pods, self.services, self.room)
         kueue = Kueue(self, Unfollowed(self, "", clock, nothing), lambda: self.acts, clock, clock)  # type: ignore[arg-type]
         hands = Hands(self, self, self, b"k" * 32, lambda: self.acts, kueue)  # type: ignore[arg-type]
         self.controller = TrainingController(sight, hands, clock, clock)
+
+    def room(self) -> Room:
+        """What the agent believes that there is, without its own pods."""
+        return Room([self.node()], [])
+
+    def node(self) -> NodeFacts:
+        return NodeFacts("a", (("cpu", self.room_cpu), ("memory", 1 << 40), ("pods", 500)), (), False, "")
 
     def look(self) -> None:
         """One step of the agent, with what it can see now."""
