@@ -195,7 +195,8 @@ class World:
         self.told_seen: Told | None = None
         node = NodeFacts("a", (("cpu", self.room_cpu), ("memory", 1 << 40), ("pods", 500)), (), False, "")
         sight = Sight(self.jobs, self.pods, self.services, lambda: Room([node], []))
-        kueue = Kueue(self, Unfollowed(self, "", clock, nothing), lambda: self.acts, clock, clock)  # type: ignore[arg-type]
+        self.workloads = Unfollowed(self, "", clock, nothing)  # type: ignore[arg-type]
+        kueue = Kueue(self, self.workloads, lambda: self.acts, clock, clock)  # type: ignore[arg-type]
         hands = Hands(self, self, self, b"k" * 32, lambda: self.acts, kueue)  # type: ignore[arg-type]
         self.controller = TrainingController(sight, hands, clock, clock)
 
