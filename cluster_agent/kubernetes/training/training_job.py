@@ -42,6 +42,7 @@ class Communication(StrEnum):
     """How workers share what they learn."""
 
     PS = "PS"
+    ALL_REDUCE = "AllReduce"
 
 
 class Placing(StrEnum):
@@ -68,6 +69,9 @@ class RoleSpec:
 
 
 _NO_ROLE: Final = RoleSpec(1, 1, {}, {})
+_NO_SERVERS: Final = RoleSpec(0, 0, {}, {})
+_RESTARTS: Final = 3
+_MOST_RESTARTS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,7 @@ class TrainingJob:
     Attributes:
         created: RFC 3339.
         deleting: somebody has deleted it; its objects go with it.
+        backoff_limit: of an all-reduce job: failures in a row, without progress in between, that others follow.
         epochs: how many there are to be; None where nobody said it.
         steps: likewise.
         coordinator: a pod template; empty where there is none.
@@ -95,6 +100,7 @@ class TrainingJob:
     model_type: str
     suspend: bool
     mode: UpdateMode
+    communication: Communication
     worker: RoleSpec
     ps: RoleSpec
     placing: Placing
@@ -103,6 +109,7 @@ class TrainingJob:
     coordinator: Json
     journal_claim: str
     checkpoints_claim: str
+    backoff_limit: int
     digest: str
     status: Json = field(default_factory=dict)
     problem: str = ""
@@ -124,7 +131,18 @@ class TrainingJob:
         workers, ps = (found.get("workers"), found.get("ps")) if isinstance(found, dict) else (None, None)
         if not (isinstance(workers, int) and isinstance(ps, int)):
             return SUSPENDED
-        return Allocation(workers, ps) if 0 < workers <= MOST_TASKS and 0 < ps <= MOST_TASKS else SUSPENDED
+        sound = 0 < workers <= MOST_TASKS and (ps == 0 if self.is_all_reduce else 0 < ps <= MOST_TASKS)
+        return Allocation(workers, ps) if sound else SUSPENDED
+
+    @property
+    def is_all_reduce(self) -> bool:
+        """Whether its workers exchange gradients directly: there is neither coordinator nor parameter server."""
+        return self.communication is Communication.ALL_REDUCE
+
+    @property
+    def is_resizable(self) -> bool:
+        """Whether it can be resized without losing what it has trained: by all-reduce that takes a checkpoint."""
+        return not self.is_all_reduce or bool(self.checkpoints_claim)
 
     @property
     def least(self) -> Allocation:
@@ -178,15 +196,21 @@ def training_job(found: Json) -> TrainingJob:
     problem = ""
     model_type, mode, placing = OTHER_TYPE, UpdateMode.AUTO, Placing.PREFER
     worker, ps, coordinator = _NO_ROLE, _NO_ROLE, Json()
+    communication, restarts = Communication.PS, _RESTARTS
     epochs, steps, journal, checkpoints = None, None, "", ""
     try:
         _check_name(name)
         model_type = _text(spec, "modelType", OTHER_TYPE)
         mode = _one_of(UpdateMode, spec, "updateMode", UpdateMode.AUTO)
         placing = _one_of(Placing, spec, "placement", Placing.PREFER)
-        _one_of(Communication, spec, "communication", Communication.PS)
+        communication = _one_of(Communication, spec, "communication", Communication.PS)
         worker = _role(spec, "worker", None)
-        ps = _role(spec, "ps", worker)
+        if communication is Communication.ALL_REDUCE:
+            _check_absent(spec, ("ps", "coordinator"), "an all-reduce job has none")
+            ps, restarts = _NO_SERVERS, _restarts(spec)
+        else:
+            _check_absent(spec, ("backoffLimit",), "it is for all-reduce jobs: others lose no step with a worker")
+            ps = _role(spec, "ps", worker)
         epochs, steps = _work(spec.get("work"))
         _check_suspend(spec.get("suspend", False))
         leader = spec.get("coordinator", {})
@@ -212,6 +236,7 @@ def training_job(found: Json) -> TrainingJob:
         model_type=model_type,
         suspend=spec.get("suspend") is True,
         mode=mode,
+        communication=communication,
         worker=worker,
         ps=ps,
         placing=placing,
@@ -220,6 +245,7 @@ def training_job(found: Json) -> TrainingJob:
         coordinator=coordinator,
         journal_claim=journal,
         checkpoints_claim=checkpoints,
+        backoff_limit=restarts,
         digest=digest,
         status=status,
         problem=problem,
@@ -234,6 +260,19 @@ def _check_name(name: str) -> None:
 def _check_suspend(value: Any) -> None:
     if not isinstance(value, bool):
         raise _Wrong(f"spec.suspend is {value!r}: use true or false")
+
+
+def _check_absent(spec: Json, fields: tuple[str, ...], why: str) -> None:
+    for name in fields:
+        if spec.get(name) is not None:
+            raise _Wrong(f"spec.{name} is given: {why}; leave it out")
+
+
+def _restarts(spec: Json) -> int:
+    value = spec.get("backoffLimit", _RESTARTS)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MOST_RESTARTS:
+        raise _Wrong(f"spec.backoffLimit is {value!r}: use 0 to {_MOST_RESTARTS}")
+    return value
 
 
 def _role(spec: Json, role: str, worker: RoleSpec | None) -> RoleSpec:

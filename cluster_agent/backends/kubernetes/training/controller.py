@@ -14,11 +14,13 @@ import structlog
 
 from cluster_agent.backends.kubernetes.training.asks import Ask
 from cluster_agent.backends.kubernetes.training.coordinators import Coordinators, Line
-from cluster_agent.backends.kubernetes.training.memory import Memory
+from cluster_agent.backends.kubernetes.training.memory import Memory, Told
 from cluster_agent.backends.kubernetes.training.objects import JobObjects, Refused, ServiceFacts
-from cluster_agent.backends.kubernetes.training.plan import Ended, Standing, Step, first_tasks, plan
+from cluster_agent.backends.kubernetes.training.plan import plan
+from cluster_agent.backends.kubernetes.training.ranks.plan import GangStep, plan_ranks
 from cluster_agent.backends.kubernetes.training.room import Room
 from cluster_agent.backends.kubernetes.training.statuses import PROGRESS_SECONDS, Granted, says_more, status_of
+from cluster_agent.backends.kubernetes.training.step import Ended, Standing, Step
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
 from cluster_agent.kubernetes.api_server import ApiServer, ContentType, Json
 from cluster_agent.kubernetes.cache import Cache
@@ -26,7 +28,7 @@ from cluster_agent.kubernetes.capacity import Amounts
 from cluster_agent.kubernetes.errors import ApiError, ApiRefused, ApiUnanswered, Conflict, NotActing, NotFound
 from cluster_agent.kubernetes.events import About, EventRecorder, EventType
 from cluster_agent.kubernetes.training import manifests
-from cluster_agent.kubernetes.training.manifests import COORDINATOR
+from cluster_agent.kubernetes.training.manifests import COORDINATOR, leader
 from cluster_agent.kubernetes.training.training_job import TRAINING_JOBS, TrainingJob, UpdateMode
 from elastic_runtime.protocol.plan import Phase
 from foundation.text import plain_line
@@ -155,12 +157,12 @@ class TrainingController:
         memory = self._memories.setdefault(job.uid, Memory())
         told = self._hands.coordinators.told(job.uid)
         memory.trouble = self._hands.coordinators.trouble(job.uid)
-        step = plan(job, self.wanted(job), self._decision(job), pods, told, memory, self._clock())
+        step = self._planned(job, pods, told, memory, room)
         reported = [self._report(job, ended, memory) for ended in step.report]
         if not all(reported):
             step = replace(step, create=())  # an end is known before another task takes its place
         for pod in step.delete:
-            self._objects.delete(pod)
+            self._objects.delete(pod, step.grace_seconds)
         if step.create:
             step = self._create(job, step, memory, room)
         if step.ask is not None:
@@ -173,6 +175,24 @@ class TrainingController:
         if (before is None or before.standing is not step.standing) and job.status.get("phase") != step.standing.value:
             kind = EventType.WARNING if step.standing in (Standing.FAILED, Standing.INVALID) else EventType.NORMAL
             self._tell(job, step.standing.value, step.line or step.standing.value.lower(), kind)
+
+    def _planned(
+        self, job: TrainingJob, pods: list[TaskPod], told: Told | None, memory: Memory, room: Callable[[], Room]
+    ) -> Step:
+        """What is to be done; of a gang whose ranks go, what has to be written before is written."""
+        wanted, now = self.wanted(job), self._clock()
+        if not job.is_all_reduce:
+            return plan(job, wanted, self._decision(job), pods, told, memory, now)
+        step = plan_ranks(job, wanted, pods, told, memory, now, self._unix_clock())
+        if step.grows and not room().take([job.worker.asks] * step.grows, self._tolerations(job)):
+            return replace(step, standing=step.meanwhile, line="waits for room to grow", delete=())
+        if step.delete:
+            self._note(job)
+        if step.delete and step.notes:
+            # A failure is counted once, whoever deletes what is left.
+            self._write_status(job, {"ranks": step.notes})
+            self._tell(job, "RankFailed", step.line, EventType.WARNING)
+        return step
 
     def _report(self, job: TrainingJob, ended: Ended, memory: Memory) -> bool:
         """Whether the coordinator knows of an end now."""
@@ -201,7 +221,7 @@ class TrainingController:
     def _create(self, job: TrainingJob, step: Step, memory: Memory, room: Callable[[], Room]) -> Step:
         """Make the pods that are missing; the step as it is to be told."""
         if step.is_gang:
-            asks = [self._asks(job, task) for task in (COORDINATOR, *first_tasks(step.begin))]
+            asks = [self._asks(job, task) for task in step.needs]
             if not room().take(asks, self._tolerations(job)):
                 return Step(Standing.QUEUED, "waits for room for its first pods")
         elif self._clock() < memory.made_again_at:
@@ -210,7 +230,8 @@ class TrainingController:
         made: list[str] = []
         line = ""
         try:
-            address = self._objects.open_address(job) if COORDINATOR in step.create else self._objects.address(job)
+            opens = step.is_gang or COORDINATOR in step.create
+            address = self._objects.open_address(job) if opens else self._objects.address(job)
             if step.is_gang:
                 self._begin(job, step)
             for task in step.create:
@@ -242,6 +263,8 @@ class TrainingController:
             self._note(job)
         elif not self._write_status(job, status_of(job, step, None, self._current(job), self._unix_clock())):
             raise Refused("it was deleted")
+        if isinstance(step, GangStep) and step.notes and not self._write_status(job, {"ranks": step.notes}):
+            raise Refused("it was deleted")
 
     def _note(self, job: TrainingJob) -> None:
         """What was decided stands in the status before it is asked for: whoever follows asks for the same."""
@@ -254,7 +277,9 @@ class TrainingController:
         lines = {}
         for job in jobs:
             ours = [pod for pod in pods.get((job.namespace, job.name), ()) if pod.owner == job.uid]
-            running = next((pod for pod in ours if pod.task == COORDINATOR and pod.phase == "Running"), None)
+            answers = (pod for pod in ours if pod.task == leader(job) and pod.phase == "Running")
+            # A rank that ends goes on to say how far it is, and not what comes then.
+            running = next((pod for pod in answers if not (job.is_all_reduce and pod.deleting)), None)
             if running is not None and not job.outcome and self._objects.service(job) is not None:
                 token = self._objects.token(job)
                 certificate = self._objects.pair(job).certificate
@@ -315,7 +340,7 @@ class TrainingController:
             advised = self._advised.get(job.uid) if job.mode is UpdateMode.OFF else None
         status = status_of(job, step, told, self._current(job), self._unix_clock(), advised)
         if told is not None and told.status.phase in _TRAINED:
-            pod = self._sight.pods.get((job.namespace, manifests.pod_name(job, COORDINATOR)))
+            pod = self._sight.pods.get((job.namespace, manifests.pod_name(job, leader(job))))
             if pod is not None and pod.kept.owner == job.uid:
                 status["coordinator"] = pod.kept.uid
         waited = self._clock() - self._said_at.get(job.uid, -float("inf"))

@@ -9,8 +9,8 @@ import pytest
 from training_objects import job
 
 from cluster_agent.backends.kubernetes.training.memory import Told
-from cluster_agent.backends.kubernetes.training.plan import Standing, Step
 from cluster_agent.backends.kubernetes.training.statuses import Granted, says_more, status_of
+from cluster_agent.backends.kubernetes.training.step import Standing, Step
 from elastic_runtime.control.messages import JobStatus, Size
 from elastic_runtime.protocol.plan import Phase
 from policy_net.domain import Allocation
