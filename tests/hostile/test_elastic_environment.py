@@ -24,6 +24,7 @@ from elastic_runtime.member import environment as member_environment
 from elastic_runtime.member.environment import MemberEnvironment
 from elastic_runtime.protocol.plan import Role
 from elastic_runtime.telemetry import LEVEL_VARIABLE
+from elastic_runtime.worker.ranks.rank_pod import BIND_VARIABLE, END_FILE_VARIABLE
 from foundation.text import plain_line
 
 LONGEST_LINE = 500
@@ -78,6 +79,10 @@ ELSEWHERE = {
     FOLDER_VARIABLE: "of all-reduce; below",
     CHECKPOINT_SECONDS_VARIABLE: "the same",
     STORE_VARIABLE: "the same",
+    BIND_VARIABLE: "of all-reduce in pods; tests/elastic_runtime/worker/ranks/test_rank_pod.py",
+    END_FILE_VARIABLE: "the same; what cannot be written is logged",
+    "ELASTIC_CERTIFICATE_FILE": "the same",
+    "ELASTIC_KEY_FILE": "the same",
 }
 
 

@@ -19,27 +19,28 @@ from cluster_agent.backends.kubernetes.training.kueue import Kueue
 from cluster_agent.backends.kubernetes.training.last_checkpoint import parting
 from cluster_agent.backends.kubernetes.training.memory import Memory, Told
 from cluster_agent.backends.kubernetes.training.objects import JobObjects, Refused, ServiceFacts
-from cluster_agent.backends.kubernetes.training.plan import Ended, Standing, Step, first_tasks, plan
+from cluster_agent.backends.kubernetes.training.plan import plan
+from cluster_agent.backends.kubernetes.training.ranks.plan import GangStep, plan_ranks
 from cluster_agent.backends.kubernetes.training.reservations import asks_of, promised, reserve
 from cluster_agent.backends.kubernetes.training.room import Room
-from cluster_agent.backends.kubernetes.training.statuses import PROGRESS_SECONDS, Granted, says_more, status_of
+from cluster_agent.backends.kubernetes.training.statuses import Granted, status_of
+from cluster_agent.backends.kubernetes.training.step import Ended, Standing, Step
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
-from cluster_agent.kubernetes.api_server import ApiServer, ContentType, Json
+from cluster_agent.backends.kubernetes.training.telling import Teller
+from cluster_agent.kubernetes.api_server import ApiServer, Json
 from cluster_agent.kubernetes.cache import Cache
-from cluster_agent.kubernetes.errors import ApiError, ApiRefused, ApiUnanswered, Conflict, NotActing, NotFound
-from cluster_agent.kubernetes.events import About, EventRecorder, EventType
+from cluster_agent.kubernetes.errors import ApiError, ApiRefused, ApiUnanswered, NotActing
+from cluster_agent.kubernetes.events import EventRecorder, EventType
 from cluster_agent.kubernetes.training import manifests
-from cluster_agent.kubernetes.training.manifests import COORDINATOR
-from cluster_agent.kubernetes.training.training_job import LAST_CHECKPOINT, TRAINING_JOBS, TrainingJob, UpdateMode
+from cluster_agent.kubernetes.training.manifests import COORDINATOR, leader
+from cluster_agent.kubernetes.training.training_job import LAST_CHECKPOINT, TrainingJob
 from elastic_runtime.control.messages import Size
-from elastic_runtime.protocol.plan import Phase
 from foundation.text import plain_line
 from policy_net.domain import SUSPENDED, Allocation
 
 _log = structlog.get_logger()
 
 _NO_LAST_CHECKPOINT = "NoLastCheckpoint", EventType.WARNING
-_TRAINED = frozenset({Phase.RUNNING, Phase.RESIZING, Phase.SUSPENDING, Phase.FINISHED})
 """Phases of a coordinator under which its job trains, or has trained."""
 
 
@@ -89,13 +90,13 @@ class TrainingController:
         self._sight, self._hands = sight, hands
         self._clock, self._unix_clock = clock, unix_clock
         self._lock = threading.Lock()
-        self._granted: dict[str, Granted] = {}
-        self._advised: dict[str, Allocation] = {}
         self._nodes: dict[str, tuple[str, ...]] = {}
         self._memories: dict[str, Memory] = {}
         self._steps: dict[str, Step] = {}
-        self._said_at: dict[str, float] = {}
         self._objects = JobObjects(hands.api, sight.pods, sight.services, hands.agent_key, hands.may_write)
+        self._teller = Teller(
+            hands.api, sight.jobs, sight.pods, hands.events, self._objects.check_acting, clock, unix_clock
+        )
 
     def grant(self, uid: str, granted: Granted, nodes: Sequence[str] = ()) -> None:
         """Have a job get what was decided, from the next step on.
@@ -103,20 +104,19 @@ class TrainingController:
         Args:
             nodes: where its tasks should be; as often as that many may be there.
         """
+        self._teller.grant(uid, granted)
         with self._lock:
-            self._granted[uid] = granted
             self._nodes[uid] = tuple(nodes)
 
     def advise(self, uid: str, size: Allocation) -> None:
         """Say of a job whose size is not set what it would be."""
-        with self._lock:
-            self._advised[uid] = size
+        self._teller.advise(uid, size)
 
     def wanted(self, job: TrainingJob) -> Allocation:
         """What a job is to have: as decided last, by this agent or by the one before it."""
         if job.suspend or job.outcome or job.deleting:
             return SUSPENDED
-        granted = self._current(job)
+        granted = self._teller.current(job)
         return job.within(job.granted if granted is None else granted.size)
 
     def latest(self, uid: str) -> Step | None:
@@ -134,8 +134,7 @@ class TrainingController:
         self._hands.coordinators.follow(self._lines(jobs, pods))
         self._forget({job.uid for job in jobs})
         if not self._hands.may_write():
-            with self._lock:
-                self._granted.clear()  # what is decided from now on, another one decides
+            self._teller.take_back()
             return
         room: list[Room] = []
 
@@ -157,11 +156,11 @@ class TrainingController:
             except ApiError as error:
                 # One job's trouble is no other's; what may have happened all the same is seen at the next look.
                 _log.warning("training-job-step", job=job.job_id, error=plain_line(str(error)))
-                self._warn(job, "ApiTrouble", str(error))
+                self._teller.warn(job, self._known(job)[0], "ApiTrouble", str(error))
             except Exception as error:
                 # A fault of ours that one job brought out: the others are looked after all the same.
                 _log.exception("training-job-step", job=job.job_id)
-                self._warn(job, "AgentFault", repr(error))
+                self._teller.warn(job, self._known(job)[0], "AgentFault", repr(error))
 
     def _look_after(self, job: TrainingJob, pods: list[TaskPod], room: Callable[[], Room]) -> None:
         is_held = LAST_CHECKPOINT in job.finalizers
@@ -170,13 +169,13 @@ class TrainingController:
         memory, told = self._known(job)
         quota = self._hands.kueue.look(job, self.wanted(job), pods, told) if job.queue else None
         wanted = self.wanted(job) if quota is None else quota.allowed
-        step = plan(job, wanted, self._decision(job), pods, told, memory, self._clock())
+        step = self._planned(job, wanted, pods, told, memory, room)
         step = step if quota is None else quota.limit(step, pods)
         reported = [self._report(job, ended, memory) for ended in step.report]
         if not all(reported):
             step = replace(step, create=())  # an end is known before another task takes its place
         for pod in step.delete:
-            self._objects.delete(pod)
+            self._objects.delete(pod, step.grace_seconds)
         if step.create:
             step = self._create(job, step, memory, room)
         if step.ask is not None:
@@ -184,19 +183,45 @@ class TrainingController:
         if quota is not None:
             step = replace(step, admission=quota.condition)
             if quota.is_told and job.condition("Admitted").get("reason") != quota.reason:
-                self._tell(job, quota.reason, quota.line, EventType.WARNING if quota.is_trouble else EventType.NORMAL)
+                self._teller.tell(
+                    job, quota.reason, quota.line, EventType.WARNING if quota.is_trouble else EventType.NORMAL
+                )
         with self._lock:
             before, self._steps[job.uid] = self._steps.get(job.uid), step
-        self._say(job, step)
+        self._teller.say(job, step, self._hands.coordinators.told(job.uid))
         if told is not None and told.doubt:
-            self._warn(job, "NotBelieved", told.lie or told.doubt, told.doubt)
+            self._teller.warn(job, memory, "NotBelieved", told.lie or told.doubt, told.doubt)
         for pod in [each for each in pods if each.owner == job.uid and each.trouble]:
-            self._warn(
-                job, "PodWaits", f"{pod.task}: {pod.trouble}", pod.uid
+            self._teller.warn(
+                job, memory, "PodWaits", f"{pod.task}: {pod.trouble}", pod.uid
             )  # for ErrImagePull, ImagePullBackOff, ...
         if (before is None or before.standing is not step.standing) and job.status.get("phase") != step.standing.value:
             kind = EventType.WARNING if step.standing in (Standing.FAILED, Standing.INVALID) else EventType.NORMAL
-            self._tell(job, step.standing.value, step.line or step.standing.value.lower(), kind)
+            self._teller.tell(job, step.standing.value, step.line or step.standing.value.lower(), kind)
+
+    def _planned(
+        self,
+        job: TrainingJob,
+        wanted: Allocation,
+        pods: list[TaskPod],
+        told: Told | None,
+        memory: Memory,
+        room: Callable[[], Room],
+    ) -> Step:
+        """What is to be done; of a gang whose ranks go, what has to be written before is written."""
+        now = self._clock()
+        if not job.is_all_reduce:
+            return plan(job, wanted, self._teller.decision(job), pods, told, memory, now)
+        step = plan_ranks(job, wanted, pods, told, memory, now, self._unix_clock())
+        if step.grows and not room().take([job.worker.asks] * step.grows, self._tolerations(job)):
+            return replace(step, standing=step.meanwhile, line="waits for room to grow", delete=())
+        if step.delete:
+            self._teller.note(job)
+        if step.delete and step.notes:
+            # A failure is counted once, whoever deletes what is left.
+            self._teller.write(job, {"ranks": step.notes})
+            self._teller.tell(job, "RankFailed", step.line, EventType.WARNING)
+        return step
 
     def _part(self, job: TrainingJob, pods: list[TaskPod], room: Callable[[], Room]) -> None:
         """Have a deleted job write its last checkpoint, and let it go."""
@@ -205,7 +230,7 @@ class TrainingController:
         if found is not None:
             if found.line:
                 reason, kind = ("LastCheckpoint", EventType.NORMAL) if found.is_written else _NO_LAST_CHECKPOINT
-                self._tell(job, reason, found.line, kind)
+                self._teller.tell(job, reason, found.line, kind)
             self._objects.set_finalizer(job, present=False)
             return
         step = plan(job, SUSPENDED, f"deleted-{job.uid[:8]}", pods, told, memory, self._clock())
@@ -232,21 +257,21 @@ class TrainingController:
         told = self._hands.coordinators.told(job.uid)
         if known and ended.exit_code and told is not None and ended.task not in told.status.leaving:
             words = ended.last_words or f"code {ended.exit_code}"
-            self._warn(job, "TaskLost", f"{ended.task}: {words}", ended.uid or ended.task)
+            self._teller.warn(job, memory, "TaskLost", f"{ended.task}: {words}", ended.uid or ended.task)
         return known
 
     def _ask(self, job: TrainingJob, step: Step, ask: Ask, memory: Memory, room: Callable[[], Room]) -> Step:
         """Ask the coordinator for something; the step as it is to be told."""
         if not self._has_room_to_grow(job, ask, memory, room):
             return replace(step, line="waits for room to grow", ask=None)
-        self._note(job)
+        self._teller.note(job)
         self._objects.check_acting()
         memory.asked = ask.size, self._clock()
         given_up = self._hands.coordinators.ask(job.uid, ask)
         if given_up is not None:
             memory.on_asked(ask.request_id, given_up, self._clock())
         if given_up:
-            self._tell(job, "ResizeRefused", given_up, EventType.WARNING)
+            self._teller.tell(job, "ResizeRefused", given_up, EventType.WARNING)
         return step
 
     # What is made.
@@ -254,7 +279,7 @@ class TrainingController:
     def _create(self, job: TrainingJob, step: Step, memory: Memory, room: Callable[[], Room]) -> Step:
         """Make the pods that are missing; the step as it is to be told."""
         if step.is_gang:
-            asks = [asks_of(job, task) for task in (COORDINATOR, *first_tasks(step.begin))]
+            asks = [asks_of(job, task) for task in step.needs]
             if not room().take(asks, self._tolerations(job)):
                 return Step(Standing.QUEUED, "waits for room for its first pods")
             memory.asked = Size(step.begin.ps, step.begin.workers), self._clock()
@@ -264,7 +289,8 @@ class TrainingController:
         made: list[str] = []
         line = ""
         try:
-            address = self._objects.open_address(job) if COORDINATOR in step.create else self._objects.address(job)
+            opens = step.is_gang or COORDINATOR in step.create
+            address = self._objects.open_address(job) if opens else self._objects.address(job)
             if step.is_gang:
                 self._begin(job, step)
             for task in step.create:
@@ -273,13 +299,13 @@ class TrainingController:
                 made.append(task)
         except Refused as refused:
             line = str(refused)
-            self._warn(job, "PodRefused", line)
+            self._teller.warn(job, memory, "PodRefused", line)
         except ApiRefused as refused:
             line = f"pod {manifests.pod_name(job, step.create[len(made)])} was refused: {refused}"
-            self._warn(job, "PodRefused", line)
+            self._teller.warn(job, memory, "PodRefused", line)
         except ApiUnanswered as error:
             # Such as a webhook that is down.
-            self._warn(job, "ApiTrouble", str(error))
+            self._teller.warn(job, memory, "ApiTrouble", str(error))
             if made:
                 return replace(step, line=str(error))  # what is missing is made at the next look
             line = str(error)
@@ -295,22 +321,20 @@ class TrainingController:
     def _begin(self, job: TrainingJob, step: Step) -> None:
         """A job that has begun says so before its first pod: whoever follows knows that there may be any."""
         if job.has_started:
-            self._note(job)
-        elif not self._write_status(job, status_of(job, step, None, self._current(job), self._unix_clock())):
+            self._teller.note(job)
+        elif not self._teller.write(job, status_of(job, step, None, self._teller.current(job), self._unix_clock())):
             raise Refused("it was deleted")
-
-    def _note(self, job: TrainingJob) -> None:
-        """What was decided stands in the status before it is asked for: whoever follows asks for the same."""
-        granted = self._current(job)
-        if granted is not None and granted.decision != (job.status.get("allocation") or {}).get("decisionId"):
-            self._write_status(job, {"allocation": granted.content()})
+        if isinstance(step, GangStep) and step.notes and not self._teller.write(job, {"ranks": step.notes}):
+            raise Refused("it was deleted")
 
     def _lines(self, jobs: Sequence[TrainingJob], pods: Mapping[tuple[str, str], Sequence[TaskPod]]) -> dict[str, Line]:
         """The ways to the coordinators that run."""
         lines = {}
         for job in jobs:
             ours = [pod for pod in pods.get((job.namespace, job.name), ()) if pod.owner == job.uid]
-            running = next((pod for pod in ours if pod.task == COORDINATOR and pod.phase == "Running"), None)
+            answers = (pod for pod in ours if pod.task == leader(job) and pod.phase == "Running")
+            # A rank that ends goes on to say how far it is, and not what comes then.
+            running = next((pod for pod in answers if not (job.is_all_reduce and pod.deleting)), None)
             if running is not None and not job.outcome and self._objects.service(job) is not None:
                 token = self._objects.token(job)
                 certificate = self._objects.pair(job).certificate
@@ -343,67 +367,11 @@ class TrainingController:
                 nodes.remove(pod.node)
         return nodes
 
-    # What is said.
-
-    def _current(self, job: TrainingJob) -> Granted | None:
-        """What this agent decided; none where one that leads since has decided."""
-        with self._lock:
-            granted = self._granted.get(job.uid)
-        epoch = (job.status.get("allocation") or {}).get("leaseEpoch")
-        return None if granted is None or (isinstance(epoch, int) and epoch > granted.lease_epoch) else granted
-
-    def _decision(self, job: TrainingJob) -> str:
-        granted = self._current(job)
-        stated = (job.status.get("allocation") or {}).get("decisionId")
-        return granted.decision if granted is not None else str(stated or "unknown")
-
-    def _say(self, job: TrainingJob, step: Step) -> None:
-        entry = self._sight.jobs.get((job.namespace, job.name))
-        if entry is not None and entry.uid == job.uid:
-            job = entry.kept  # with what was written in this step
-        told = self._hands.coordinators.told(job.uid)
-        with self._lock:
-            advised = self._advised.get(job.uid) if job.mode is UpdateMode.OFF else None
-        status = status_of(job, step, told, self._current(job), self._unix_clock(), advised)
-        if told is not None and told.status.phase in _TRAINED:
-            pod = self._sight.pods.get((job.namespace, manifests.pod_name(job, COORDINATOR)))
-            if pod is not None and pod.kept.owner == job.uid:
-                status["coordinator"] = pod.kept.uid
-        waited = self._clock() - self._said_at.get(job.uid, -float("inf"))
-        news = "progress" in status and status["progress"] != job.status.get("progress")
-        if says_more(job, status) or (news and waited >= PROGRESS_SECONDS):
-            self._write_status(job, status)
-
-    def _write_status(self, job: TrainingJob, status: Json) -> bool:
-        """Whether there is still such a job."""
-        self._objects.check_acting()
-        body = {"metadata": {"uid": job.uid}, "status": status}
-        path = TRAINING_JOBS.path(job.namespace, job.name, "status")
-        try:
-            self._sight.jobs.put_answer(self._hands.api.patch(path, body, ContentType.MERGE_PATCH))
-        except (NotFound, Conflict):  # it is gone, or another has its name
-            return False
-        self._said_at[job.uid] = self._clock()
-        return True
-
-    def _tell(self, job: TrainingJob, reason: str, line: str, kind: EventType = EventType.NORMAL) -> None:
-        about = About(TRAINING_JOBS.api_version, TRAINING_JOBS.kind, job.namespace, job.name, job.uid)
-        self._hands.events.tell(about, reason, line, kind)
-
-    def _warn(self, job: TrainingJob, reason: str, line: str, trouble: str = "") -> None:
-        """Tell of a trouble that may last.
-
-        Args:
-            trouble: by which it is known again; its line unless given.
-        """
-        memory = self._memories.setdefault(job.uid, Memory())
-        if memory.warns(f"{reason} {trouble or line}", self._clock()):
-            self._tell(job, reason, line, EventType.WARNING)
-
     def _forget(self, uids: set[str]) -> None:
         with self._lock:
-            for kept in (self._granted, self._advised, self._nodes, self._memories, self._steps, self._said_at):
+            for kept in (self._nodes, self._memories, self._steps):
                 for uid in [uid for uid in kept if uid not in uids]:
                     del kept[uid]
         self._objects.forget(uids)
+        self._teller.forget(uids)
         self._hands.kueue.forget(uids)

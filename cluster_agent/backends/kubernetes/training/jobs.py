@@ -18,7 +18,14 @@ from cluster_agent.backends.kubernetes.training.controller import (
 )
 from cluster_agent.backends.kubernetes.training.coordinators import CoordinatorCalls, Coordinators, Line, open_line
 from cluster_agent.backends.kubernetes.training.kueue import Kueue, WorkloadWatch
-from cluster_agent.backends.kubernetes.training.measured import Measured, current_of, progress_of, scheduled_job
+from cluster_agent.backends.kubernetes.training.measured import (
+    Measured,
+    Usual,
+    current_of,
+    progress_of,
+    scheduled_job,
+    usual_of,
+)
 from cluster_agent.backends.kubernetes.training.objects import service_facts
 from cluster_agent.backends.kubernetes.training.reservations import COORDINATOR_ASKS
 from cluster_agent.backends.kubernetes.training.room import Room
@@ -147,15 +154,18 @@ class TrainingJobs:
         """The jobs that a decision is about."""
         self.look()
         self._observed = {}
+        types = {entry.uid: entry.kept.model_type for entry in self.jobs.entries().values()}
+        usual = usual_of((types[uid], measured) for uid, measured in self._measured.items() if uid in types)
         for job in self._unended():
             measured = self._measured.setdefault(job.uid, Measured())
             current = current_of(job, self._coordinators.told(job.uid))
             if (job.suspend or job.problem) and current == SUSPENDED:
                 continue
-            # Every job has a PS and a coordinator: where there is room for the one, there is for the other.
+            # Whoever has a PS has a coordinator too: where there is room for the one, there is for the other.
             leader = {name: job.ps.asks.get(name, 0) + amount for name, amount in COORDINATOR_ASKS.items()}
-            demands = demand(job.worker.asks), demand({**job.ps.asks, **leader})
-            seen = scheduled_job(job, measured, current, demands, seconds_of(job.created))
+            servers = Resources(0) if job.is_all_reduce else demand({**job.ps.asks, **leader})
+            demands, known = (demand(job.worker.asks), servers), usual.get(job.model_type, Usual())
+            seen = scheduled_job(job, measured, current, demands, seconds_of(job.created), known)
             self._observed[job.job_id] = (job, seen)
         return [seen for _, seen in self._observed.values()]
 
@@ -233,6 +243,8 @@ class TrainingJobs:
             told = self._coordinators.told(job.uid)
             if told is None or told.status.phase is Phase.STARTING:
                 return self._controller.wanted(job), "kept: it has only just been started"
+        if not job.is_resizable and SUSPENDED not in (decided, seen.current):
+            return seen.current, "kept: without checkpoints it cannot be resized"
         return decided, "decided by the policy"
 
     def _all(self) -> list[TrainingJob]:

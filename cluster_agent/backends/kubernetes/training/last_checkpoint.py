@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from cluster_agent.backends.kubernetes.training.memory import Memory, Told
-from cluster_agent.backends.kubernetes.training.plan import Standing
+from cluster_agent.backends.kubernetes.training.step import Standing
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
 from cluster_agent.kubernetes.training.manifests import COORDINATOR
 from cluster_agent.kubernetes.training.training_job import TrainingJob

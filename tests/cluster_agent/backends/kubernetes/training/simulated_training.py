@@ -20,8 +20,8 @@ from cluster_agent.backends.kubernetes.training.coordinators import Line
 from cluster_agent.backends.kubernetes.training.kueue import Kueue, WorkloadWatch
 from cluster_agent.backends.kubernetes.training.memory import Told
 from cluster_agent.backends.kubernetes.training.objects import service_facts
-from cluster_agent.backends.kubernetes.training.plan import Ended
 from cluster_agent.backends.kubernetes.training.room import Room
+from cluster_agent.backends.kubernetes.training.step import Ended
 from cluster_agent.backends.kubernetes.training.task_pods import task_pod_facts
 from cluster_agent.kubernetes.cache import Cache
 from cluster_agent.kubernetes.capacity import NodeFacts
