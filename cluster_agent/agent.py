@@ -76,7 +76,9 @@ class Agent:
         self._wait = self._health.told_by(stop.wait)
         self._backend = backend_module(settings.backend.kind).open_backend(
             settings.backend,
-            AgentParts(settings.state_dir, settings.guard.fallback, self._queue, self._wait, time.monotonic),
+            AgentParts(
+                settings.state_dir, settings.guard.fallback, self._queue, self._wait, time.monotonic, self._telemetry
+            ),
         )
         trust = None if settings.learner is None else _trust_of(settings, settings.learner)
         self._source = PolicySource(

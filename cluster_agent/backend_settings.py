@@ -216,6 +216,9 @@ class KubernetesTraining(Section):
     key_file: Path | None = None
     """At least 32 random bytes, from which the tokens and certificates of jobs follow; agents that stand by for one
     another have the same. Made in the state directory unless set."""
+    last_checkpoint_seconds: Seconds = 300.0
+    """Longest wait for the last checkpoint of a job that was deleted, if it asks for one (`checkpoints.lastOnDelete`);
+    then it goes without. Large models take minutes to be written."""
 
 
 class KubernetesBackendSettings(Section):

@@ -120,6 +120,25 @@ class Telemetry:
             "When this agent's certificate expires, as Unix time; 0 without one that the learner made.",
             registry=self.registry,
         )
+        self.api_failures = Counter(
+            "fedl2_agent_api_failures_total",
+            "Requests to a Kubernetes API server that failed, watches too, by kind of error.",
+            ["error"],
+            registry=self.registry,
+        )
+        self.object_reasons = Counter(
+            "fedl2_agent_object_reasons_total",
+            "What there was to tell of ElasticTargets, their Jobs and TrainingJobs, by kind of object and reason; "
+            "also where the agent may write no Events.",
+            ["kind", "reason"],
+            registry=self.registry,
+        )
+        self.size_changes = Counter(
+            "fedl2_agent_size_changes_total",
+            "Changes of the sizes of Jobs with an ElasticTarget, by outcome (set, conflict, gone, failed, not-now).",
+            ["outcome"],
+            registry=self.registry,
+        )
         self.acting_version = Gauge(
             "fedl2_agent_acting_version_number", "The version that acts; 0 for none.", registry=self.registry
         )
@@ -133,6 +152,10 @@ class Telemetry:
         self.acting_version.set(version)
         for intervention in guarded.interventions:
             self.interventions.labels(intervention.value).inc()
+
+    def told(self, kind: str, reason: str) -> None:
+        """Count something that there was to tell of an object in a cluster."""
+        self.object_reasons.labels(kind, reason).inc()
 
     def serve(self, settings: TelemetrySettings, health: Health) -> int | None:
         """Answer scrapes, and probes at /healthz and /readyz; returns the port, None if none is wanted.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -18,6 +19,8 @@ PARTIAL: Final = ".partial"
 """What the name of a file that is not finished ends with."""
 PRIVATE: Final = 0o600
 """The mode of files that hold a secret."""
+_NO_LINKS = frozenset({errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK})
+"""What a file system says that knows no second name of a file."""
 _BUFFERS_A_WRITE = 512
 """Systems take 1024 at once."""
 
@@ -54,6 +57,60 @@ def write_whole(
         raise
     if durable:
         sync_folder(path.parent)
+
+
+def write_first(path: Path, data: bytes, *, mode: int = 0o666) -> bool:
+    """Put a file in place, whole and durable, unless there is one: of several who do so at once, one does.
+
+    Args:
+        path: its name; its folder is there.
+        data: the content.
+        mode: who may do what, less the process's umask; from the first byte on.
+
+    Returns:
+        Whether this content is there now; False: somebody else's, whole but for a moment where a file can have one name
+        only, as on some network volumes.
+
+    Raises:
+        OSError: it could not be written, and nothing is left of it.
+    """
+    partial = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(8)}{PARTIAL}")
+    try:
+        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        try:
+            write_at(descriptor, 0, (data,))
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        try:
+            os.link(partial, path)  # unlike a rename, it replaces nothing
+        except FileExistsError:
+            return False
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            return _write_exclusively(path, data, mode)
+    finally:
+        partial.unlink(missing_ok=True)
+    sync_folder(path.parent)
+    return True
+
+
+def _write_exclusively(path: Path, data: bytes, mode: int) -> bool:
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    except FileExistsError:
+        return False
+    try:
+        write_at(descriptor, 0, (data,))
+        os.fsync(descriptor)
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(descriptor)
+    sync_folder(path.parent)
+    return True
 
 
 def _buffers(data: str | Buffer | Sequence[Buffer]) -> Sequence[Buffer]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol, cast
 
 from cluster_agent.backend_settings import BackendSettings
+from cluster_agent.telemetry import Telemetry
 from policy_net.domain import ClusterState, Decision, Progress, Trigger
 
 Wait = Callable[[float], bool]
@@ -133,6 +134,7 @@ class AgentParts:
         backlog: None where nothing is learned.
         wait: see `Wait`; for the thread of decisions alone, which is known by it to go on.
         clock: monotonic seconds.
+        telemetry: where it may count.
     """
 
     state_dir: Path
@@ -140,6 +142,7 @@ class AgentParts:
     backlog: Backlog | None
     wait: Wait
     clock: Callable[[], float]
+    telemetry: Telemetry = field(default_factory=Telemetry)
 
 
 class BackendModule(Protocol):

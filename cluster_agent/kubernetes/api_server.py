@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 from urllib3.exceptions import HTTPError, ReadTimeoutError, SSLError
 from urllib3.util import Timeout
 
-from cluster_agent.kubernetes.errors import ApiUnanswered, NotActing, WatchSilent, error_of
+from cluster_agent.kubernetes.errors import ApiError, ApiUnanswered, NotActing, WatchSilent, error_of
 from foundation.text import parse_json, plain_line
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ class ApiServer:
         clock: monotonic seconds.
         may_write: asked last before a request that changes something is sent, so that a process that was held up, even
             in the middle of what it wrote, writes no more; `NotActing` is raised where it may not.
+        on_error: is told of every error before it is raised.
     """
 
     def __init__(
@@ -71,9 +72,10 @@ class ApiServer:
         request_seconds: float = REQUEST_SECONDS,
         clock: Callable[[], float] = time.monotonic,
         may_write: Callable[[], bool] = lambda: True,
+        on_error: Callable[[ApiError], None] = lambda _: None,
     ) -> None:
         self._client = client
-        self._may_write = may_write
+        self._may_write, self._on_error = may_write, on_error
         self._request_seconds = request_seconds
         self._clock = clock
 
@@ -121,15 +123,24 @@ class ApiServer:
         """
         asked = f"watch of {path}"
         timeout = Timeout(connect=_CONNECT_SECONDS, read=silence_seconds)
-        response = self._open("GET", path, {**query, "watch": "1"}, None, ContentType.OBJECT, timeout, asked)
-        with closing(response):
-            if response.status != HTTPStatus.OK:
-                raise self._error(response, asked, self._clock() + self._request_seconds)
-            yield _Stream(response, asked, silence_seconds)
+        with self._told_of():  # also of what is raised while it is read
+            response = self._open("GET", path, {**query, "watch": "1"}, None, ContentType.OBJECT, timeout, asked)
+            with closing(response):
+                if response.status != HTTPStatus.OK:
+                    raise self._error(response, asked, self._clock() + self._request_seconds)
+                yield _Stream(response, asked, silence_seconds)
 
     def close(self) -> None:
         """Close what connections are kept."""
         self._client.close()
+
+    @contextmanager
+    def _told_of(self) -> Iterator[None]:
+        try:
+            yield
+        except ApiError as error:
+            self._on_error(error)
+            raise
 
     def _request(
         self,
@@ -139,10 +150,14 @@ class ApiServer:
         body: Any = None,
         content_type: ContentType = ContentType.OBJECT,
     ) -> Json:
+        with self._told_of():
+            return self._answer(method, path, query or {}, body, content_type)
+
+    def _answer(self, method: str, path: str, query: Query, body: Any, content_type: ContentType) -> Json:
         asked = f"{method} {path}"
         deadline = self._clock() + self._request_seconds
         timeout = Timeout(connect=min(_CONNECT_SECONDS, self._request_seconds), read=self._request_seconds)
-        response = self._open(method, path, query or {}, body, content_type, timeout, asked)
+        response = self._open(method, path, query, body, content_type, timeout, asked)
         with closing(response):
             if not HTTPStatus.OK <= response.status < HTTPStatus.MULTIPLE_CHOICES:
                 raise self._error(response, asked, deadline)

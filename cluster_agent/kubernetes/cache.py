@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 Json = dict[str, Any]
 Kept = TypeVar("Kept")
 _REMEMBERED_ENDS = 10_000
-"""Objects that are gone, whose uids no other will have."""
+"""Objects that are gone: of news that come late, or twice, it is known that they are old."""
 Key = tuple[str, str]
 """Namespace, which is empty where there is none, and name."""
 
@@ -73,7 +73,8 @@ class Cache(Generic[Kept]):
         self._keep, self._clock, self._on_change = keep, clock, on_change
         self._lock = threading.Lock()
         self._entries: dict[Key, Entry[Kept]] = {}
-        self._gone: OrderedDict[str, None] = OrderedDict()
+        self._gone: OrderedDict[str, str] = OrderedDict()
+        """By uid, the version of the end; empty where an object was missing from all that was read."""
         self._listed = threading.Event()
         self._heard_at = -float("inf")
 
@@ -116,6 +117,8 @@ class Cache(Generic[Kept]):
             changed = {key: _meaning(entry) for key, entry in self._entries.items()} != {
                 key: _meaning(entry) for key, entry in entries.items()
             }
+            for uid in {entry.uid for entry in self._entries.values()} - {entry.uid for entry in entries.values()}:
+                self._end(uid, "")
             self._entries = entries
         self.heard()
         first = not self._listed.is_set()
@@ -125,41 +128,51 @@ class Cache(Generic[Kept]):
 
     def put(self, found: Json) -> None:
         """Take an object that was added or has changed; one that is older than what is here is passed over."""
-        key, entry = self.entry_of(found)
-        version = head_of(found).version
+        self._put(found, is_news=True)
+
+    def put_answer(self, found: Json) -> None:
+        """Take the answer to a write; not where it was slower than the news that the object is gone."""
+        self._put(found, is_news=False)
+
+    def remove(self, found: Json) -> None:
+        """Forget a deleted object; not one that was made since under its name, or that came back into a selection."""
+        head = head_of(found)
         with self._lock:
-            self._gone.pop(head_of(found).uid, None)  # one that left a selection comes back into it
+            self._end(head.uid, head.version)
+            present = self._entries.get(head.key)
+            if present is None or is_older(head.version, present.version):
+                return
+            del self._entries[head.key]
+        self._on_change()
+
+    def _put(self, found: Json, *, is_news: bool) -> None:
+        key, entry = self.entry_of(found)
+        head = head_of(found)
+        with self._lock:
             present = self._entries.get(key)
-            if present is not None and (is_older(version, present.version) or version == present.version):
+            if present is not None and (is_older(head.version, present.version) or head.version == present.version):
+                return
+            ended = self._gone.get(head.uid)
+            # What is no number is compared by nobody: a watch is believed, an answer may be of before.
+            is_doubted = not is_news or ended == head.version or is_older(head.version, ended or "")
+            if ended is not None and is_doubted and not is_older(ended, head.version):
                 return
             if entry is None:
+                self._end(head.uid, head.version)
                 self._entries.pop(key, None)
             else:
+                self._gone.pop(head.uid, None)  # one that left a selection comes back into it
                 self._entries[key] = entry
         # A node's heartbeat is a new version, of which nothing new is kept.
         if _meaning(present) != _meaning(entry):
             self._on_change()
 
-    def put_answer(self, found: Json) -> None:
-        """Take the answer to a write; not where it was slower than the news that the object is gone."""
-        with self._lock:
-            is_gone = head_of(found).uid in self._gone
-        if not is_gone:
-            self.put(found)
-
-    def remove(self, found: Json) -> None:
-        """Forget a deleted object; not one that was made since under its name."""
-        head = head_of(found)
-        with self._lock:
-            if head.uid:
-                self._gone[head.uid] = None
-                if len(self._gone) > _REMEMBERED_ENDS:
-                    self._gone.popitem(last=False)
-            present = self._entries.get(head.key)
-            if present is None or (present.uid != head.uid and is_older(head.version, present.version)):
-                return
-            del self._entries[head.key]
-        self._on_change()
+    def _end(self, uid: str, version: str) -> None:
+        if uid:
+            before = self._gone.pop(uid, "")
+            self._gone[uid] = before if is_older(version, before) else version
+            if len(self._gone) > _REMEMBERED_ENDS:
+                self._gone.popitem(last=False)
 
 
 def _meaning(entry: Entry[Kept] | None) -> tuple[str, Kept] | None:

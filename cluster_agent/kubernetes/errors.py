@@ -7,13 +7,19 @@ whoever wrote has to look before writing again. Both are a cluster that does not
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from cluster_agent.errors import BackendUnavailable
 
 
 class ApiError(BackendUnavailable):
-    """Root of what a request to an API server can end with."""
+    """Root of what a request to an API server can end with.
+
+    Attributes:
+        word: of its kind, for metrics.
+    """
+
+    word: ClassVar[str] = "unknown"
 
 
 class ApiUnanswered(ApiError):
@@ -24,6 +30,8 @@ class ApiUnanswered(ApiError):
         may_have_happened: whether the server may have carried the request out all the same.
     """
 
+    word = "unanswered"
+
     def __init__(self, message: str, retry_after_seconds: float = 0.0, *, may_have_happened: bool = True) -> None:
         super().__init__(message)
         self.retry_after_seconds = retry_after_seconds
@@ -33,9 +41,13 @@ class ApiUnanswered(ApiError):
 class NotActing(ApiError):
     """Not sent: another agent may act by now."""
 
+    word = "not-acting"
+
 
 class WatchSilent(ApiUnanswered):
     """A watch has said nothing for longer than it ever should."""
+
+    word = "silent"
 
 
 class ApiRefused(ApiError):
@@ -47,6 +59,8 @@ class ApiRefused(ApiError):
         causes: (field, message) of each thing that is wrong with an object.
     """
 
+    word = "refused"
+
     def __init__(self, message: str, code: int, reason: str = "", causes: tuple[tuple[str, str], ...] = ()) -> None:
         super().__init__(message)
         self.code, self.reason, self.causes = code, reason, causes
@@ -55,29 +69,43 @@ class ApiRefused(ApiError):
 class NotFound(ApiRefused):
     """There is no such object, or no such resource: its CRD may not be installed yet."""
 
+    word = "not-found"
+
 
 class AlreadyExists(ApiRefused):
     """An object of this name is there."""
+
+    word = "already-exists"
 
 
 class Conflict(ApiRefused):
     """The object has changed since it was read, is owned by another field manager, or is another than was meant."""
 
+    word = "conflict"
+
 
 class Expired(ApiRefused):
     """What a watch or a list was to go on from is no longer kept: list anew."""
+
+    word = "expired"
 
 
 class Forbidden(ApiRefused):
     """The credentials do not allow it, or a quota or an admission rule is against it."""
 
+    word = "forbidden"
+
 
 class Unauthorized(ApiRefused):
     """The credentials are none: a token that has run out, a certificate of another authority."""
 
+    word = "unauthorized"
+
 
 class Invalid(ApiRefused):
     """The object itself is wrong (400, 422)."""
+
+    word = "invalid"
 
 
 _BY_REASON: dict[str, type[ApiRefused]] = {"AlreadyExists": AlreadyExists, "Expired": Expired, "Gone": Expired}

@@ -79,6 +79,7 @@ class EventRecorder:
         clock: monotonic seconds.
         wall_clock: Unix seconds.
         cluster_namespace: where events about objects without a namespace go.
+        on_told: is told the kind of the object and the reason, whether or not the event comes to be written.
     """
 
     def __init__(
@@ -88,9 +89,11 @@ class EventRecorder:
         clock: Callable[[], float],
         wall_clock: Callable[[], float],
         cluster_namespace: str = "default",
+        on_told: Callable[[str, str], None] = lambda *_: None,
     ) -> None:
         self._store, self._instance, self._clock, self._wall_clock = store, instance, clock, wall_clock
         self._cluster_namespace = cluster_namespace
+        self.count = on_told
         self._waiting: queue.Queue[tuple[_Key, EventType]] = queue.Queue(_QUEUE_EVENTS)
         self._told: OrderedDict[_Key, _Told] = OrderedDict()
         self._numbers = itertools.count(int(wall_clock() * 1e6))
@@ -102,6 +105,7 @@ class EventRecorder:
         Args:
             reason: one word in CamelCase.
         """
+        self.count(about.kind, reason)
         try:
             self._waiting.put_nowait(((about, reason, plain_line(message, _LONGEST_MESSAGE)), event_type))
         except queue.Full:

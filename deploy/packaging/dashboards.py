@@ -67,6 +67,17 @@ AGENT: Final = (
         ),
     ),
     Panel(
+        "Told of objects",
+        "ops",
+        ((_rate("fedl2_agent_object_reasons_total", "kind, reason"), "{{instance}} {{kind}} {{reason}}"),),
+    ),
+    Panel(
+        "Changes of sizes", "ops", ((_rate("fedl2_agent_size_changes_total", "outcome"), "{{instance}} {{outcome}}"),)
+    ),
+    Panel(
+        "Requests that failed", "ops", ((_rate("fedl2_agent_api_failures_total", "error"), "{{instance}} {{error}}"),)
+    ),
+    Panel(
         "Calls to the learner",
         "ops",
         ((_rate("fedl2_agent_learner_calls_total", "outcome"), "{{instance}} {{outcome}}"),),

@@ -8,6 +8,8 @@
 A folder without a manifest is not finished, or will never be. Nothing in it depends on how many servers wrote it, so it
 is restored onto any number. The files are ordinary safetensors.
 
+In an object store it is the same, with objects for files, whose names there have a number of their own.
+
 The names below are loaded when they are first used: a coordinator writes manifests without PyTorch.
 """
 
@@ -25,12 +27,14 @@ if TYPE_CHECKING:
         retain,
     )
     from elastic_runtime.checkpoint.manifest import Manifest, read_manifest, verify, write_manifest
+    from elastic_runtime.checkpoint.object_store import Place, make_folder, place_of
     from elastic_runtime.checkpoint.reader import read_blocks, read_model, require_same_model
     from elastic_runtime.checkpoint.shard import ShardRecord
     from elastic_runtime.checkpoint.writer import Progress, ShardWriter
 
 __all__ = [
     "Manifest",
+    "Place",
     "Progress",
     "Search",
     "ShardRecord",
@@ -39,7 +43,9 @@ __all__ = [
     "folder_of",
     "latest_durable",
     "list_checkpoints",
+    "make_folder",
     "newest_sound",
+    "place_of",
     "read_blocks",
     "read_manifest",
     "read_model",
@@ -51,6 +57,7 @@ __all__ = [
 
 _PLACES = {
     "Manifest": "manifest",
+    "Place": "object_store",
     "Progress": "writer",
     "Search": "catalog",
     "ShardRecord": "shard",
@@ -59,7 +66,9 @@ _PLACES = {
     "folder_of": "catalog",
     "latest_durable": "catalog",
     "list_checkpoints": "catalog",
+    "make_folder": "object_store",
     "newest_sound": "catalog",
+    "place_of": "object_store",
     "read_blocks": "reader",
     "read_manifest": "manifest",
     "read_model": "reader",

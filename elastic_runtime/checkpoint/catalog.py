@@ -11,6 +11,8 @@ from pathlib import Path
 import structlog
 
 from elastic_runtime.checkpoint.manifest import MANIFEST, Manifest, read_heads, read_manifest, verify
+from elastic_runtime.checkpoint.object_store import Place, StorePath
+from elastic_runtime.checkpoint.shard import cannot_read
 from elastic_runtime.errors import CheckpointDamaged, CheckpointError
 from foundation.text import LONGEST_ERROR_CHARACTERS, plain_line
 
@@ -18,13 +20,17 @@ _NAME = re.compile(r"step-(\d{10,})")
 _log = structlog.get_logger(__name__)
 
 
-def folder_of(checkpoints: Path, step: int) -> Path:
+def folder_of(checkpoints: Place, step: int) -> Place:
     """Where the checkpoint of a step lies."""
     return checkpoints / f"step-{step:010d}"
 
 
-def list_checkpoints(checkpoints: Path) -> list[tuple[int, Path]]:
-    """Step and folder of every checkpoint with a manifest, oldest first; they may be damaged."""
+def list_checkpoints(checkpoints: Place) -> list[tuple[int, Place]]:
+    """Step and folder of every checkpoint with a manifest, oldest first; they may be damaged.
+
+    Raises:
+        OSError: nobody can look there.
+    """
     return [(step, folder) for step, folder in _folders(checkpoints) if (folder / MANIFEST).exists()]
 
 
@@ -38,7 +44,7 @@ class Search:
     """
 
     sound: Manifest | None
-    damaged: tuple[tuple[Path, str], ...]
+    damaged: tuple[tuple[Place, str], ...]
 
     @property
     def line(self) -> str:
@@ -50,7 +56,7 @@ class Search:
         return plain_line(f"{then}: {why}", LONGEST_ERROR_CHARACTERS)
 
 
-def newest_sound(folders: Iterable[Path]) -> Search:
+def newest_sound(folders: Iterable[Place]) -> Search:
     """The first sound checkpoint; damaged ones are passed over and logged.
 
     Args:
@@ -59,7 +65,7 @@ def newest_sound(folders: Iterable[Path]) -> Search:
     Raises:
         CheckpointError: one cannot be read, or is of another version: whether it is sound is not known.
     """
-    damaged: list[tuple[Path, str]] = []
+    damaged: list[tuple[Place, str]] = []
     for folder in folders:
         try:
             return Search(verify(folder), tuple(damaged))
@@ -69,7 +75,7 @@ def newest_sound(folders: Iterable[Path]) -> Search:
     return Search(None, tuple(damaged))
 
 
-def latest_durable(checkpoints: Path) -> Manifest | None:
+def latest_durable(checkpoints: Place) -> Manifest | None:
     """The newest checkpoint of which every digest is right, or None; damaged ones are passed over and logged.
 
     Raises:
@@ -78,7 +84,7 @@ def latest_durable(checkpoints: Path) -> Manifest | None:
     return newest_sound(folder for _, folder in reversed(_folders(checkpoints))).sound
 
 
-def retain(checkpoints: Path, keep: int, protect: Collection[int] = ()) -> list[int]:
+def retain(checkpoints: Place, keep: int, protect: Collection[int] = ()) -> list[int]:
     """Remove old checkpoints, and what is left of unfinished ones older than the newest that stays.
 
     Digests of the numbers are not computed here, so that this is cheap; a checkpoint whose files are missing, of
@@ -93,11 +99,14 @@ def retain(checkpoints: Path, keep: int, protect: Collection[int] = ()) -> list[
         The steps whose folders were removed.
 
     Raises:
-        CheckpointError: a folder cannot be removed.
+        CheckpointError: a folder cannot be removed, or a store cannot be asked.
     """
     if keep < 1:
         raise ValueError(f"keep is {keep}; at least one checkpoint has to stay")
-    folders = _folders(checkpoints)
+    try:
+        folders = _folders(checkpoints)
+    except OSError as error:
+        raise cannot_read(checkpoints, error) from error
     complete = [step for step, folder in folders if _complete(folder)]
     if not complete:
         return []
@@ -110,7 +119,7 @@ def retain(checkpoints: Path, keep: int, protect: Collection[int] = ()) -> list[
     return gone
 
 
-def discard(folder: Path) -> None:
+def discard(folder: Place) -> None:
     """Remove a checkpoint that will not be finished; one with a manifest stays.
 
     Raises:
@@ -120,26 +129,35 @@ def discard(folder: Path) -> None:
         _remove(folder)
 
 
-def _folders(checkpoints: Path) -> list[tuple[int, Path]]:
+def _folders(checkpoints: Place) -> list[tuple[int, Place]]:
     if not checkpoints.is_dir():
         return []
-    matches = [(_NAME.fullmatch(folder.name), folder) for folder in checkpoints.iterdir() if folder.is_dir()]
-    return sorted((int(match[1]), folder) for match, folder in matches if match is not None)
+    matches = [(_NAME.fullmatch(folder.name), folder) for folder in checkpoints.iterdir()]
+    found = [(int(match[1]), folder) for match, folder in matches if match is not None and folder.is_dir()]
+    return sorted(found, key=lambda each: each[0])
 
 
-def _complete(folder: Path) -> bool:
+def _complete(folder: Place) -> bool:
     try:
         read_heads(read_manifest(folder))
+    except CheckpointDamaged:
+        return False
     except CheckpointError:
+        if isinstance(folder, StorePath):
+            raise  # a network that fails now is no reason to remove anything
         return False
     return True
 
 
-def _remove(folder: Path) -> None:
+def _remove(folder: Place) -> None:
     try:
         # Without its manifest it counts no more, should the rest be interrupted.
         (folder / MANIFEST).unlink(missing_ok=True)
-        shutil.rmtree(folder)
+        if isinstance(folder, Path):
+            shutil.rmtree(folder)
+        else:
+            for each in folder.iterdir():
+                each.unlink(missing_ok=True)
     except FileNotFoundError:
         return
     except OSError as error:

@@ -12,17 +12,21 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import structlog
+
+from elastic_runtime.checkpoint.object_store import Place, put_whole
 from elastic_runtime.checkpoint.shard import SUFFIX, Entry, ShardRecord, cannot_read, read_head
 from elastic_runtime.errors import BadInput, CheckpointDamaged, CheckpointError
 from elastic_runtime.model import optimizers
 from elastic_runtime.model.layout import Layout
 from elastic_runtime.model.optimizers import Optimizer
 from elastic_runtime.model.plain_fields import require_object, require_whole
-from foundation.files import PARTIAL, write_whole
+from foundation.files import PARTIAL
 
 MANIFEST = "manifest.json"
 _FORMAT = 1
 _LARGEST_BYTES = 1024**3
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,7 @@ class Manifest:
         position: the caller's own JSON: what else is needed to go on, such as where the data stand.
     """
 
-    folder: Path
+    folder: Place
     step: int
     layout: Layout
     optimizer: Optimizer
@@ -47,7 +51,7 @@ class Manifest:
 
 
 def write_manifest(
-    folder: Path,
+    folder: Place,
     step: int,
     layout: Layout,
     optimizer: Optimizer,
@@ -78,16 +82,19 @@ def write_manifest(
         "position": dict(position),
     }
     try:
-        write_whole(folder / MANIFEST, _text(content), mode=0o644, alone=True)
+        put_whole(folder / MANIFEST, _text(content))
     except OSError as error:
         raise CheckpointError(
             f"{folder / MANIFEST} cannot be written: {error.strerror}; the last durable checkpoint stands"
         ) from error
-    _sweep(manifest)
+    try:
+        _sweep(manifest)
+    except OSError as error:  # what an earlier try left takes room, and does no other harm
+        _log.warning("checkpoint-not-swept", checkpoint=folder.name, reason=error.strerror)
     return manifest
 
 
-def read_manifest(folder: Path) -> Manifest:
+def read_manifest(folder: Place) -> Manifest:
     """The manifest of a checkpoint; the shards are not looked at.
 
     Raises:
@@ -141,7 +148,7 @@ def read_heads(manifest: Manifest) -> list[tuple[ShardRecord, int, dict[int, Ent
     return found
 
 
-def verify(folder: Path) -> Manifest:
+def verify(folder: Place) -> Manifest:
     """Read all of a checkpoint and compare every digest.
 
     Raises:
@@ -172,7 +179,7 @@ def read_verified(manifest: Manifest, blocks: Iterable[int]) -> Iterator[tuple[E
             yield from _read_shard(manifest, manifest.folder / shard.name, start, due)
 
 
-def _read_shard(manifest: Manifest, path: Path, start: int, entries: list[Entry]) -> Iterator[tuple[Entry, bytearray]]:
+def _read_shard(manifest: Manifest, path: Place, start: int, entries: list[Entry]) -> Iterator[tuple[Entry, bytearray]]:
     try:
         with path.open("rb") as file:
             for entry in entries:
@@ -186,7 +193,7 @@ def _read_shard(manifest: Manifest, path: Path, start: int, entries: list[Entry]
         raise cannot_read(path, error) from error
 
 
-def _as_written(path: Path, data: bytes) -> dict[str, Any]:
+def _as_written(path: Place, data: bytes) -> dict[str, Any]:
     try:
         content = json.loads(data)
     except (ValueError, RecursionError) as error:

@@ -7,6 +7,8 @@ of whatever number, go on from that step: which samples a step takes depends on 
 FOLDER/progress.json    step, samples and epochs, every so often; no more than a hint after a crash
        checkpoint.pt    the newest whole model, with the optimizer's state; replaced whole
        stop             is there while the processes are to write a checkpoint and end
+
+Checkpoints may be in an object store instead; the rest stays in the folder.
 """
 
 from __future__ import annotations
@@ -22,11 +24,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from elastic_runtime.checkpoint.object_store import StorePath, place_of
+from elastic_runtime.checkpoint.rank_store import RankStore
 from elastic_runtime.errors import BadInput, CheckpointError
 from foundation.files import PRIVATE, write_whole
 from foundation.text import parse_json, plain_line
 
 FOLDER_VARIABLE = "ELASTIC_RANKS_FOLDER"
+STORE_VARIABLE = "ELASTIC_RANKS_CHECKPOINTS"
 CHECKPOINT_SECONDS_VARIABLE = "ELASTIC_CHECKPOINT_SECONDS"
 _TELL_SECONDS = 0.25
 _USUAL_CHECKPOINT_SECONDS = 60.0
@@ -62,6 +67,7 @@ class RankFiles:
         folder: is there.
         checkpoint_seconds: between two checkpoints.
         clock: seconds, monotonic.
+        store: where checkpoints are, if not in the folder.
     """
 
     def __init__(
@@ -69,7 +75,9 @@ class RankFiles:
         folder: Path,
         checkpoint_seconds: float = _USUAL_CHECKPOINT_SECONDS,
         clock: Callable[[], float] = time.monotonic,
+        store: RankStore | None = None,
     ) -> None:
+        self._store = store
         self.stop_file = folder / "stop"
         self.checkpoint_file = folder / "checkpoint.pt"
         self._progress_file = folder / "progress.json"
@@ -115,6 +123,9 @@ class RankFiles:
         self._saved_seconds = self._clock()
         buffer = io.BytesIO()
         torch.save(dict(content), buffer)
+        if self._store is not None:
+            self._store.save(int(content["step"]), buffer.getvalue())
+            return
         try:
             write_whole(self.checkpoint_file, buffer.getbuffer(), mode=PRIVATE)
         except OSError as error:
@@ -128,13 +139,15 @@ class RankFiles:
         """
         import torch  # noqa: PLC0415  # see above
 
-        if not self.checkpoint_file.exists():
+        kept = self._store.load() if self._store is not None else None
+        if kept is None and (self._store is not None or not self.checkpoint_file.exists()):
             return None
+        file = self.checkpoint_file if kept is None else io.BytesIO(kept)
         try:
-            content: dict[str, Any] = torch.load(self.checkpoint_file, map_location="cpu", weights_only=True)
+            content: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
         except Exception as error:  # torch raises what its parts raise
             raise CheckpointError(
-                f"{self.checkpoint_file}: is no checkpoint; remove it to start the job over"
+                f"{self._store or self.checkpoint_file}: is no checkpoint; remove it to start the job over"
             ) from error
         return content
 
@@ -157,7 +170,20 @@ def rank_files(environment: Mapping[str, str]) -> RankFiles | None:
         seconds = math.nan
     if not 0.0 < seconds < math.inf:
         raise BadInput(plain_line(f"{CHECKPOINT_SECONDS_VARIABLE} = {said}: use a number of seconds above 0"))
-    return RankFiles(Path(folder), seconds)
+    return RankFiles(Path(folder), seconds, store=_store(environment))
+
+
+def _store(environment: Mapping[str, str]) -> RankStore | None:
+    url = environment.get(STORE_VARIABLE)
+    if not url:
+        return None
+    try:
+        place = place_of(url)
+    except BadInput as error:
+        raise BadInput(f"{STORE_VARIABLE}: {error}") from error
+    if not isinstance(place, StorePath):
+        raise BadInput(plain_line(f"{STORE_VARIABLE} = {url}: is no URL such as s3://bucket/prefix", 200))
+    return RankStore(place)
 
 
 def _is_sane(value: object) -> bool:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from elastic_runtime.checkpoint.manifest import Manifest, read_manifest, read_verified
+from elastic_runtime.checkpoint.object_store import Place
 from elastic_runtime.checkpoint.shard import Entry
 from elastic_runtime.errors import ModelMismatch
 from elastic_runtime.model.block_state import BlockState
@@ -16,7 +16,7 @@ from elastic_runtime.model.layout import Layout, difference
 from elastic_runtime.model.optimizers import Optimizer
 
 
-def read_blocks(checkpoint: Path | Manifest, blocks: Iterable[int]) -> Iterator[BlockState]:
+def read_blocks(checkpoint: Place | Manifest, blocks: Iterable[int]) -> Iterator[BlockState]:
     """Some blocks of a checkpoint, in the order in which they lie on the disk; nothing else is read.
 
     Args:
@@ -35,7 +35,7 @@ def read_blocks(checkpoint: Path | Manifest, blocks: Iterable[int]) -> Iterator[
         yield _state(manifest.layout, entry, numbers)
 
 
-def read_model(checkpoint: Path | Manifest) -> dict[str, Tensor]:
+def read_model(checkpoint: Place | Manifest) -> dict[str, Tensor]:
     """The model's parameters and buffers by name, for `load_state_dict`; a tensor that two names share is there once.
 
     Args:

@@ -14,8 +14,8 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
+from elastic_runtime.checkpoint.object_store import Place
 from elastic_runtime.errors import CheckpointDamaged, CheckpointError
 from elastic_runtime.model.layout import Layout
 
@@ -85,7 +85,7 @@ def pack_head(layout: Layout, entries: Sequence[Entry], size_bytes: int) -> byte
     return room.to_bytes(_LENGTH_BYTES, "little") + _content(layout, entries).ljust(room, b" ")
 
 
-def read_head(folder: Path, record: ShardRecord, layout: Layout) -> tuple[int, dict[int, Entry]]:
+def read_head(folder: Place, record: ShardRecord, layout: Layout) -> tuple[int, dict[int, Entry]]:
     """Where a shard's numbers begin, and its blocks.
 
     Raises:
@@ -116,7 +116,7 @@ def read_head(folder: Path, record: ShardRecord, layout: Layout) -> tuple[int, d
     return _LENGTH_BYTES + content_bytes, entries
 
 
-def cannot_read(path: Path, error: OSError) -> CheckpointError:
+def cannot_read(path: Place, error: OSError) -> CheckpointError:
     """The error to raise where the system refuses to read a checkpoint's file.
 
     An older checkpoint is taken in place of a damaged one, and steps are computed again. A file that this process may

@@ -11,20 +11,19 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass
-from itertools import count
-from pathlib import Path
 from threading import Condition, Thread
 
 import torch
 
-from elastic_runtime.checkpoint.shard import SUFFIX, Entry, ShardRecord, head_bytes, pack_head
+from elastic_runtime.checkpoint.object_store import Place
+from elastic_runtime.checkpoint.shard import Entry, ShardRecord, head_bytes, pack_head
+from elastic_runtime.checkpoint.shard_files import new_shard_file
 from elastic_runtime.errors import CheckpointError
 from elastic_runtime.model.block_state import BlockState
 from elastic_runtime.model.layout import Layout
 from elastic_runtime.model.optimizers import Optimizer
-from foundation.files import PARTIAL, make_durable_folder, sync_folder, write_at
+from foundation.files import write_at
 
 QUEUE_BYTES = 256 * 1024**2
 """Copies that may wait for the disk: twice a model of 100 MB, so that training waits for a slow disk only beyond it."""
@@ -44,7 +43,7 @@ class ShardWriter:
 
     def __init__(
         self,
-        folder: Path,
+        folder: Place,
         name: str,
         layout: Layout,
         optimizer: Optimizer,
@@ -57,7 +56,8 @@ class ShardWriter:
         """Begin a shard.
 
         Args:
-            folder: of the checkpoint, such as `folder_of(checkpoints, step)`; made if need be.
+            folder: of the checkpoint, such as `folder_of(checkpoints, step)`; made if need be. Of one in an object
+                store, the shard is a temporary file (`TMPDIR`) first.
             name: of the shard, such as the server's; a number, if it is taken, and the file's ending are added.
             layout: of the job's model.
             optimizer: of the job.
@@ -83,11 +83,9 @@ class ShardWriter:
         self._error: CheckpointError | None = None
         self._record: ShardRecord | None = None
         try:
-            make_durable_folder(folder)
-            self._file, self._path = _new_file(folder, name)
+            self._file = new_shard_file(folder, name)
         except OSError as error:
             raise CheckpointError(f"{folder} cannot be written to: {error.strerror}") from error
-        self._partial = self._path.with_name(self._path.name + PARTIAL)
         self._thread = Thread(target=self._run, name=f"checkpoint-{name}", daemon=True)
         self._thread.start()
 
@@ -179,20 +177,20 @@ class ShardWriter:
         left = deadline - self._clock()
         if left <= 0:
             raise CheckpointError(
-                f"{self._path}: the disk took more than {timeout_seconds:g} s; the last durable checkpoint stands"
+                f"{self._file.place}: the disk took more than {timeout_seconds:g} s; the last durable checkpoint stands"
             )
         self._changed.wait(left)
 
     def _run(self) -> None:
         try:
-            record = self._seal() if self._write_all() else None
+            record = self._publish() if self._write_all() else None
             error = None if record is not None else self._failure(None)
         except Exception as failure:  # told by `add` and `finish`, to the thread that asks
             record, error = None, self._failure(failure)
             error.__cause__ = failure
-        os.close(self._file)
+        os.close(self._file.descriptor)
         if error is not None:
-            self._clear()
+            self._file.clear()
         with self._changed:
             self._record, self._error = record, error
             self._queue.clear()
@@ -225,38 +223,33 @@ class ShardWriter:
         for tensor in (state.parameters, *state.state.values()):
             numbers = memoryview(tensor.contiguous().view(torch.uint8).numpy())  # type: ignore[arg-type]  # a buffer
             digest.update(numbers)
-            end = write_at(self._file, end, (numbers,))
+            end = write_at(self._file.descriptor, end, (numbers,))
         entry = Entry(state.block, state.version, digest.hexdigest(), self._end - self._head_bytes, names)
         with self._changed:
             self._entries.append(entry)
             self._end = end
 
-    def _seal(self) -> ShardRecord:
+    def _publish(self) -> ShardRecord | None:
+        """Give the shard its name; None: it was given up on its way to a store."""
         head = pack_head(self._layout, self._entries, self._head_bytes)
-        write_at(self._file, 0, (head,))
-        os.fsync(self._file)
-        self._partial.replace(self._path)
-        sync_folder(self._path.parent)
-        return ShardRecord(self._path.name, self._end, hashlib.sha256(head).hexdigest())
+        write_at(self._file.descriptor, 0, (head,))
+        sending = self._file.publish()
+        if sending is not None:
+            sending.add_done_callback(lambda _: self._wake())
+            with self._changed:
+                while not sending.done() and not self._stopped:
+                    self._changed.wait()  # it ends by a deadline of its own
+            if not sending.done():
+                return None
+            sending.result()
+        return ShardRecord(self._file.place.name, self._end, hashlib.sha256(head).hexdigest())
 
-    def _clear(self) -> None:
-        with suppress(OSError):  # the error that led here is the one to tell
-            self._partial.unlink(missing_ok=True)
-            self._partial.parent.rmdir()  # only if no other server's shard is there
+    def _wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
 
     def _failure(self, error: Exception | None) -> CheckpointError:
         why = getattr(error, "strerror", None) or (f"{type(error).__name__}: {error}" if error else "it was given up")
         return CheckpointError(
-            f"{self._path} cannot be written: {why}; training goes on, and the last durable checkpoint stands"
+            f"{self._file.place} cannot be written: {why}; training goes on, and the last durable checkpoint stands"
         )
-
-
-def _new_file(folder: Path, name: str) -> tuple[int, Path]:
-    """A file of a name not yet used: what a manifest may name, or a predecessor may still write, is never touched."""
-    for attempt in count(1):
-        path = folder / f"{name}{f'-{attempt}' if attempt > 1 else ''}{SUFFIX}"
-        if not path.exists():
-            with suppress(FileExistsError):
-                partial = path.with_name(path.name + PARTIAL)
-                return os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), path
-    raise AssertionError("numbers do not end")

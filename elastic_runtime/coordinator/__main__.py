@@ -15,6 +15,7 @@ from pathlib import Path
 
 import structlog
 
+from elastic_runtime.checkpoint import Place, make_folder
 from elastic_runtime.control.addresses import path_of_socket
 from elastic_runtime.control.messages import JobStatus
 from elastic_runtime.coordinator.checkpoint_store import CheckpointStore
@@ -25,7 +26,7 @@ from elastic_runtime.coordinator.passing_on import PassingOn
 from elastic_runtime.coordinator.rules.machine import Machine, begin
 from elastic_runtime.coordinator.runner import Runner
 from elastic_runtime.coordinator.service import start_server
-from elastic_runtime.errors import BadInput, ElasticError
+from elastic_runtime.errors import BadInput, CheckpointError, ElasticError
 from elastic_runtime.protocol.plan import Phase
 from elastic_runtime.telemetry import LEVEL_VARIABLE, configure_logging
 from foundation.files import write_whole
@@ -44,12 +45,16 @@ def serve(options: Options, stop: threading.Event) -> int:
 
     Raises:
         BadInput: a folder, file or address that cannot be used.
+        CheckpointError: the checkpoints' store does not answer.
     """
     try:
         options.folder.mkdir(parents=True, exist_ok=True)
-        options.checkpoints.mkdir(parents=True, exist_ok=True)
+        if isinstance(options.checkpoints, Path):
+            make_folder(options.checkpoints)
     except OSError as error:
         raise BadInput(f"a folder of job {options.settings.job} cannot be made: {error}") from error
+    if not isinstance(options.checkpoints, Path):
+        _check_store(options.checkpoints)
     journal = Journal(options.folder, options.settings.job)
     with contextlib.ExitStack() as closing:
         closing.callback(journal.close)
@@ -96,6 +101,23 @@ def serve(options: Options, stop: threading.Event) -> int:
         server.stop(_GRACE_SECONDS).wait(_GRACE_SECONDS + 1)
     _tell_end(options.end_file, runner.status())
     return 1 if runner.status().phase is Phase.FAILED else 0
+
+
+def _check_store(place: Place) -> None:
+    """See that checkpoints can be written, before anybody trains for an hour.
+
+    Raises:
+        BadInput: they cannot, until somebody changes that.
+        CheckpointError: another try may succeed.
+    """
+    try:
+        make_folder(place)
+    except (FileNotFoundError, PermissionError) as error:
+        raise BadInput(
+            f"checkpoints cannot be written to {place}: {error.strerror}; see to bucket and rights"
+        ) from error
+    except OSError as error:
+        raise CheckpointError(f"checkpoints cannot be written to {place}: {error.strerror}") from error
 
 
 def _write_address(path: Path, address: str, incarnation: int) -> None:

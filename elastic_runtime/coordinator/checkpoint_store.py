@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from enum import StrEnum
-from pathlib import Path
 
 from elastic_runtime.checkpoint import (
     Manifest,
+    Place,
     Search,
     ShardRecord,
     list_checkpoints,
@@ -15,6 +15,7 @@ from elastic_runtime.checkpoint import (
     retain,
     write_manifest,
 )
+from elastic_runtime.checkpoint.object_store import StorePath
 from elastic_runtime.coordinator.rules.checkpointing import FoundCheckpoint, ManifestOrder, SearchOrder, SearchResult
 from elastic_runtime.errors import BadInput, CheckpointError
 from elastic_runtime.model.layout import Layout
@@ -43,14 +44,14 @@ class Restore(StrEnum):
 
 
 class CheckpointStore:
-    """A folder of checkpoints, each a folder of shards.
+    """A folder of checkpoints, each a folder of shards; or likewise in an object store.
 
     Args:
         folder: where the job's members write them.
         kept: how many complete ones stay.
     """
 
-    def __init__(self, folder: Path, kept: int) -> None:
+    def __init__(self, folder: Place, kept: int) -> None:
         self._folder = folder
         self._kept = kept
 
@@ -59,8 +60,12 @@ class CheckpointStore:
 
         Raises:
             BadInput: there is none, or one that cannot be read, or there is one and nobody said that it is meant.
+            CheckpointError: an object store cannot be asked now.
         """
-        old = list_checkpoints(self._folder)
+        try:
+            old = list_checkpoints(self._folder)
+        except OSError as error:
+            raise CheckpointError(f"{self._folder} cannot be read: {error.strerror}") from error
         if restore is Restore.NEVER:
             if old:
                 raise BadInput(
@@ -75,6 +80,8 @@ class CheckpointStore:
         try:
             search = newest_sound(folder for _, folder in reversed(old))
         except CheckpointError as error:
+            if isinstance(self._folder, StorePath):
+                raise  # another try may reach it
             raise BadInput(f"{error}; it may be sound, so no older checkpoint is taken: mend that first") from error
         if search.sound is None:
             raise BadInput(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from elastic_runtime.checkpoint import Place, place_of
 from elastic_runtime.control.addresses import check_coordinator, path_of_socket
 from elastic_runtime.control.credentials import ServerCredentials, read_pem, read_token
 from elastic_runtime.coordinator.checkpoint_store import Restore
@@ -35,7 +36,7 @@ class Options:
 
     settings: CoordinatorSettings
     folder: Path
-    checkpoints: Path
+    checkpoints: Place
     address_file: Path
     bind: str
     credentials: ServerCredentials
@@ -58,7 +59,9 @@ def parse(arguments: Sequence[str]) -> Options:
         "python -m elastic_runtime.coordinator", description="Coordinates one elastic training job."
     )
     parser.add_argument("--folder", type=Path, required=True, help="the journal's folder, made if it is missing")
-    parser.add_argument("--checkpoints", type=Path, help="folder of the job's checkpoints; FOLDER/checkpoints")
+    parser.add_argument(
+        "--checkpoints", type=place_of, help="folder of the job's checkpoints, or a URL; FOLDER/checkpoints"
+    )
     parser.add_argument("--address-file", type=Path, help="written once it serves; FOLDER/coordinator.json")
     parser.add_argument("--end-file", type=Path, help="gets a line about how the job has ended, in its last moment")
     parser.add_argument(

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import grpc
 
+from elastic_runtime.control.call_check import CallCheck, Refused
 from elastic_runtime.control.checks import MOST_TASKS, check_task, check_text
 from elastic_runtime.control.credentials import SERVER_OPTIONS, ServerCredentials, bind
 from elastic_runtime.control.messages import RequestState, Size
@@ -20,7 +21,6 @@ from elastic_runtime.control.report_conversions import (
     status_to_message,
 )
 from elastic_runtime.control.view_conversions import role_from_message, view_to_message
-from elastic_runtime.coordinator.call_check import CallCheck, Refused
 from elastic_runtime.coordinator.rules.registering import Newcomer
 from elastic_runtime.coordinator.runner import Runner
 from elastic_runtime.errors import BadInput, ProtocolError, ResizeFailed

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import zmq
 
+from elastic_runtime.checkpoint import Place, place_of
 from elastic_runtime.control.addresses import check_coordinator
 from elastic_runtime.control.checks import check_host_and_port, check_job, check_task
 from elastic_runtime.control.credentials import ClientCredentials, read_ca, read_token
@@ -44,7 +45,7 @@ class MemberEnvironment:
         coordinator: `host:port`, or `unix:` and the path of its socket.
         job: its name.
         task: this process's, such as `worker-3`.
-        checkpoints: the folder that all members of the job share.
+        checkpoints: the folder that all members of the job share, or a place in an object store.
         bind: ZeroMQ address of the data plane.
         advertise: host that peers use, where it is not the bound one; None: the bound one.
         credentials: for the coordinator; the token is the data plane's too.
@@ -58,7 +59,7 @@ class MemberEnvironment:
     coordinator: str
     job: str
     task: str
-    checkpoints: Path
+    checkpoints: Place
     bind: str
     advertise: str | None
     credentials: ClientCredentials
@@ -83,7 +84,7 @@ class MemberEnvironment:
             coordinator=_checked(environment, COORDINATOR, check_coordinator),
             job=_checked(environment, JOB, check_job),
             task=_checked(environment, TASK, check_task),
-            checkpoints=_folder(environment, CHECKPOINTS),
+            checkpoints=_place(environment, CHECKPOINTS),
             bind=_zmq_address(environment.get(BIND) or "127.0.0.1"),
             advertise=_checked(environment, ADVERTISE, _check_host) if environment.get(ADVERTISE) else None,
             credentials=ClientCredentials(
@@ -155,11 +156,14 @@ def _check_host(host: str) -> str:
     return check_host_and_port(f"{host}:1").removesuffix(":1")
 
 
-def _folder(environment: Mapping[str, str], name: str) -> Path:
-    """A folder that may not be there yet."""
-    path = Path(environment[name])
+def _place(environment: Mapping[str, str], name: str) -> Place:
+    """A folder that may not be there yet, or a URL."""
     try:
-        if path.exists() and not path.is_dir():
+        path = place_of(environment[name])
+    except BadInput as error:
+        raise BadInput(f"{name}: {error}") from error
+    try:
+        if isinstance(path, Path) and path.exists() and not path.is_dir():
             raise BadInput(f"{name} is {environment[name][:80]!r}, which is no folder")
     except OSError as error:
         raise BadInput(f"{name} is {environment[name][:80]!r}, which cannot be used: {error.strerror}") from error

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 
 import structlog
 
-from elastic_runtime.checkpoint import ShardWriter, folder_of
+from elastic_runtime.checkpoint import Place, ShardWriter, folder_of
 from elastic_runtime.control.messages import Shard
 from elastic_runtime.errors import CheckpointError
 from elastic_runtime.model.block_state import BlockState
@@ -77,7 +76,7 @@ class Shards:
         optimizer: the job's.
     """
 
-    def __init__(self, folder: Path, server: str, layout: Layout, optimizer: Optimizer) -> None:
+    def __init__(self, folder: Place, server: str, layout: Layout, optimizer: Optimizer) -> None:
         self._folder, self._server, self._layout, self._optimizer = folder, server, layout, optimizer
         self._working: list[ShardInWork] = []
         self._done: list[Shard] = []

@@ -145,10 +145,12 @@ def _mode(
         from elastic_runtime.checkpoint.rank_files import rank_files  # noqa: PLC0415
         from elastic_runtime.worker.ranks.allreduce import AllReduceMode  # noqa: PLC0415
         from elastic_runtime.worker.ranks.process_group import ProcessGroup  # noqa: PLC0415
+        from elastic_runtime.worker.ranks.rank_pod import RankPlace  # noqa: PLC0415
 
+        place = RankPlace.read(environment)
         group = ProcessGroup(environment, next(model.parameters()).device)
         try:
-            return AllReduceMode(model, layout, training, batches, group, rank_files(environment))
+            return AllReduceMode(model, layout, training, batches, group, rank_files(environment), place)
         except BaseException:
             group.close()
             raise

@@ -24,7 +24,7 @@ STARTERS = {"python": frozenset[str](), "torchrun": frozenset({"--nproc-per-node
 """Programs that run a script of ours, and the options of theirs that pages use."""
 OPTIONS = {"--help", "--install-completion"}
 OPTIONS |= {name for parameter in PARAMETERS for name in (*parameter.opts, *parameter.secondary_opts)}
-OPTIONS |= {"--from-file", "--for", "--timeout"}  # of kubectl
+OPTIONS |= {"--from-file", "--for", "--timeout", "--type", "--cascade"}  # of kubectl
 OPTIONS |= BENCHMARK_OPTIONS | {name for names in STARTERS.values() for name in names}
 ENVIRONMENT = {str(parameter.envvar) for parameter in PARAMETERS if parameter.envvar}
 FOREIGN = ("rm", "sacct", "kubectl", "helm", "docker", "openssl")

@@ -8,7 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foundation import files
-from foundation.files import PRIVATE, check_replaceable, is_file, is_folder, make_durable_folder, write_at, write_whole
+from foundation.files import (
+    PRIVATE,
+    check_replaceable,
+    is_file,
+    is_folder,
+    make_durable_folder,
+    write_at,
+    write_first,
+    write_whole,
+)
 
 BUFFERS = st.lists(st.binary(max_size=64), max_size=1100)
 
@@ -21,6 +30,40 @@ def test_a_file_is_replaced_whole_and_nothing_is_left_beside_it(tmp_path: Path, 
         write_whole(path, data, durable=durable, alone=alone)
         assert path.read_bytes() == read
     assert [path.name for path in tmp_path.iterdir()] == ["weights"]
+
+
+def test_of_several_the_first_file_stays_whole(tmp_path: Path) -> None:
+    path = tmp_path / "key"
+    assert write_first(path, b"one", mode=PRIVATE)
+    assert not write_first(path, b"another")
+    assert path.read_bytes() == b"one"
+    assert stat.S_IMODE(path.stat().st_mode) == PRIVATE
+    assert [each.name for each in tmp_path.iterdir()] == ["key"]
+
+
+def test_where_a_file_has_one_name_only_the_first_stays_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    assert write_first(tmp_path / "key", b"one", mode=PRIVATE)
+    assert not write_first(tmp_path / "key", b"another")
+    assert (tmp_path / "key").read_bytes() == b"one"
+    assert [each.name for each in tmp_path.iterdir()] == ["key"]
+
+
+@pytest.mark.parametrize("fails", ["pwritev", "fsync", "link"])
+def test_a_first_file_that_cannot_be_written_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    def fail(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, fails, fail)
+        with pytest.raises(OSError, match="No space left"):
+            write_first(tmp_path / "key", b"one")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("alone", [True, False])

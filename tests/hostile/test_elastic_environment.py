@@ -13,12 +13,18 @@ from certificates import certificate_files
 from command_table import make_files
 
 import elastic_runtime
-from elastic_runtime.checkpoint.rank_files import CHECKPOINT_SECONDS_VARIABLE, FOLDER_VARIABLE, rank_files
+from elastic_runtime.checkpoint.rank_files import (
+    CHECKPOINT_SECONDS_VARIABLE,
+    FOLDER_VARIABLE,
+    STORE_VARIABLE,
+    rank_files,
+)
 from elastic_runtime.errors import BadInput
 from elastic_runtime.member import environment as member_environment
 from elastic_runtime.member.environment import MemberEnvironment
 from elastic_runtime.protocol.plan import Role
 from elastic_runtime.telemetry import LEVEL_VARIABLE
+from elastic_runtime.worker.ranks.rank_pod import BIND_VARIABLE, END_FILE_VARIABLE
 from foundation.text import plain_line
 
 LONGEST_LINE = 500
@@ -38,12 +44,20 @@ PORTS = {"nought": "127.0.0.1:0", "beyond": "127.0.0.1:65536", "text": "127.0.0.
 PORTS |= {"none": "127.0.0.1:", "no-host": ":80", "huge": "127.0.0.1:" + "9" * 30, "other-digits": "127.0.0.1:٣"}
 UNREADABLE = ("empty", "random", "zeroes", "text", "json", "latin-1", "folder", "nowhere", "train.py/x")
 FILES = {name: name for name in UNREADABLE} | {"no-name-of-a-file": "n" * 5000, "not-utf-8": "\udcff\udcfe"}
+URLS = {
+    "no-url": "s3://",
+    "chained": "simplecache::s3://bucket/x",
+    "nobody's": "nosuch://bucket/x",
+    "with-password": "ftp://me:secret@host/x",
+    "long-url": "s3://" + "b" * 5000 + " ",
+    "control": "s3://bucket/\x1b[31mred\n",
+}
 ROWS: dict[str, dict[str, str]] = {
     member_environment.COORDINATOR: HOSTS | PORTS | {"alone": "127.0.0.1", "empty": ""},
     member_environment.JOB: WORDS | {"empty": "", "parent": "../x", "dash": "-a"},
     member_environment.TASK: WORDS | {"empty": "", "parent": "../x", "digit": "0-worker"},
     member_environment.TOKEN_FILE: FILES | {"unset": ""},
-    member_environment.CHECKPOINTS: {"a-file": "train.py", "unset": "", "no-name-of-a-file": "n" * 5000},
+    member_environment.CHECKPOINTS: URLS | {"a-file": "train.py", "unset": "", "no-name-of-a-file": "n" * 5000},
     member_environment.BIND: HOSTS | {"wrong-host": "256.0.0.1", "not-ours": "192.0.2.1", "beyond": "127.0.0.1:65536"},
     member_environment.ADVERTISE: HOSTS,
     member_environment.CA_FILE: {name: value for name, value in FILES.items() if name != "unset"} | {"key": "key.pem"},
@@ -64,6 +78,11 @@ ELSEWHERE = {
     "ELASTIC_ROOM_FOR_A_MARK": "overwritten before a launcher begins",
     FOLDER_VARIABLE: "of all-reduce; below",
     CHECKPOINT_SECONDS_VARIABLE: "the same",
+    STORE_VARIABLE: "the same",
+    BIND_VARIABLE: "of all-reduce in pods; tests/elastic_runtime/worker/ranks/test_rank_pod.py",
+    END_FILE_VARIABLE: "the same; what cannot be written is logged",
+    "ELASTIC_CERTIFICATE_FILE": "the same",
+    "ELASTIC_KEY_FILE": "the same",
 }
 
 
@@ -108,6 +127,7 @@ def test_every_variable_has_a_row() -> None:
     [
         *((FOLDER_VARIABLE, value) for value in ("nowhere", "a-file", "n" * 5000, "a\nb", "\x1b[31mred")),
         *((CHECKPOINT_SECONDS_VARIABLE, value) for value in ("soon", "0", "-1", "nan", "inf", "1,5", "a\nb")),
+        *((STORE_VARIABLE, value) for value in ("folder", "a\nb", *URLS.values())),
     ],
 )
 def test_so_are_the_variables_of_all_reduce(variable: str, value: str, tmp_path: Path) -> None:
@@ -115,7 +135,7 @@ def test_so_are_the_variables_of_all_reduce(variable: str, value: str, tmp_path:
     environment = {FOLDER_VARIABLE: str(tmp_path), CHECKPOINT_SECONDS_VARIABLE: "30"}
     assert rank_files(environment) is not None
     bad = str(tmp_path / value) if variable == FOLDER_VARIABLE else value
-    with pytest.raises(BadInput, match=f"^{variable} = ") as caught:
+    with pytest.raises(BadInput, match=f"^{variable}( =|:) ") as caught:
         rank_files({**environment, variable: bad})
     assert str(caught.value).isprintable()
 

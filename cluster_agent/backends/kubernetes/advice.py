@@ -59,12 +59,17 @@ class Adviser:
     Args:
         wall_clock: Unix seconds.
         may_write: asked before each write; whoever has lost its lease leaves the rest to another.
+        on_unusable: is told of a target that cannot be used, and why, where its status does not say so yet.
     """
 
     def __init__(
-        self, store: StatusStore, wall_clock: Callable[[], float], may_write: Callable[[], bool] = lambda: True
+        self,
+        store: StatusStore,
+        wall_clock: Callable[[], float],
+        may_write: Callable[[], bool] = lambda: True,
+        on_unusable: Callable[[ElasticTarget, str], None] = lambda *_: None,
     ) -> None:
-        self._store, self._may_write = store, may_write
+        self._store, self._may_write, self._on_unusable = store, may_write, on_unusable
         self._wall_clock = wall_clock
         self._written: dict[str, tuple[str, int, Json]] = {}
 
@@ -104,6 +109,8 @@ class Adviser:
                 _log.warning("advice-not-written", target=job_id, error=plain_line(str(error)))
             else:
                 self._written[job_id] = (target.uid, target.generation, said)
+                if problem and job_id not in observed.over and not _stands(target, problem):
+                    self._on_unusable(target, problem)
         return failed
 
     @staticmethod
@@ -134,6 +141,12 @@ def conditions_of(target: ElasticTarget) -> list[Json]:
     """Conditions that stand in a target's status."""
     found = target.status.get("conditions")
     return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+
+def _stands(target: ElasticTarget, problem: str) -> bool:
+    """Whether a target's status says already why it cannot be used."""
+    ready = next((each for each in conditions_of(target) if each.get("type") == READY), {})
+    return (ready.get("reason"), ready.get("message")) == (Reason.NOT_USABLE, problem)
 
 
 def advice(now: int, workers: int) -> str:

@@ -22,7 +22,7 @@ from cluster_agent.backends.kubernetes.sight import ClusterSight
 from cluster_agent.backends.kubernetes.sizing import Change, Holder, Room, changes_of, fitting_size
 from cluster_agent.kubernetes.api_server import Json
 from cluster_agent.kubernetes.events import About, EventRecorder, EventType
-from cluster_agent.kubernetes.targets.elastic_target import ELASTIC_TARGETS, UpdateMode
+from cluster_agent.kubernetes.targets.elastic_target import ELASTIC_TARGETS, ElasticTarget, UpdateMode
 from cluster_agent.kubernetes.targets.target_kind import Hold
 from policy_net.domain import Decision, Origin
 
@@ -107,6 +107,16 @@ class Auto:
         self._give_room()
         self._tell_reasons(members, opted_in)
         return self._outcomes
+
+    def tell_unusable(self, target: ElasticTarget, line: str) -> None:
+        """Tell of a target that cannot be used: in an Event where Events may be written, else it is counted only."""
+        if target.mode is UpdateMode.AUTO:
+            namespaces, _ = self._sight.namespaces()
+            namespace = namespaces.get(target.namespace)
+            if namespace is not None and namespace.has_opted_in:
+                self._tell_of(_about(target), Reason.NOT_USABLE, line, EventType.WARNING)
+                return
+        self._events.count(ELASTIC_TARGETS.kind, Reason.NOT_USABLE)
 
     @property
     def is_undone(self) -> bool:
@@ -231,31 +241,43 @@ class Auto:
         self._tell_reason(member, RESIZED, why)
 
     def _tell_reasons(self, members: Mapping[str, Member], opted_in: set[str]) -> None:
-        for job_id in opted_in:
-            why = self._outcomes[job_id].limited
-            if why is not None:
-                self._tell_reason(members[job_id], LIMITED, why)
+        for job_id, outcome in self._outcomes.items():
+            if outcome.limited is not None:
+                self._tell_reason(members[job_id], LIMITED, outcome.limited, aloud=job_id in opted_in)
 
-    def _tell_reason(self, member: Member, condition: str, why: Hold) -> None:
-        """Tell a reason that is new; what stands in the status already was told in an earlier life."""
+    def _tell_reason(self, member: Member, condition: str, why: Hold, *, aloud: bool = True) -> None:
+        """Tell a reason that is new; what stands in the status already was told in an earlier life.
+
+        Args:
+            aloud: in Events, which a namespace that has not opted in does not allow.
+        """
         stated = next((each for each in conditions_of(member.target) if each.get("type") == condition), {})
         told = self._told.get((member.job_id, condition), stated.get("reason"))
         self._told[member.job_id, condition] = str(why.reason)
         if why.reason in _NO_NEWS or why.reason == told:
             return
+        if not aloud:
+            self._events.count(ELASTIC_TARGETS.kind, str(why.reason))
+            return
         is_fault = why.reason in (Reason.CHANGE_FAILED, Reason.POLICY_FAILED)
         self._tell(member, str(why.reason), why.line, EventType.WARNING if is_fault else EventType.NORMAL)
 
     def _tell(self, member: Member, reason: str, line: str, event_type: EventType = EventType.NORMAL) -> None:
+        target = member.target
+        job = About(target.ref.api_version, target.ref.kind, target.namespace, target.ref.name, member.facts.uid)
+        for each in (_about(target), job):
+            self._tell_of(each, reason, line, event_type)
+
+    def _tell_of(self, about: About, reason: str, line: str, event_type: EventType) -> None:
         if not self._tells:
             # Whoever only advises may not tell; here somebody has opted in.
             self._tells = True
             self._sight.run(lambda: self._events.run(lambda: self._sight.is_stopping), "events")
-        target = member.target
-        about = About(ELASTIC_TARGETS.api_version, ELASTIC_TARGETS.kind, target.namespace, target.name, target.uid)
-        job = About(target.ref.api_version, target.ref.kind, target.namespace, target.ref.name, member.facts.uid)
-        for each in (about, job):
-            self._events.tell(each, reason, line, event_type)
+        self._events.tell(about, reason, line, event_type)
+
+
+def _about(target: ElasticTarget) -> About:
+    return About(ELASTIC_TARGETS.api_version, ELASTIC_TARGETS.kind, target.namespace, target.name, target.uid)
 
 
 def _why_other(decided: int, size: int) -> Hold | None:

@@ -65,12 +65,19 @@ def open_backend(settings: BackendSettings, parts: AgentParts) -> KubernetesBack
         raise BadConfig(f"setting backend.kind = {settings.kind}: is no Kubernetes cluster")
     client = open_client(Access(settings.kubeconfig, settings.context))
     elector = None
-    api = ApiServer(client, settings.request_seconds)
+    failures = parts.telemetry.api_failures
+
+    def api_of(request_seconds: float, may_write: Callable[[], bool] = lambda: True) -> ApiServer:
+        return ApiServer(
+            client, request_seconds, time.monotonic, may_write, lambda error: failures.labels(error.word).inc()
+        )
+
+    api = api_of(settings.request_seconds)
     if settings.lease_namespace:
         times = LeaseTimes()
         elector = Elector(
             # A renewal that takes longer than this is of no use.
-            ApiServer(client, times.renew_deadline_seconds / 2),
+            api_of(times.renew_deadline_seconds / 2),
             settings.lease_namespace,
             settings.lease_name,
             f"{socket.gethostname()}_{uuid.uuid4()}",
@@ -79,7 +86,7 @@ def open_backend(settings: BackendSettings, parts: AgentParts) -> KubernetesBack
             times,
         )
         may_write = elector
-        api = ApiServer(client, settings.request_seconds, may_write=lambda: may_write.seconds_left > 0.0)
+        api = api_of(settings.request_seconds, lambda: may_write.seconds_left > 0.0)
     return KubernetesBackend(settings, parts, api, time.time, elector)
 
 
@@ -103,17 +110,25 @@ class KubernetesBackend:
         self._settings, self._parts, self._api, self._elector = settings, parts, api, elector
         self._offset_seconds = unix_clock() - parts.clock()
         self._sight = ClusterSight(api, parts, KINDS, settings.namespace, settings.request_seconds)
-        self._adviser = Adviser(api, unix_clock, lambda: self._acts)
         kinds = {kind.resource.kind: kind for kind in KINDS}
-        self._writer = SizeWriter(api, kinds, self._sight.objects, parts.clock, lambda: self._acts)
+        changes, told = parts.telemetry.size_changes, parts.telemetry.told
+        self._writer = SizeWriter(
+            api,
+            kinds,
+            self._sight.objects,
+            parts.clock,
+            lambda: self._acts,
+            lambda written: changes.labels(written.value).inc(),
+        )
         self._auto = Auto(
             self._sight,
             self._writer,
-            EventRecorder(api, socket.gethostname(), parts.clock, unix_clock),
+            EventRecorder(api, socket.gethostname(), parts.clock, unix_clock, on_told=told),
             settings.limits,
             Clocks(parts.clock, unix_clock),
             lambda: 0 if elector is None else elector.epoch,
         )
+        self._adviser = Adviser(api, unix_clock, lambda: self._acts, self._auto.tell_unusable)
         self._training = None if settings.training is None else self._open_training(settings.training)
         self._scrapes = Scrapes(self._to_scrape, parts.clock, unix_clock)
         self._observed: Observed | None = None
@@ -283,8 +298,8 @@ class KubernetesBackend:
         elector = self._elector
 
         def room() -> Room:
-            seen = self._sight.seen()
-            return Room(seen.nodes, seen.pods)
+            pods = self._sight.pods.entries()
+            return Room(self._sight.seen().nodes, [entry.kept for entry in pods.values()], pods.keys())
 
         return TrainingJobs(
             self._api,
@@ -296,6 +311,8 @@ class KubernetesBackend:
             self._sight.changed.set,
             self._parts.clock,
             time.time,
+            last_checkpoint_seconds=settings.last_checkpoint_seconds,
+            on_told=self._parts.telemetry.told,
         )
 
     def _what_happened(self, found: Observed) -> Trigger:

@@ -27,8 +27,10 @@ from foundation.text import plain_line
 _log = structlog.get_logger()
 
 _MOST_FAILURES = 3
-_ADVICE_SECONDS = 900.0
-"""After some failures in a row a job is left alone for so long: a webhook or a quota is not mended within a minute."""
+_ADVICE_SECONDS = 300.0
+"""After some failures in a row a job is left alone for so long: a webhook or a quota is not mended within a minute. No
+longer than a slot: two decisions after the end of a trouble all is as decided.
+"""
 _DOUBT_SECONDS = 90.0
 """A server ends a request after a minute."""
 
@@ -82,6 +84,7 @@ class SizeWriter:
         objects: caches of them.
         clock: monotonic seconds.
         may_write: asked before each write.
+        on_written: is told what came of each change.
     """
 
     def __init__(
@@ -91,9 +94,10 @@ class SizeWriter:
         objects: dict[str, Cache[TargetFacts]],
         clock: Callable[[], float],
         may_write: Callable[[], bool],
+        on_written: Callable[[Written], None] = lambda _: None,
     ) -> None:
         self._store, self._kinds, self._objects = store, kinds, objects
-        self._clock, self._may_write = clock, may_write
+        self._clock, self._may_write, self._on_written = clock, may_write, on_written
         self._asked: dict[str, _Asked] = {}
         self._failures: dict[str, _Failures] = {}
 
@@ -129,6 +133,11 @@ class SizeWriter:
         Args:
             note: is written on the job with it.
         """
+        written, line = self._set(change, note)
+        self._on_written(written)
+        return written, line
+
+    def _set(self, change: Change, note: str) -> tuple[Written, str]:
         entry = self._entry(change.member.target)
         if entry is None or entry.uid != change.member.facts.uid:
             return Written.GONE, "it is not there any more"

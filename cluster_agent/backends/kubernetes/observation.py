@@ -62,11 +62,13 @@ class Observed:
 
     Attributes:
         left_out: why each other target is in no decision, in a line, by its namespace and name.
+        over: those of them whose objects are over, with which nothing is wrong.
     """
 
     state: ClusterState
     members: Mapping[str, Member]
     left_out: Mapping[str, str]
+    over: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,7 @@ def observed(
     running = running_workers(pods)
     members: list[Member] = []
     left_out: dict[str, str] = {}
+    over = set()
     taken: dict[str, str] = {}
     for target in sorted(seen.targets, key=lambda each: (each.created, each.namespace, each.name)):
         job_id = f"{target.namespace}/{target.name}"
@@ -126,6 +129,8 @@ def observed(
             problem = f"ElasticTarget {taken[facts.uid]} points at {target.ref.kind} {target.ref.name} already"
         if problem:
             left_out[job_id] = problem
+            if facts is not None and facts.is_over:
+                over.add(job_id)
         if facts is None or (problem and not (facts.is_over and facts.uid in untold - set(taken))):
             continue
         taken[facts.uid] = target.name
@@ -153,7 +158,7 @@ def observed(
         slot_seconds,
         CapacityMode.NODES,
     )
-    return Observed(state, {member.job_id: member for member in members}, left_out)
+    return Observed(state, {member.job_id: member for member in members}, left_out, frozenset(over))
 
 
 def targets_alone(about: Observed, decision: Decision) -> Observed:

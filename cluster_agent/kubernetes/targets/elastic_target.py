@@ -113,10 +113,11 @@ def elastic_target(found: Json) -> ElasticTarget:
     problem = ""
     ref, least, most, mode, model_type, progress = TargetRef("", "", ""), 0, 0, UpdateMode.OFF, OTHER_TYPE, None
     try:
+        # First: who asked for more than advice is told by an Event what is wrong with the rest.
+        mode = _mode(spec.get("updateMode", UpdateMode.OFF))
         ref = _ref(spec.get("targetRef"))
         least, most = _number(spec, "min", 1), _number(spec, "max", None)
         problem = f"spec.max is {most}, below spec.min, which is {least}" if most < least else ""
-        mode = _mode(spec.get("updateMode", UpdateMode.OFF))
         model_type = _text(spec, "modelType", OTHER_TYPE)[:_LONGEST_TYPE]
         progress = _progress(spec.get("progressFrom"))
     except _Wrong as wrong:

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from cluster_agent.errors import BadConfig
-from foundation.files import PRIVATE, write_whole
+from foundation.files import PRIVATE, write_first
 
 _KEY_BYTES = 32
 _LONGEST_KEY = 4096
@@ -95,7 +95,8 @@ def read_agent_key(path: Path, *, make: bool) -> bytes:
     try:
         if make and not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(path, base64.b64encode(secrets.token_bytes(_KEY_BYTES)), mode=PRIVATE)
+            # Of agents that begin at once, all have the key of the first one.
+            write_first(path, base64.b64encode(secrets.token_bytes(_KEY_BYTES)), mode=PRIVATE)
         key = path.read_bytes().strip()
     except OSError as error:
         raise BadConfig(f"setting backend.training.key_file: {path} cannot be read ({error.strerror})") from error

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import copy
+import hashlib
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -21,9 +22,12 @@ Json = dict[str, Any]
 SERVICES: Final = Resource("", "v1", "services", "Service")
 SECRETS: Final = Resource("", "v1", "secrets", "Secret")
 COORDINATOR: Final = "coordinator"
+FIRST_RANK: Final = "worker-0"
 JOB_LABEL: Final = "fedl2.io/training-job"
 TASK_LABEL: Final = "fedl2.io/task"
 ROLE_LABEL: Final = "fedl2.io/role"
+WORLD_LABEL: Final = "fedl2.io/world-size"
+GANG_LABEL: Final = "fedl2.io/gang"
 PORT: Final = 7770
 METRICS_PORT: Final = 7771
 _SECRET_FOLDER = "/fedl2/secret"  # noqa: S105 — a folder's name
@@ -36,11 +40,26 @@ _GRACE_SECONDS = 30
 """Kubernetes' own, of a template that says none."""
 _LEAVE_SECONDS = 5
 """A member ends by itself so long before it would be ended."""
+_STOP_SECONDS = 120
+"""In which a rank is to stop after a common step, and the first one to write the checkpoint."""
+_NEVER_SECONDS = 10**9
+_FIRST_PORT, _PORTS = 20000, 10000
+"""Of rendezvous: below those that are given to callers."""
 
 
 def pod_name(job: TrainingJob, task: str) -> str:
     """Of a task's pod, or of the coordinator's."""
     return f"{job.name}-{task}"
+
+
+def leader(job: TrainingJob) -> str:
+    """The task that answers for the job, and has its Service: the coordinator, or the first rank."""
+    return FIRST_RANK if job.is_all_reduce else COORDINATOR
+
+
+def rendezvous_port(job: TrainingJob) -> int:
+    """Where ranks find each other; another one for each job, as pods may have their host's network."""
+    return _FIRST_PORT + int.from_bytes(hashlib.sha256(job.uid.encode()).digest()[:4], "big") % _PORTS
 
 
 def labels(job: TrainingJob, task: str) -> dict[str, str]:
@@ -55,14 +74,17 @@ def labels(job: TrainingJob, task: str) -> dict[str, str]:
 
 
 def service(job: TrainingJob) -> Json:
-    """The address of the coordinator, which stays while its pods come and go."""
+    """The address of who answers for the job, which stays while pods come and go."""
+    task, ports = leader(job), [{"name": "control", "port": PORT, "targetPort": PORT}]
+    if job.is_all_reduce:
+        ports.append({"name": "rendezvous", "port": rendezvous_port(job), "targetPort": rendezvous_port(job)})
     return {
         "apiVersion": SERVICES.api_version,
         "kind": SERVICES.kind,
-        "metadata": _metadata(job, pod_name(job, COORDINATOR), COORDINATOR),
+        "metadata": _metadata(job, pod_name(job, task), task),
         "spec": {
-            "selector": {JOB_LABEL: job.name, TASK_LABEL: COORDINATOR},
-            "ports": [{"name": "control", "port": PORT, "targetPort": PORT}],
+            "selector": {JOB_LABEL: job.name, TASK_LABEL: task},
+            "ports": ports,
             # Members register before it is said to be ready.
             "publishNotReadyAddresses": True,
         },
@@ -70,14 +92,14 @@ def service(job: TrainingJob) -> Json:
 
 
 def hosts(job: TrainingJob, cluster_ip: str) -> list[str]:
-    """Under which the coordinator is asked."""
-    name = f"{pod_name(job, COORDINATOR)}.{job.namespace}.svc"
+    """Under which who answers for the job is asked."""
+    name = f"{pod_name(job, leader(job))}.{job.namespace}.svc"
     return [cluster_ip, name, f"{name}.cluster.local"]
 
 
 def secret_name(job: TrainingJob) -> str:
     """Of its Secret: that of an earlier job of this name is another."""
-    return f"{job.runtime_name}-{COORDINATOR}"
+    return f"{job.runtime_name}-{leader(job)}"
 
 
 def secret(job: TrainingJob, token: str, pair: ServingPair) -> Json:
@@ -86,11 +108,16 @@ def secret(job: TrainingJob, token: str, pair: ServingPair) -> Json:
     return {
         "apiVersion": SECRETS.api_version,
         "kind": SECRETS.kind,
-        "metadata": _metadata(job, secret_name(job), COORDINATOR),
+        "metadata": _metadata(job, secret_name(job), leader(job)),
         "type": "Opaque",
         "immutable": True,
         "data": {name: base64.b64encode(text.encode()).decode() for name, text in data.items()},
     }
+
+
+def checkpoints_place(job: TrainingJob) -> str:
+    """The job's own folder on its volume, or in its store; a job made anew under its name has another."""
+    return f"{job.checkpoints_store or _CHECKPOINT_FOLDER}/{job.runtime_name}"
 
 
 def coordinator_pod(job: TrainingJob, size: Allocation, *, relaunched: bool) -> Json:
@@ -100,14 +127,13 @@ def coordinator_pod(job: TrainingJob, size: Allocation, *, relaunched: bool) -> 
         size: with which it begins.
         relaunched: the job ran before, and none of its tasks does now.
     """
-    folder = f"{_CHECKPOINT_FOLDER}/{job.runtime_name}"
     command = [
         "python",
         "-m",
         "elastic_runtime.coordinator",
         f"--job={job.runtime_name}",
         f"--folder={_JOURNAL_FOLDER}/{job.runtime_name}",
-        f"--checkpoints={folder}",
+        f"--checkpoints={checkpoints_place(job)}",
         "--address-file=/tmp/fedl2-coordinator.json",
         f"--token-file={_SECRET_FOLDER}/token",
         f"--certificate={_SECRET_FOLDER}/tls.crt",
@@ -156,10 +182,53 @@ def task_pod(job: TrainingJob, task: str, address: str, node: str = "") -> Json:
             "ELASTIC_TASK": task,
             "ELASTIC_TOKEN_FILE": f"{_SECRET_FOLDER}/token",
             "ELASTIC_CA_FILE": f"{_SECRET_FOLDER}/tls.crt",
-            "ELASTIC_CHECKPOINTS": f"{_CHECKPOINT_FOLDER}/{job.runtime_name}",
+            "ELASTIC_CHECKPOINTS": checkpoints_place(job),
             "ELASTIC_BIND": "$(FEDL2_POD_IP)",
             "ELASTIC_GRACE_SECONDS": str(max(1, grace - _LEAVE_SECONDS)),
             "OMP_NUM_THREADS": str(_threads(role)) if is_worker else "1",
+        },
+    )
+    if node and job.placing is not Placing.SCHEDULER:
+        _place(spec, node, job.placing)
+    return pod
+
+
+def rank_pod(job: TrainingJob, task: str, gang: tuple[int, int], host: str, node: str = "") -> Json:
+    """The pod of one rank of an all-reduce job, with the variables that torchrun sets.
+
+    Args:
+        gang: its number, and how many ranks it has.
+        host: of the job's Service.
+        node: where the policy wants it; empty: anywhere.
+    """
+    number, world = gang
+    rank = task.rpartition("-")[2]
+    pod = _pod(job, task, job.worker.template, [])
+    pod["metadata"]["labels"] |= {GANG_LABEL: str(number), WORLD_LABEL: str(world)}
+    spec = pod["spec"]
+    spec.setdefault("terminationGracePeriodSeconds", _STOP_SECONDS)
+    spec["containers"][0]["terminationMessagePath"] = _END_FILE
+    _set_environment(
+        spec,
+        {
+            "RANK": rank,
+            "LOCAL_RANK": "0",
+            "WORLD_SIZE": str(world),
+            "LOCAL_WORLD_SIZE": "1",
+            # The first one listens there itself: not every network lets a pod reach itself by its Service.
+            "MASTER_ADDR": "$(FEDL2_POD_IP)" if task == FIRST_RANK else host,
+            "MASTER_PORT": str(rendezvous_port(job)),
+            "ELASTIC_RANKS_BIND": f"$(FEDL2_POD_IP):{PORT}",
+            "ELASTIC_RANKS_FOLDER": f"{_CHECKPOINT_FOLDER}/{job.runtime_name}",
+            "ELASTIC_JOB": job.runtime_name,
+            "ELASTIC_TOKEN_FILE": f"{_SECRET_FOLDER}/token",
+            "ELASTIC_CERTIFICATE_FILE": f"{_SECRET_FOLDER}/tls.crt",
+            "ELASTIC_KEY_FILE": f"{_SECRET_FOLDER}/tls.key",
+            "ELASTIC_END_FILE": _END_FILE,
+            "OMP_NUM_THREADS": str(_threads(job.worker)),
+            # Nobody would ever read one that goes with its pod.
+            **({"ELASTIC_RANKS_CHECKPOINTS": checkpoints_place(job)} if job.checkpoints_store else {}),
+            **({} if job.keeps_checkpoints else {"ELASTIC_CHECKPOINT_SECONDS": str(_NEVER_SECONDS)}),
         },
     )
     if node and job.placing is not Placing.SCHEDULER:
@@ -223,6 +292,8 @@ def _pod(job: TrainingJob, task: str, template: Json, command: list[str]) -> Jso
     _set_environment(spec, {"PYTHONUNBUFFERED": "1"}, {"FEDL2_POD_IP": "status.podIP"})
     _mount(spec, "fedl2-secret", _SECRET_FOLDER, {"secret": {"secretName": secret_name(job)}}, read_only=True)
     _mount(spec, "fedl2-checkpoints", _CHECKPOINT_FOLDER, _volume(job.checkpoints_claim))
+    if job.store_secret:
+        container["envFrom"] = [*(container.get("envFrom") or ()), {"secretRef": {"name": job.store_secret}}]
     return {"apiVersion": PODS.api_version, "kind": PODS.kind, "metadata": metadata, "spec": spec}
 
 

@@ -153,11 +153,14 @@ def workload_of(job: TrainingJob, number: int, size: Allocation, replaces: Workl
         ValueError, TypeError, KeyError, AttributeError: a template is no pod's; templates keep whatever was written.
     """
     name = f"{job.runtime_name}-{number}"
-    pods = {
-        COORDINATOR: (1, manifests.coordinator_pod(job, size, relaunched=False)),
-        **({"ps": (size.ps, manifests.task_pod(job, "ps-0", ""))} if job.most.ps else {}),
-        "worker": (size.workers, manifests.task_pod(job, "worker-0", "")),
-    }
+    if job.is_all_reduce:
+        pods = {"worker": (size.workers, manifests.rank_pod(job, "worker-0", (0, size.workers), ""))}
+    else:
+        pods = {
+            COORDINATOR: (1, manifests.coordinator_pod(job, size, relaunched=False)),
+            "ps": (size.ps, manifests.task_pod(job, "ps-0", "")),
+            "worker": (size.workers, manifests.task_pod(job, "worker-0", "")),
+        }
     annotations = {_ELASTIC: "true", _SLICES_OF: f"{job.runtime_name}-0"}
     if replaces is not None:
         annotations[REPLACES] = f"{replaces.namespace}/{replaces.name}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import ipaddress
 import os
+import re
 import socket
 import ssl
 from pathlib import Path
@@ -14,6 +15,7 @@ from elastic_runtime.control.addresses import is_loopback
 from elastic_runtime.control.credentials import read_pem
 from elastic_runtime.errors import BadInput
 
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]+:")
 _MOST_FLIGHTS = 10
 """A handshake takes three or four."""
 
@@ -50,6 +52,8 @@ def check_checkpoints(folder: Path, restore: bool) -> None:
         BadInput: no folder, none that can be made or written to; or checkpoints where none, or none where some, should
             be.
     """
+    if _SCHEME.fullmatch(folder.parts[0] if folder.parts else ""):
+        raise BadInput(f"--checkpoints {folder}: elastic-run writes to folders, and to no URL; name a folder")
     try:
         there = folder.exists()
         if there and not folder.is_dir():

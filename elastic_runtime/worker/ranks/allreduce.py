@@ -33,6 +33,7 @@ from elastic_runtime.worker.alone import LocalOptimizer
 from elastic_runtime.worker.batches import Batch, Batches
 from elastic_runtime.worker.ranks.process_group import ProcessGroup
 from elastic_runtime.worker.ranks.rank_keeper import RankKeeper, RankState
+from elastic_runtime.worker.ranks.rank_pod import RankPlace, RankPod
 
 BUCKET_BYTES = 25 * 1024 * 1024
 """Large enough that a message's cost does not count, small enough that sending overlaps with computing."""
@@ -50,6 +51,7 @@ class AllReduceMode:
         batches: the data.
         group: the processes.
         files: of whoever looks after them; None: nobody does.
+        place: of this process among pods; None: it is none.
 
     Raises:
         BadInput: the global batch is too small for so many processes.
@@ -68,6 +70,7 @@ class AllReduceMode:
         batches: Batches,
         group: ProcessGroup,
         files: RankFiles | None = None,
+        place: RankPlace | None = None,
     ) -> None:
         check_workers(group.size, training.global_batch, training.min_worker_batch)
         _agree(layout, training, group)
@@ -85,7 +88,8 @@ class AllReduceMode:
         self.global_step = self._samples = 0
         self._over = self._stopped = False
         state = RankState(model, self._optimizer.torch_optimizer, layout)
-        self._keeper = None if files is None else RankKeeper(files, state, batches.order, group)
+        pod = None if place is None else RankPod(place, group.rank, group.size)
+        self._keeper = None if files is None else RankKeeper(files, state, batches.order, group, pod)
         if self._keeper is not None:
             self.global_step = self._keeper.begin()
 

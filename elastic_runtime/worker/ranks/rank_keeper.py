@@ -19,6 +19,7 @@ from elastic_runtime.errors import CheckpointError, ModelMismatch
 from elastic_runtime.model.data_shards import SampleOrder
 from elastic_runtime.model.layout import Layout
 from elastic_runtime.worker.ranks.process_group import ProcessGroup
+from elastic_runtime.worker.ranks.rank_pod import RankPod
 
 _log = structlog.get_logger()
 
@@ -66,19 +67,26 @@ class RankKeeper:
         state: of this process.
         order: of the samples.
         group: all processes of this run.
+        pod: this process's; None: it is no pod's.
     """
 
-    def __init__(self, files: RankFiles, state: RankState, order: SampleOrder, group: ProcessGroup) -> None:
+    def __init__(
+        self, files: RankFiles, state: RankState, order: SampleOrder, group: ProcessGroup, pod: RankPod | None = None
+    ) -> None:
         self._files = files
         self._state = state
         self._order = order
         self._group = group
+        self._pod = pod
         self._is_first = group.rank == 0
 
     @property
     def stop_wanted(self) -> bool:
-        """Whether the first process was told that all are to stop; the others hear it from that one."""
-        return self._is_first and self._files.stop_wanted
+        """Whether this process was told that all are to stop: by a file the first one, as a pod any.
+
+        The others hear it from that one.
+        """
+        return (self._is_first and self._files.stop_wanted) or (self._pod is not None and self._pod.stop_wanted)
 
     def begin(self) -> int:
         """Go on from the newest checkpoint, if there is one; the steps that are done.
@@ -101,32 +109,29 @@ class RankKeeper:
         Raises:
             CheckpointError: the checkpoint at which all stop cannot be written.
         """
-        if not self._is_first:
-            return
-        if finished or stopped:
+        if self._is_first and (finished or stopped):
             self._files.save(self._state.content(self._order.total_steps if finished else step))
-        elif self._files.checkpoint_due:
+        elif self._is_first and self._files.checkpoint_due:
             try:
                 self._files.save(self._state.content(step))
             except CheckpointError as error:  # the one before stands, and the next one may be written
                 _log.warning("checkpoint-not-written", error=str(error))
-        self._tell(step, finished=finished, at_once=finished or stopped)
+        self._tell(step, finished=finished, stopped=stopped)
 
-    def _tell(self, step: int, *, finished: bool, at_once: bool = False) -> None:
-        if not self._is_first:
-            return
+    def _tell(self, step: int, *, finished: bool, stopped: bool = False) -> None:
         order = self._order
         epochs, steps = divmod(step, order.steps_per_epoch)
         in_epoch = order.steps_per_epoch * order.global_batch if order.drop_last else order.samples
-        self._files.tell(
-            RankProgress(
-                processes=self._group.size,
-                pid=os.getpid(),
-                step=step,
-                samples=epochs * in_epoch + steps * order.global_batch,
-                epoch=step / order.steps_per_epoch,
-                total_epochs=order.total_steps / order.steps_per_epoch,
-                finished=finished,
-            ),
-            at_once=at_once,
+        progress = RankProgress(
+            processes=self._group.size,
+            pid=os.getpid(),
+            step=step,
+            samples=epochs * in_epoch + steps * order.global_batch,
+            epoch=step / order.steps_per_epoch,
+            total_epochs=order.total_steps / order.steps_per_epoch,
+            finished=finished,
         )
+        if self._is_first:
+            self._files.tell(progress, at_once=finished or stopped)
+        if self._pod is not None:
+            self._pod.tell(progress, order.total_steps, stopped=stopped)

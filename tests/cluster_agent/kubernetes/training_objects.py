@@ -57,3 +57,12 @@ def job_object(name: str = "digits", uid: str = "0123456789abcdef", status: Json
 
 def job(name: str = "digits", status: Json | None = None, **more: Any) -> TrainingJob:
     return training_job(job_object(name, status=status, **more))
+
+
+def all_reduce_spec(workers: tuple[int, int] = (1, 4), **more: Any) -> Json:
+    """Without a coordinator and parameter servers."""
+    found = spec(workers, communication="AllReduce", **more)
+    for name in ("ps", "coordinator"):
+        if name not in more:
+            del found[name]
+    return found

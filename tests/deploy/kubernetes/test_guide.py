@@ -52,6 +52,7 @@ def test_the_guide_says_of_each_mode_what_it_may_write() -> None:
     words |= {
         "trainingjobs/status": "read TrainingJobs and write their status",
         "trainingjobs/finalizers": "TrainingJobs",
+        "trainingjobs": "patch TrainingJobs",
     }
     told = ""
     for mode in ("advice", "auto", "training"):

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import grpc
 
+from elastic_runtime.control.call_check import CallCheck, Refused
 from elastic_runtime.control.credentials import SERVER_OPTIONS
 from elastic_runtime.control.messages import JobStatus, Size
 from elastic_runtime.control.report_conversions import status_to_message
 from elastic_runtime.control.view_conversions import view_to_message
-from elastic_runtime.coordinator.call_check import CallCheck, Refused
 from elastic_runtime.coordinator.passing_on import PassingOn
 from elastic_runtime.generated import elastic_pb2 as pb
 from elastic_runtime.generated import elastic_pb2_grpc as rpc

@@ -44,7 +44,8 @@ class Fault:
         hang_seconds: nothing is said for so long, after it was carried out.
         status: the body of the answer.
         retry_after: the header.
-        watch: "close" at once, "silent", "half" (cut in the middle of the next event), "twice" (every event).
+        watch: "close" at once, "silent", "half" (cut in the middle of the next event), "twice" (every event), "swapped"
+            (every other event of changes comes after the one that follows it, or before the next bookmark).
     """
 
     code: int = 0

@@ -16,29 +16,31 @@ import structlog
 from cluster_agent.backends.kubernetes.training.asks import Ask
 from cluster_agent.backends.kubernetes.training.coordinators import Coordinators, Line
 from cluster_agent.backends.kubernetes.training.kueue import Kueue
-from cluster_agent.backends.kubernetes.training.memory import Memory
+from cluster_agent.backends.kubernetes.training.last_checkpoint import parting
+from cluster_agent.backends.kubernetes.training.memory import Memory, Told
 from cluster_agent.backends.kubernetes.training.objects import JobObjects, Refused, ServiceFacts
-from cluster_agent.backends.kubernetes.training.plan import Ended, Standing, Step, first_tasks, plan
+from cluster_agent.backends.kubernetes.training.plan import plan
+from cluster_agent.backends.kubernetes.training.ranks.plan import GangStep, plan_ranks
+from cluster_agent.backends.kubernetes.training.reservations import asks_of, promised, reserve
 from cluster_agent.backends.kubernetes.training.room import Room
-from cluster_agent.backends.kubernetes.training.statuses import PROGRESS_SECONDS, Granted, says_more, status_of
+from cluster_agent.backends.kubernetes.training.statuses import Granted, status_of
+from cluster_agent.backends.kubernetes.training.step import Ended, Standing, Step
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
-from cluster_agent.kubernetes.api_server import ApiServer, ContentType, Json
+from cluster_agent.backends.kubernetes.training.telling import Teller
+from cluster_agent.kubernetes.api_server import ApiServer, Json
 from cluster_agent.kubernetes.cache import Cache
-from cluster_agent.kubernetes.capacity import Amounts
-from cluster_agent.kubernetes.errors import ApiError, ApiRefused, ApiUnanswered, Conflict, NotActing, NotFound
-from cluster_agent.kubernetes.events import About, EventRecorder, EventType
+from cluster_agent.kubernetes.errors import ApiError, ApiRefused, ApiUnanswered, NotActing
+from cluster_agent.kubernetes.events import EventRecorder, EventType
 from cluster_agent.kubernetes.training import manifests
-from cluster_agent.kubernetes.training.manifests import COORDINATOR
-from cluster_agent.kubernetes.training.training_job import TRAINING_JOBS, TrainingJob, UpdateMode
-from elastic_runtime.protocol.plan import Phase
+from cluster_agent.kubernetes.training.manifests import COORDINATOR, leader
+from cluster_agent.kubernetes.training.training_job import LAST_CHECKPOINT, TrainingJob
+from elastic_runtime.control.messages import Size
 from foundation.text import plain_line
 from policy_net.domain import SUSPENDED, Allocation
 
 _log = structlog.get_logger()
 
-COORDINATOR_ASKS: Amounts = {"cpu": 100, "memory": 256 << 20, "pods": 1}
-"""Of a coordinator without a template."""
-_TRAINED = frozenset({Phase.RUNNING, Phase.RESIZING, Phase.SUSPENDING, Phase.FINISHED})
+_NO_LAST_CHECKPOINT = "NoLastCheckpoint", EventType.WARNING
 """Phases of a coordinator under which its job trains, or has trained."""
 
 
@@ -64,6 +66,7 @@ class Hands:
         agent_key: from which jobs' tokens follow.
         may_write: whether this agent acts; asked before each write.
         kueue: for jobs that it admits.
+        last_checkpoint_seconds: how long a deleted job may take for its last checkpoint.
     """
 
     api: ApiServer
@@ -72,6 +75,7 @@ class Hands:
     agent_key: bytes
     may_write: Callable[[], bool]
     kueue: Kueue
+    last_checkpoint_seconds: float = 300.0
 
 
 class TrainingController:
@@ -86,13 +90,13 @@ class TrainingController:
         self._sight, self._hands = sight, hands
         self._clock, self._unix_clock = clock, unix_clock
         self._lock = threading.Lock()
-        self._granted: dict[str, Granted] = {}
-        self._advised: dict[str, Allocation] = {}
         self._nodes: dict[str, tuple[str, ...]] = {}
         self._memories: dict[str, Memory] = {}
         self._steps: dict[str, Step] = {}
-        self._said_at: dict[str, float] = {}
         self._objects = JobObjects(hands.api, sight.pods, sight.services, hands.agent_key, hands.may_write)
+        self._teller = Teller(
+            hands.api, sight.jobs, sight.pods, hands.events, self._objects.check_acting, clock, unix_clock
+        )
 
     def grant(self, uid: str, granted: Granted, nodes: Sequence[str] = ()) -> None:
         """Have a job get what was decided, from the next step on.
@@ -100,20 +104,19 @@ class TrainingController:
         Args:
             nodes: where its tasks should be; as often as that many may be there.
         """
+        self._teller.grant(uid, granted)
         with self._lock:
-            self._granted[uid] = granted
             self._nodes[uid] = tuple(nodes)
 
     def advise(self, uid: str, size: Allocation) -> None:
         """Say of a job whose size is not set what it would be."""
-        with self._lock:
-            self._advised[uid] = size
+        self._teller.advise(uid, size)
 
     def wanted(self, job: TrainingJob) -> Allocation:
         """What a job is to have: as decided last, by this agent or by the one before it."""
         if job.suspend or job.outcome or job.deleting:
             return SUSPENDED
-        granted = self._current(job)
+        granted = self._teller.current(job)
         return job.within(job.granted if granted is None else granted.size)
 
     def latest(self, uid: str) -> Step | None:
@@ -131,43 +134,48 @@ class TrainingController:
         self._hands.coordinators.follow(self._lines(jobs, pods))
         self._forget({job.uid for job in jobs})
         if not self._hands.may_write():
-            with self._lock:
-                self._granted.clear()  # what is decided from now on, another one decides
+            self._teller.take_back()
             return
         room: list[Room] = []
 
         def room_now() -> Room:
             if not room:
                 room.append(self._sight.room())
+                for job in jobs:
+                    memory, told = self._known(job)
+                    ours = pods.get((job.namespace, job.name), ())
+                    reserve(room[0], job, ours, told, memory, self._clock())
             return room[0]
 
-        for job in [job for job in jobs if not job.deleting]:
+        for job in [job for job in jobs if not job.deleting or LAST_CHECKPOINT in job.finalizers]:
             try:
-                self._look_after(job, pods.get((job.namespace, job.name), []), room_now)
+                do = self._part if job.deleting else self._look_after
+                do(job, pods.get((job.namespace, job.name), []), room_now)
             except NotActing:
                 return
             except ApiError as error:
                 # One job's trouble is no other's; what may have happened all the same is seen at the next look.
                 _log.warning("training-job-step", job=job.job_id, error=plain_line(str(error)))
-                self._tell(job, "ApiTrouble", str(error), EventType.WARNING)
+                self._teller.warn(job, self._known(job)[0], "ApiTrouble", str(error))
             except Exception as error:
                 # A fault of ours that one job brought out: the others are looked after all the same.
                 _log.exception("training-job-step", job=job.job_id)
-                self._tell(job, "AgentFault", repr(error), EventType.WARNING)
+                self._teller.warn(job, self._known(job)[0], "AgentFault", repr(error))
 
     def _look_after(self, job: TrainingJob, pods: list[TaskPod], room: Callable[[], Room]) -> None:
-        memory = self._memories.setdefault(job.uid, Memory())
-        told = self._hands.coordinators.told(job.uid)
-        memory.trouble = self._hands.coordinators.trouble(job.uid)
+        is_held = LAST_CHECKPOINT in job.finalizers
+        if is_held if job.outcome else (job.last_on_delete and not is_held):
+            self._objects.set_finalizer(job, present=not is_held)
+        memory, told = self._known(job)
         quota = self._hands.kueue.look(job, self.wanted(job), pods, told) if job.queue else None
         wanted = self.wanted(job) if quota is None else quota.allowed
-        step = plan(job, wanted, self._decision(job), pods, told, memory, self._clock())
+        step = self._planned(job, wanted, pods, told, memory, room)
         step = step if quota is None else quota.limit(step, pods)
         reported = [self._report(job, ended, memory) for ended in step.report]
         if not all(reported):
             step = replace(step, create=())  # an end is known before another task takes its place
         for pod in step.delete:
-            self._objects.delete(pod)
+            self._objects.delete(pod, step.grace_seconds)
         if step.create:
             step = self._create(job, step, memory, room)
         if step.ask is not None:
@@ -175,15 +183,69 @@ class TrainingController:
         if quota is not None:
             step = replace(step, admission=quota.condition)
             if quota.is_told and job.condition("Admitted").get("reason") != quota.reason:
-                self._tell(job, quota.reason, quota.line, EventType.WARNING if quota.is_trouble else EventType.NORMAL)
+                self._teller.tell(
+                    job, quota.reason, quota.line, EventType.WARNING if quota.is_trouble else EventType.NORMAL
+                )
         with self._lock:
             before, self._steps[job.uid] = self._steps.get(job.uid), step
-        self._say(job, step)
-        if told is not None and told.lie:
-            self._tell(job, "NotBelieved", told.lie, EventType.WARNING)
+        self._teller.say(job, step, self._hands.coordinators.told(job.uid))
+        if told is not None and told.doubt:
+            self._teller.warn(job, memory, "NotBelieved", told.lie or told.doubt, told.doubt)
+        for pod in [each for each in pods if each.owner == job.uid and each.trouble]:
+            self._teller.warn(
+                job, memory, "PodWaits", f"{pod.task}: {pod.trouble}", pod.uid
+            )  # for ErrImagePull, ImagePullBackOff, ...
         if (before is None or before.standing is not step.standing) and job.status.get("phase") != step.standing.value:
             kind = EventType.WARNING if step.standing in (Standing.FAILED, Standing.INVALID) else EventType.NORMAL
-            self._tell(job, step.standing.value, step.line or step.standing.value.lower(), kind)
+            self._teller.tell(job, step.standing.value, step.line or step.standing.value.lower(), kind)
+
+    def _planned(
+        self,
+        job: TrainingJob,
+        wanted: Allocation,
+        pods: list[TaskPod],
+        told: Told | None,
+        memory: Memory,
+        room: Callable[[], Room],
+    ) -> Step:
+        """What is to be done; of a gang whose ranks go, what has to be written before is written."""
+        now = self._clock()
+        if not job.is_all_reduce:
+            return plan(job, wanted, self._teller.decision(job), pods, told, memory, now)
+        step = plan_ranks(job, wanted, pods, told, memory, now, self._unix_clock())
+        if step.grows and not room().take([job.worker.asks] * step.grows, self._tolerations(job)):
+            return replace(step, standing=step.meanwhile, line="waits for room to grow", delete=())
+        if step.delete:
+            self._teller.note(job)
+        if step.delete and step.notes:
+            # A failure is counted once, whoever deletes what is left.
+            self._teller.write(job, {"ranks": step.notes})
+            self._teller.tell(job, "RankFailed", step.line, EventType.WARNING)
+        return step
+
+    def _part(self, job: TrainingJob, pods: list[TaskPod], room: Callable[[], Room]) -> None:
+        """Have a deleted job write its last checkpoint, and let it go."""
+        memory, told = self._known(job)
+        found = parting(job, pods, told, memory, self._unix_clock(), self._hands.last_checkpoint_seconds)
+        if found is not None:
+            if found.line:
+                reason, kind = ("LastCheckpoint", EventType.NORMAL) if found.is_written else _NO_LAST_CHECKPOINT
+                self._teller.tell(job, reason, found.line, kind)
+            self._objects.set_finalizer(job, present=False)
+            return
+        step = plan(job, SUSPENDED, f"deleted-{job.uid[:8]}", pods, told, memory, self._clock())
+        for ended in step.report:
+            self._report(job, ended, memory)
+        for pod in step.delete if told is not None else ():  # who was told to leave, and has not
+            self._objects.delete(pod)
+        if step.ask is not None:
+            self._ask(job, step, step.ask, memory, room)
+
+    def _known(self, job: TrainingJob) -> tuple[Memory, Told | None]:
+        """What is remembered of a job, and what its coordinator says."""
+        memory = self._memories.setdefault(job.uid, Memory())
+        memory.trouble = self._hands.coordinators.trouble(job.uid)
+        return memory, self._hands.coordinators.told(job.uid)
 
     def _report(self, job: TrainingJob, ended: Ended, memory: Memory) -> bool:
         """Whether the coordinator knows of an end now."""
@@ -192,19 +254,24 @@ class TrainingController:
         known = self._hands.coordinators.report(job.uid, ended)
         if known and ended.uid:
             memory.reported.add(ended.uid)
+        told = self._hands.coordinators.told(job.uid)
+        if known and ended.exit_code and told is not None and ended.task not in told.status.leaving:
+            words = ended.last_words or f"code {ended.exit_code}"
+            self._teller.warn(job, memory, "TaskLost", f"{ended.task}: {words}", ended.uid or ended.task)
         return known
 
     def _ask(self, job: TrainingJob, step: Step, ask: Ask, memory: Memory, room: Callable[[], Room]) -> Step:
         """Ask the coordinator for something; the step as it is to be told."""
-        if not self._has_room_to_grow(job, ask, room):
+        if not self._has_room_to_grow(job, ask, memory, room):
             return replace(step, line="waits for room to grow", ask=None)
-        self._note(job)
+        self._teller.note(job)
         self._objects.check_acting()
+        memory.asked = ask.size, self._clock()
         given_up = self._hands.coordinators.ask(job.uid, ask)
         if given_up is not None:
             memory.on_asked(ask.request_id, given_up, self._clock())
         if given_up:
-            self._tell(job, "ResizeRefused", given_up, EventType.WARNING)
+            self._teller.tell(job, "ResizeRefused", given_up, EventType.WARNING)
         return step
 
     # What is made.
@@ -212,16 +279,18 @@ class TrainingController:
     def _create(self, job: TrainingJob, step: Step, memory: Memory, room: Callable[[], Room]) -> Step:
         """Make the pods that are missing; the step as it is to be told."""
         if step.is_gang:
-            asks = [self._asks(job, task) for task in (COORDINATOR, *first_tasks(step.begin))]
+            asks = [asks_of(job, task) for task in step.needs]
             if not room().take(asks, self._tolerations(job)):
                 return Step(Standing.QUEUED, "waits for room for its first pods")
+            memory.asked = Size(step.begin.ps, step.begin.workers), self._clock()
         elif self._clock() < memory.made_again_at:
             return replace(step, line=step.line or "a pod was refused; it is tried again")
         nodes = self._free_nodes(job)
         made: list[str] = []
         line = ""
         try:
-            address = self._objects.open_address(job) if COORDINATOR in step.create else self._objects.address(job)
+            opens = step.is_gang or COORDINATOR in step.create
+            address = self._objects.open_address(job) if opens else self._objects.address(job)
             if step.is_gang:
                 self._begin(job, step)
             for task in step.create:
@@ -230,12 +299,13 @@ class TrainingController:
                 made.append(task)
         except Refused as refused:
             line = str(refused)
+            self._teller.warn(job, memory, "PodRefused", line)
         except ApiRefused as refused:
             line = f"pod {manifests.pod_name(job, step.create[len(made)])} was refused: {refused}"
-            self._tell(job, "PodRefused", line, EventType.WARNING)
+            self._teller.warn(job, memory, "PodRefused", line)
         except ApiUnanswered as error:
             # Such as a webhook that is down.
-            self._tell(job, "ApiTrouble", str(error), EventType.WARNING)
+            self._teller.warn(job, memory, "ApiTrouble", str(error))
             if made:
                 return replace(step, line=str(error))  # what is missing is made at the next look
             line = str(error)
@@ -251,22 +321,20 @@ class TrainingController:
     def _begin(self, job: TrainingJob, step: Step) -> None:
         """A job that has begun says so before its first pod: whoever follows knows that there may be any."""
         if job.has_started:
-            self._note(job)
-        elif not self._write_status(job, status_of(job, step, None, self._current(job), self._unix_clock())):
+            self._teller.note(job)
+        elif not self._teller.write(job, status_of(job, step, None, self._teller.current(job), self._unix_clock())):
             raise Refused("it was deleted")
-
-    def _note(self, job: TrainingJob) -> None:
-        """What was decided stands in the status before it is asked for: whoever follows asks for the same."""
-        granted = self._current(job)
-        if granted is not None and granted.decision != (job.status.get("allocation") or {}).get("decisionId"):
-            self._write_status(job, {"allocation": granted.content()})
+        if isinstance(step, GangStep) and step.notes and not self._teller.write(job, {"ranks": step.notes}):
+            raise Refused("it was deleted")
 
     def _lines(self, jobs: Sequence[TrainingJob], pods: Mapping[tuple[str, str], Sequence[TaskPod]]) -> dict[str, Line]:
         """The ways to the coordinators that run."""
         lines = {}
         for job in jobs:
             ours = [pod for pod in pods.get((job.namespace, job.name), ()) if pod.owner == job.uid]
-            running = next((pod for pod in ours if pod.task == COORDINATOR and pod.phase == "Running"), None)
+            answers = (pod for pod in ours if pod.task == leader(job) and pod.phase == "Running")
+            # A rank that ends goes on to say how far it is, and not what comes then.
+            running = next((pod for pod in answers if not (job.is_all_reduce and pod.deleting)), None)
             if running is not None and not job.outcome and self._objects.service(job) is not None:
                 token = self._objects.token(job)
                 certificate = self._objects.pair(job).certificate
@@ -275,21 +343,16 @@ class TrainingController:
 
     # Where there is room.
 
-    def _has_room_to_grow(self, job: TrainingJob, ask: Ask, room: Callable[[], Room]) -> bool:
+    def _has_room_to_grow(self, job: TrainingJob, ask: Ask, memory: Memory, room: Callable[[], Room]) -> bool:
         told = self._hands.coordinators.told(job.uid)
         if told is None:
             return False
-        size, now = ask.size, told.status.size
+        # What it was promised before is taken already.
+        size, now = ask.size, promised(job, told, memory, self._clock())
         more = [job.worker.asks] * max(0, size.workers - now.workers) + [job.ps.asks] * max(
             0, size.servers - now.servers
         )
         return not more or room().take(more, self._tolerations(job))
-
-    @staticmethod
-    def _asks(job: TrainingJob, task: str) -> Amounts:
-        if task == COORDINATOR:
-            return COORDINATOR_ASKS
-        return job.worker.asks if task.startswith("worker-") else job.ps.asks
 
     def _tolerations(self, job: TrainingJob) -> list[Json]:
         stated = list(job.worker.template.get("spec", {}).get("tolerations") or ())
@@ -304,57 +367,11 @@ class TrainingController:
                 nodes.remove(pod.node)
         return nodes
 
-    # What is said.
-
-    def _current(self, job: TrainingJob) -> Granted | None:
-        """What this agent decided; none where one that leads since has decided."""
-        with self._lock:
-            granted = self._granted.get(job.uid)
-        epoch = (job.status.get("allocation") or {}).get("leaseEpoch")
-        return None if granted is None or (isinstance(epoch, int) and epoch > granted.lease_epoch) else granted
-
-    def _decision(self, job: TrainingJob) -> str:
-        granted = self._current(job)
-        stated = (job.status.get("allocation") or {}).get("decisionId")
-        return granted.decision if granted is not None else str(stated or "unknown")
-
-    def _say(self, job: TrainingJob, step: Step) -> None:
-        entry = self._sight.jobs.get((job.namespace, job.name))
-        if entry is not None and entry.uid == job.uid:
-            job = entry.kept  # with what was written in this step
-        told = self._hands.coordinators.told(job.uid)
-        with self._lock:
-            advised = self._advised.get(job.uid) if job.mode is UpdateMode.OFF else None
-        status = status_of(job, step, told, self._current(job), self._unix_clock(), advised)
-        if told is not None and told.status.phase in _TRAINED:
-            pod = self._sight.pods.get((job.namespace, manifests.pod_name(job, COORDINATOR)))
-            if pod is not None and pod.kept.owner == job.uid:
-                status["coordinator"] = pod.kept.uid
-        waited = self._clock() - self._said_at.get(job.uid, -float("inf"))
-        news = "progress" in status and status["progress"] != job.status.get("progress")
-        if says_more(job, status) or (news and waited >= PROGRESS_SECONDS):
-            self._write_status(job, status)
-
-    def _write_status(self, job: TrainingJob, status: Json) -> bool:
-        """Whether there is still such a job."""
-        self._objects.check_acting()
-        body = {"metadata": {"uid": job.uid}, "status": status}
-        path = TRAINING_JOBS.path(job.namespace, job.name, "status")
-        try:
-            self._sight.jobs.put_answer(self._hands.api.patch(path, body, ContentType.MERGE_PATCH))
-        except (NotFound, Conflict):  # it is gone, or another has its name
-            return False
-        self._said_at[job.uid] = self._clock()
-        return True
-
-    def _tell(self, job: TrainingJob, reason: str, line: str, kind: EventType = EventType.NORMAL) -> None:
-        about = About(TRAINING_JOBS.api_version, TRAINING_JOBS.kind, job.namespace, job.name, job.uid)
-        self._hands.events.tell(about, reason, line, kind)
-
     def _forget(self, uids: set[str]) -> None:
         with self._lock:
-            for kept in (self._granted, self._advised, self._nodes, self._memories, self._steps, self._said_at):
+            for kept in (self._nodes, self._memories, self._steps):
                 for uid in [uid for uid in kept if uid not in uids]:
                     del kept[uid]
         self._objects.forget(uids)
+        self._teller.forget(uids)
         self._hands.kueue.forget(uids)

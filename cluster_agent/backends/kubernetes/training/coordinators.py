@@ -15,8 +15,8 @@ from typing import Protocol
 import structlog
 
 from cluster_agent.backends.kubernetes.training.asks import Ask, Request
-from cluster_agent.backends.kubernetes.training.memory import Told
-from cluster_agent.backends.kubernetes.training.plan import Ended
+from cluster_agent.backends.kubernetes.training.memory import Told, goes_back
+from cluster_agent.backends.kubernetes.training.step import Ended
 from elastic_runtime.control.client import ControlClient
 from elastic_runtime.control.credentials import ClientCredentials
 from elastic_runtime.control.messages import JobStatus, RequestOutcome, Size
@@ -92,6 +92,7 @@ class _Followed:
     line: Line
     calls: CoordinatorCalls
     told: Told | None = None
+    most: JobStatus | None = None
     polled_seconds: float = -float("inf")
     under_way: Future[None] | None = None
     trouble: str = ""
@@ -203,7 +204,9 @@ class Coordinators:
             return
         with self._lock:
             before = followed.told
-            followed.told, followed.trouble, followed.failures = Told(status, self._clock()), "", 0
+            went_back = followed.most is not None and goes_back(status, followed.most)
+            followed.most = followed.most if went_back else status
+            followed.told, followed.trouble, followed.failures = Told(status, self._clock(), went_back), "", 0
         shape = (status.phase, status.size, status.target, status.wanted, status.leaving)
         if before is None or shape != (
             before.status.phase,

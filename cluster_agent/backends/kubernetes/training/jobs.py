@@ -12,15 +12,22 @@ import structlog
 
 from cluster_agent.backends.kubernetes.observation import seconds_of
 from cluster_agent.backends.kubernetes.training.controller import (
-    COORDINATOR_ASKS,
     Hands,
     Sight,
     TrainingController,
 )
 from cluster_agent.backends.kubernetes.training.coordinators import CoordinatorCalls, Coordinators, Line, open_line
 from cluster_agent.backends.kubernetes.training.kueue import Kueue, WorkloadWatch
-from cluster_agent.backends.kubernetes.training.measured import Measured, current_of, progress_of, scheduled_job
+from cluster_agent.backends.kubernetes.training.measured import (
+    Measured,
+    Usual,
+    current_of,
+    progress_of,
+    scheduled_job,
+    usual_of,
+)
 from cluster_agent.backends.kubernetes.training.objects import service_facts
+from cluster_agent.backends.kubernetes.training.reservations import COORDINATOR_ASKS
 from cluster_agent.backends.kubernetes.training.room import Room
 from cluster_agent.backends.kubernetes.training.statuses import Granted
 from cluster_agent.backends.kubernetes.training.task_pods import task_pod_facts
@@ -52,6 +59,8 @@ class TrainingJobs:
         may_write: whether this agent acts.
         lease_epoch: of its lease; 0 without one.
         on_news: called where something has changed that a decision could be about; must not block.
+        last_checkpoint_seconds: how long a deleted job may take for its last checkpoint.
+        on_told: is told the kind and the reason of each event.
     """
 
     def __init__(
@@ -66,6 +75,8 @@ class TrainingJobs:
         clock: Callable[[], float],
         unix_clock: Callable[[], float],
         connect: Callable[[Line, Callable[[], int]], CoordinatorCalls] = open_line,
+        last_checkpoint_seconds: float = 300.0,
+        on_told: Callable[[str, str], None] = lambda *_: None,
     ) -> None:
         self._clock, self._unix_clock, self._lease_epoch = clock, unix_clock, lease_epoch
         self._news = threading.Event()
@@ -90,10 +101,10 @@ class TrainingJobs:
             "services of TrainingJobs": (services, follow(SERVICES, services, ours)),
         }
         self._coordinators = Coordinators(clock, wake, lambda line: connect(line, lease_epoch))
-        self._events = EventRecorder(api, socket.gethostname(), clock, unix_clock)
+        self._events = EventRecorder(api, socket.gethostname(), clock, unix_clock, on_told=on_told)
         self._workloads = WorkloadWatch(api, namespace, clock, self._news.set)
         kueue = Kueue(api, self._workloads, may_write, clock, unix_clock)
-        hands = Hands(api, self._coordinators, self._events, agent_key, may_write, kueue)
+        hands = Hands(api, self._coordinators, self._events, agent_key, may_write, kueue, last_checkpoint_seconds)
         self._controller = TrainingController(Sight(self.jobs, pods, services, room), hands, clock, unix_clock)
         self._measured: dict[str, Measured] = {}
         self._observed: dict[str, tuple[TrainingJob, Job]] = {}
@@ -143,15 +154,18 @@ class TrainingJobs:
         """The jobs that a decision is about."""
         self.look()
         self._observed = {}
+        types = {entry.uid: entry.kept.model_type for entry in self.jobs.entries().values()}
+        usual = usual_of((types[uid], measured) for uid, measured in self._measured.items() if uid in types)
         for job in self._unended():
             measured = self._measured.setdefault(job.uid, Measured())
             current = current_of(job, self._coordinators.told(job.uid))
             if (job.suspend or job.problem) and current == SUSPENDED:
                 continue
-            # Every job has a PS and a coordinator: where there is room for the one, there is for the other.
+            # Whoever has a PS has a coordinator too: where there is room for the one, there is for the other.
             leader = {name: job.ps.asks.get(name, 0) + amount for name, amount in COORDINATOR_ASKS.items()}
-            demands = demand(job.worker.asks), demand({**job.ps.asks, **leader})
-            seen = scheduled_job(job, measured, current, demands, seconds_of(job.created))
+            servers = Resources(0) if job.is_all_reduce else demand({**job.ps.asks, **leader})
+            demands, known = (demand(job.worker.asks), servers), usual.get(job.model_type, Usual())
+            seen = scheduled_job(job, measured, current, demands, seconds_of(job.created), known)
             self._observed[job.job_id] = (job, seen)
         return [seen for _, seen in self._observed.values()]
 
@@ -223,12 +237,14 @@ class TrainingJobs:
         if job.mode is UpdateMode.OFF:
             return (job.least if decided != SUSPENDED else decided), "updateMode is Off: its least size"
         if decided == SUSPENDED and seen.current != SUSPENDED and not job.suspend:
-            if not job.checkpoints_claim:
+            if not job.keeps_checkpoints:
                 return seen.current, "kept: without checkpoints it would begin anew"
             # Taken back before it has trained, again and again, it would cost its start each time and never get on.
             told = self._coordinators.told(job.uid)
             if told is None or told.status.phase is Phase.STARTING:
                 return self._controller.wanted(job), "kept: it has only just been started"
+        if not job.is_resizable and SUSPENDED not in (decided, seen.current):
+            return seen.current, "kept: without checkpoints it cannot be resized"
         return decided, "decided by the policy"
 
     def _all(self) -> list[TrainingJob]:

@@ -6,7 +6,10 @@ another one. The rest of an interval it paused.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from statistics import median_high
+from typing import Final
 
 from cluster_agent.backends.kubernetes.training.memory import Told
 from cluster_agent.kubernetes.training.training_job import TrainingJob, UpdateMode
@@ -14,7 +17,7 @@ from elastic_runtime.protocol.plan import Phase
 from policy_net.domain import SUSPENDED, Allocation, Job, JobKind, Progress, Resources
 
 GUESSED_SAMPLES_PER_EPOCH = 10_000.0
-"""Until a job's first sample was counted."""
+"""Until the first sample of a job, or of another one of its type, was counted."""
 _LEAST_REMAINING_EPOCHS = 1e-3
 _LEAST_PER_EPOCH, _MOST_PER_EPOCH = 1e-3, 1e15
 _FALSE_FROM = 1.01
@@ -44,17 +47,19 @@ class Measured:
 
     Attributes:
         hold: the newest; None before the job was seen to train.
-        samples: most that were counted.
+        samples: most that were counted, and `step` of global steps.
         liar: why its counters are not believed, in a line; empty where they are.
     """
 
     hold: Hold | None = None
     samples: float = 0.0
+    step: int = 0
     epoch: float = 0.0
     total_epochs: float = 0.0
     run_seconds: float = 0.0
     liar: str = ""
     _settled: bool = field(default=False)
+    _life: int = field(default=0)
 
     def look(self, told: Told) -> None:
         """Take what a coordinator said; what cannot be is not taken, and told."""
@@ -65,6 +70,9 @@ class Measured:
             return
         size = Allocation(status.size.workers, status.size.servers)
         settled = status.phase is Phase.RUNNING and status.size == status.target
+        if not size.ps and status.generation != self._life:
+            # Other ranks than before: between the two the job paused, which nobody was there to say.
+            self._settled, self._life = False, status.generation
         held = self.hold
         goes_on = held is not None and held.size == size and status.samples >= held.to_samples
         if settled and self._settled and goes_on and held is not None:
@@ -74,13 +82,19 @@ class Measured:
         elif settled:
             self.hold = Hold(size, told.at_seconds, float(status.samples), told.at_seconds, float(status.samples))
         self._settled = settled
-        self.samples = max(self.samples, float(status.samples))
+        self.samples, self.step = max(self.samples, float(status.samples)), max(self.step, status.step)
         self.epoch, self.total_epochs = max(self.epoch, status.epoch), status.total_epochs
 
     @property
     def samples_per_epoch(self) -> float:
         """0 until it is known."""
         found = self.samples / self.epoch if self.samples > 0 and self.epoch > 0 else 0.0
+        return found if _LEAST_PER_EPOCH <= found <= _MOST_PER_EPOCH else 0.0
+
+    @property
+    def steps_per_epoch(self) -> float:
+        """Likewise."""
+        found = self.step / self.epoch if self.step > 0 and self.epoch > 0 else 0.0
         return found if _LEAST_PER_EPOCH <= found <= _MOST_PER_EPOCH else 0.0
 
     def begin_interval(self) -> None:
@@ -95,7 +109,49 @@ def current_of(job: TrainingJob, told: Told | None) -> Allocation:
     if told is None or told.lie:
         return job.granted if job.has_started and not job.suspend else SUSPENDED
     size = told.status.target if told.status.phase in _UNDER_WAY else told.status.size
-    return Allocation(size.workers, size.servers) if size.workers and size.servers else SUSPENDED
+    whole = size.workers and (size.servers or job.is_all_reduce)
+    return Allocation(size.workers, size.servers) if whole else SUSPENDED
+
+
+@dataclass(frozen=True, slots=True)
+class Usual:
+    """An epoch of a type's jobs, until one of its own has said it; 0 where nobody has.
+
+    Attributes:
+        samples: that it has.
+        steps: likewise.
+    """
+
+    samples: float = 0.0
+    steps: float = 0.0
+
+
+def usual_of(jobs: Iterable[tuple[str, Measured]]) -> dict[str, Usual]:
+    """By type: the medians of its jobs."""
+    known: dict[str, list[Measured]] = {}
+    for model_type, measured in jobs:
+        if measured.samples_per_epoch and measured.steps_per_epoch and not measured.liar:
+            known.setdefault(model_type, []).append(measured)
+    return {
+        model_type: Usual(
+            median_high(each.samples_per_epoch for each in found), median_high(each.steps_per_epoch for each in found)
+        )
+        for model_type, found in known.items()
+    }
+
+
+_UNKNOWN: Final = Usual()
+
+
+def _declared_epochs(job: TrainingJob, measured: Measured, usual: Usual) -> float | None:
+    """What the whole job is: as its script says once it trains, else as its author did; None: nobody did.
+
+    Steps are epochs once it is known how many make one, from the job itself or from others of its type.
+    """
+    if measured.total_epochs or job.epochs:
+        return measured.total_epochs or job.epochs
+    per_epoch = measured.steps_per_epoch or usual.steps
+    return job.steps / per_epoch if job.steps is not None and per_epoch else None
 
 
 def scheduled_job(
@@ -104,22 +160,24 @@ def scheduled_job(
     current: Allocation,
     demands: tuple[Resources, Resources],
     submitted_unix_seconds: float,
+    usual: Usual = _UNKNOWN,
 ) -> Job:
     """What a policy may look at.
 
     Args:
         demands: of a worker, and of a parameter server.
+        usual: an epoch of its type.
     """
-    per_epoch = measured.samples_per_epoch or GUESSED_SAMPLES_PER_EPOCH
+    per_epoch = measured.samples_per_epoch or usual.samples or GUESSED_SAMPLES_PER_EPOCH
     done = measured.samples / per_epoch
-    declared: float | None = measured.total_epochs or job.epochs
+    declared = _declared_epochs(job, measured, usual)
     if declared is not None and done > _FALSE_FROM * declared:
         declared = None  # what was wrong once is not relied on
     total = max(2 * done, 1.0) if declared is None else declared
     least, most = job.least, job.most
     if job.suspend:
         least, most = job.least, SUSPENDED
-    elif (job.mode is UpdateMode.FROZEN or job.problem) and current != SUSPENDED:
+    elif (job.mode is UpdateMode.FROZEN or job.problem or not job.is_resizable) and current != SUSPENDED:
         least = most = current
     return Job(
         job_id=job.job_id,
@@ -135,7 +193,7 @@ def scheduled_job(
         max_ps=most.ps,
         run_seconds=measured.run_seconds,
         current=current,
-        kind=JobKind.PS,
+        kind=JobKind.ALLREDUCE if job.is_all_reduce else JobKind.PS,
         min_workers=least.workers,
         min_ps=least.ps,
         work_known=declared is not None,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from elastic_runtime.control.messages import JobStatus
+from elastic_runtime.control.messages import JobStatus, Size
 
 AGAIN_SECONDS = 60.0
 """A size that a coordinator has given up is asked for again after this."""
@@ -15,6 +15,9 @@ _MOST_DOUBLINGS = 10
 _MOST = 1e15
 """Of samples and epochs: beyond anything that is trained, and still a whole number to every reader."""
 _MOST_SIZE = 250
+_FALSE_FROM = 1.01
+"""An epoch has no whole number of batches: so much more than there are is no lie."""
+_WARNED_AGAIN_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +26,12 @@ class Told:
 
     Attributes:
         at_seconds: when.
+        went_back: it counts less than it said can never be undone.
     """
 
     status: JobStatus
     at_seconds: float
+    went_back: bool = False
 
     @property
     def lie(self) -> str:
@@ -41,6 +46,28 @@ class Told:
             f"{status.samples_per_second} samples/s, {status.size}: not believed"
         )
 
+    @property
+    def doubt(self) -> str:
+        """What is wrong with what it counts, in words that stay the same; empty where nothing is."""
+        if self.lie:
+            return "its coordinator counts what cannot be: nothing of it is believed"
+        if self.status.epoch > _FALSE_FROM * self.status.total_epochs > 0.0:
+            return "its coordinator counts more epochs than there are: how far it is, nobody knows"
+        return "its coordinator counts less than it had counted for good" if self.went_back else ""
+
+
+def goes_back(status: JobStatus, most: JobStatus) -> bool:
+    """Whether a coordinator's count contradicts an earlier one. It may go back where it says so, to a checkpoint, and a
+    worker that has come may be behind the others: never behind what was durable.
+
+    Args:
+        most: an earlier count, of the same coordinator.
+    """
+    if status.generation != most.generation:
+        return False
+    counted = status.mode == "synchronous" and status.samples < most.samples and status.step >= most.step
+    return counted or min(status.step, status.durable_step) < most.durable_step
+
 
 @dataclass(slots=True)
 class Memory:
@@ -54,6 +81,9 @@ class Memory:
         refused: why its first pods did not come.
         counted: uid of the coordinator's pod whose end was counted.
         given_up: id of the request that was given up last, and why.
+        target: the size that its coordinator went for when it was last heard of; None before.
+        asked: a size that it was asked for since, and when.
+        warned_at: when somebody was told of each trouble.
     """
 
     reported: set[str] = field(default_factory=set)
@@ -69,12 +99,23 @@ class Memory:
     given_up: tuple[str, str] = ("", "")
     asked_again_at: float = -math.inf
     made_again_at: float = -math.inf
+    target: Size | None = None
+    asked: tuple[Size, float] = (Size(0, 0), -math.inf)
+    warned_at: dict[str, float] = field(default_factory=dict)
 
     def keep(self, tasks: Collection[str], uids: Collection[str]) -> None:
         """Forget all but these pods: a job that runs for months has had many."""
         self.reported.intersection_update(uids)
         self.ended_since = {uid: since for uid, since in self.ended_since.items() if uid in uids}
         self.unneeded_since = {task: since for task, since in self.unneeded_since.items() if task in tasks}
+
+    def warns(self, trouble: str, now: float) -> bool:
+        """Whether to tell somebody of a trouble: not again at every look."""
+        self.warned_at = {each: at for each, at in self.warned_at.items() if now - at < _WARNED_AGAIN_SECONDS}
+        if trouble in self.warned_at:
+            return False
+        self.warned_at[trouble] = now
+        return True
 
     def on_gang_failed(self, why: str, now: float) -> None:
         """The first pods did not come: another try later, each time more so."""
@@ -94,3 +135,4 @@ class Memory:
         """A coordinator took a request, or gave it up for a reason."""
         if given_up:
             self.given_up, self.asked_again_at = (request_id, given_up), now + AGAIN_SECONDS
+            self.asked = Size(0, 0), now

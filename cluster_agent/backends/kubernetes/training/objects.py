@@ -12,16 +12,17 @@ from datetime import UTC, datetime
 
 import structlog
 
-from cluster_agent.backends.kubernetes.training.plan import Step
+from cluster_agent.backends.kubernetes.training.ranks.plan import GangStep
+from cluster_agent.backends.kubernetes.training.step import Step
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
-from cluster_agent.kubernetes.api_server import ApiServer, Json
+from cluster_agent.kubernetes.api_server import ApiServer, ContentType, Json
 from cluster_agent.kubernetes.cache import Cache
 from cluster_agent.kubernetes.errors import AlreadyExists, ApiError, Conflict, NotActing, NotFound
 from cluster_agent.kubernetes.resources import PODS
 from cluster_agent.kubernetes.training import manifests
 from cluster_agent.kubernetes.training.credentials import ServingPair, serving_pair, token_of
-from cluster_agent.kubernetes.training.manifests import COORDINATOR, PORT, SECRETS, SERVICES
-from cluster_agent.kubernetes.training.training_job import TrainingJob
+from cluster_agent.kubernetes.training.manifests import COORDINATOR, GANG_LABEL, PORT, SECRETS, SERVICES, leader
+from cluster_agent.kubernetes.training.training_job import LAST_CHECKPOINT, TRAINING_JOBS, TrainingJob
 from foundation.text import plain_line
 
 _log = structlog.get_logger()
@@ -100,6 +101,9 @@ class JobObjects:
         try:
             if task == COORDINATOR:
                 pod = manifests.coordinator_pod(job, step.begin, relaunched=step.relaunched)
+            elif isinstance(step, GangStep):
+                host = address.rpartition(":")[0].strip("[]")
+                pod = manifests.rank_pod(job, task, (step.gang, step.world), host, nodes.pop(0) if nodes else "")
             else:
                 pod = manifests.task_pod(job, task, address, nodes.pop(0) if nodes else "")
             fit(pod)
@@ -117,6 +121,8 @@ class JobObjects:
             owners = [each.get("uid") for each in found["metadata"].get("ownerReferences") or ()]
             if job.uid not in owners:
                 raise Refused(f"{error}; it is not this job's") from error
+            if _gang_label(found) != _gang_label(pod):
+                raise Refused(f"{error}; it is of another gang") from error
             self._pods.put_answer(found)
 
     def take_back(self, job: TrainingJob, tasks: Sequence[str]) -> None:
@@ -131,13 +137,30 @@ class JobObjects:
                 except ApiError as error:  # seen, and tried again, at the next look
                     _log.warning("training-job-take-back", job=job.job_id, error=plain_line(str(error)))
 
-    def delete(self, pod: TaskPod) -> None:
-        """Delete a pod, and none that has its name by now."""
+    def delete(self, pod: TaskPod, grace_seconds: int | None = None) -> None:
+        """Delete a pod, and none that has its name by now.
+
+        Args:
+            grace_seconds: None: the pod's own.
+        """
         self.check_acting()
-        options = {"preconditions": {"uid": pod.uid}}
+        options: Json = {"preconditions": {"uid": pod.uid}}
+        if grace_seconds is not None:
+            options["gracePeriodSeconds"] = grace_seconds
         # The watch says what became of it: an answer may come after the pod is gone, and would bring it back.
         with contextlib.suppress(NotFound, Conflict):  # it is gone, or another has its name
             self._api.delete(PODS.path(pod.namespace, pod.name), options)
+
+    def set_finalizer(self, job: TrainingJob, *, present: bool) -> None:
+        """Have the job kept until its last checkpoint, or let it go; nothing where it has changed meanwhile."""
+        others = [each for each in job.finalizers if each != LAST_CHECKPOINT]
+        finalizers = [*others, LAST_CHECKPOINT] if present else others
+        metadata = {"uid": job.uid, "resourceVersion": job.version, "finalizers": finalizers or None}
+        self.check_acting()
+        with contextlib.suppress(NotFound, Conflict):  # seen, and tried again, at the next look
+            self._api.patch(
+                TRAINING_JOBS.path(job.namespace, job.name), {"metadata": metadata}, ContentType.MERGE_PATCH
+            )
 
     def open_address(self, job: TrainingJob) -> str:
         """The coordinator's address, and what it needs to serve there."""
@@ -145,7 +168,7 @@ class JobObjects:
         try:
             self._services.put_answer(self._api.create(SERVICES.path(job.namespace), manifests.service(job)))
         except AlreadyExists:
-            path = SERVICES.path(job.namespace, manifests.pod_name(job, COORDINATOR))
+            path = SERVICES.path(job.namespace, manifests.pod_name(job, leader(job)))
             self._services.put_answer(self._api.get(path))
         address = self.address(job)
         token = token_of(self._agent_key, job.uid)
@@ -163,13 +186,13 @@ class JobObjects:
         """
         service = self.service(job)
         if service is None:
-            raise Refused(f"service {manifests.pod_name(job, COORDINATOR)} is another's, or has no address yet")
+            raise Refused(f"service {manifests.pod_name(job, leader(job))} is another's, or has no address yet")
         host = f"[{service.cluster_ip}]" if ":" in service.cluster_ip else service.cluster_ip
         return f"{host}:{PORT}"
 
     def service(self, job: TrainingJob) -> ServiceFacts | None:
         """The coordinator's Service; None before it has an address."""
-        entry = self._services.get((job.namespace, manifests.pod_name(job, COORDINATOR)))
+        entry = self._services.get((job.namespace, manifests.pod_name(job, leader(job))))
         if entry is None or entry.kept.owner != job.uid or entry.kept.cluster_ip in ("", "None"):
             return None
         return entry.kept
@@ -191,6 +214,10 @@ class JobObjects:
     def forget(self, uids: set[str]) -> None:
         """Keep nothing but of these jobs."""
         self._pairs = {uid: pair for uid, pair in self._pairs.items() if uid in uids}
+
+
+def _gang_label(pod: Json) -> str:
+    return str((pod["metadata"].get("labels") or {}).get(GANG_LABEL, ""))
 
 
 def _created(job: TrainingJob) -> datetime:

@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from enum import StrEnum
 
-from cluster_agent.backends.kubernetes.training.asks import Ask, next_ask
+from cluster_agent.backends.kubernetes.training.asks import next_ask
 from cluster_agent.backends.kubernetes.training.memory import Memory, Told
+from cluster_agent.backends.kubernetes.training.step import Ended, Standing, Step, first_tasks
 from cluster_agent.backends.kubernetes.training.task_pods import KILLED, TaskPod
 from cluster_agent.kubernetes.training.manifests import COORDINATOR, pod_name
 from cluster_agent.kubernetes.training.training_job import TrainingJob
@@ -41,21 +40,6 @@ _GATHERING = frozenset({Phase.STARTING, Phase.RECOVERING})
 _TRAINS = frozenset({Phase.RUNNING, Phase.RESIZING, Phase.SUSPENDING})
 
 
-class Standing(StrEnum):
-    """Where a job is, for people."""
-
-    QUEUED = "Queued"
-    STARTING = "Starting"
-    RUNNING = "Running"
-    RESIZING = "Resizing"
-    RECOVERING = "Recovering"
-    SUSPENDING = "Suspending"
-    SUSPENDED = "Suspended"
-    COMPLETE = "Complete"
-    FAILED = "Failed"
-    INVALID = "Invalid"
-
-
 _STANDING: Mapping[Phase, Standing] = {
     Phase.STARTING: Standing.STARTING,
     Phase.RUNNING: Standing.RUNNING,
@@ -66,52 +50,6 @@ _STANDING: Mapping[Phase, Standing] = {
     Phase.FINISHED: Standing.RUNNING,
     Phase.FAILED: Standing.FAILED,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """A task's end that the coordinator has to hear of.
-
-    Attributes:
-        uid: of its pod; empty where nobody has seen one.
-    """
-
-    task: str
-    exit_code: int
-    last_words: str
-    uid: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """What is to be done about a job now.
-
-    Attributes:
-        create: tasks whose pods are missing; all of them, or nothing, of a gang.
-        relaunched: the coordinator goes on with a job that ran before.
-        begin: the size with which a new coordinator begins.
-        report: ends, before anything else.
-        delete: pods that are to go.
-        line: what people are told.
-        outcome: Complete or Failed, once it is over.
-        admission: a condition of the job's: what Kueue says of it.
-    """
-
-    standing: Standing
-    line: str = ""
-    create: tuple[str, ...] = ()
-    relaunched: bool = False
-    begin: Allocation = SUSPENDED
-    report: tuple[Ended, ...] = ()
-    delete: tuple[TaskPod, ...] = ()
-    ask: Ask | None = None
-    outcome: str = ""
-    admission: tuple[str, bool, str, str] | None = None
-
-    @property
-    def is_gang(self) -> bool:
-        """Whether its pods are made together, or not at all; a coordinator alone joins tasks that wait for it."""
-        return COORDINATOR in self.create and self.standing is Standing.STARTING
 
 
 def plan(
@@ -157,11 +95,6 @@ def plan(
 def _is_task(job: TrainingJob, pod: TaskPod) -> bool:
     """Labels can be copied; the name is one pod's."""
     return pod.name == pod_name(job, pod.task) and (pod.task == COORDINATOR or bool(_TASK.fullmatch(pod.task)))
-
-
-def first_tasks(size: Allocation) -> tuple[str, ...]:
-    """The names that a new coordinator gives its first tasks."""
-    return (*(f"ps-{number}" for number in range(size.ps)), *(f"worker-{number}" for number in range(size.workers)))
 
 
 def _over(job: TrainingJob, ours: Mapping[str, TaskPod]) -> Step:
@@ -225,7 +158,7 @@ def _without_coordinator(
     if ours:
         standing, line = _meanwhile(job, wanted, memory, now, "what is left of it goes first")
         return Step(standing, line, delete=_not_going(ours))
-    why = _why_it_waits(job, wanted, left, memory, now)
+    why = why_it_waits(job, wanted, left, memory, now)
     if why:
         standing = Standing.SUSPENDED if job.suspend else Standing.INVALID if job.problem else Standing.QUEUED
         return Step(standing, why)
@@ -236,7 +169,12 @@ def _without_coordinator(
     return Step(Standing.STARTING, line, create=(COORDINATOR, *tasks), relaunched=job.has_started, begin=wanted)
 
 
-def _why_it_waits(job: TrainingJob, wanted: Allocation, left: list[TaskPod], memory: Memory, now: float) -> str:
+def why_it_waits(job: TrainingJob, wanted: Allocation, left: list[TaskPod], memory: Memory, now: float) -> str:
+    """Why a job without pods does not begin, in a line; empty where it may.
+
+    Args:
+        left: pods of an earlier job of its name.
+    """
     if job.suspend:
         return "by its user"
     if job.problem:
@@ -302,8 +240,12 @@ def _gang(
 def _lacking(ours: Mapping[str, TaskPod]) -> str:
     """Which pod is waited for, in a line; empty where all have come."""
     missing = [pod for pod in ours.values() if pod.phase == "Pending"]
-    troubled = next((f"{pod.task}: {pod.trouble}" for pod in missing if pod.trouble), "")
-    return troubled or (f"{missing[0].task} is not there yet" if missing else "")
+    return _troubled(ours) or (f"{missing[0].task} is not there yet" if missing else "")
+
+
+def _troubled(ours: Mapping[str, TaskPod]) -> str:
+    """Why a pod that is waited for does not come, in a line; empty where nothing is known to be wrong."""
+    return next((f"{pod.task}: {pod.trouble}" for pod in ours.values() if pod.phase == "Pending" and pod.trouble), "")
 
 
 def _not_going(ours: Mapping[str, TaskPod]) -> tuple[TaskPod, ...]:
@@ -342,8 +284,7 @@ def _training(
     line, ask = next_ask(wanted, decision, status, memory, now)
     if job.problem and wanted != SUSPENDED:  # it keeps what it has
         line, ask = job.problem, None
-    if status.phase in _GATHERING:
-        line = line or _lacking(ours)
+    line = line or (_lacking(ours) if status.phase in _GATHERING else _troubled(ours))
     working = set(ours) - ended - {COORDINATOR}
     if status.phase is Phase.FAILED:
         return Step(standing, status.failure, report=report, delete=tuple(late), outcome="Failed")

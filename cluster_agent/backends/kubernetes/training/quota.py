@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import Final
 
 from cluster_agent.backends.kubernetes.training.memory import Told
-from cluster_agent.backends.kubernetes.training.plan import Standing, Step
+from cluster_agent.backends.kubernetes.training.step import Standing, Step
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
 from cluster_agent.kubernetes.training.manifests import COORDINATOR
 from cluster_agent.kubernetes.training.training_job import TrainingJob
@@ -103,7 +103,8 @@ class Quota:
             if room.get(role, 1) > 0:
                 create.append(task)
                 room[role] = room.get(role, 2) - 1
-        return replace(step, create=tuple(create))
+        whole = not step.is_gang or len(create) == len(step.create)
+        return replace(step, create=tuple(create) if whole else ())
 
     @property
     def is_told(self) -> bool:
@@ -231,7 +232,8 @@ def _deleted(which: Iterable[Workload]) -> tuple[Act, ...]:
 
 
 def _sizes(size: Allocation) -> str:
-    return f"{size.workers} worker{'s' * (size.workers != 1)} and {size.ps} PS{'s' * (size.ps != 1)}"
+    workers = f"{size.workers} worker{'s' * (size.workers != 1)}"
+    return f"{workers} and {size.ps} PS{'s' * (size.ps != 1)}" if size.ps else workers
 
 
 def unread(wanted: Allocation, held: Held, trouble: str) -> Quota:

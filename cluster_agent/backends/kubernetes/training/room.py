@@ -6,7 +6,7 @@ for each other with half of their pods placed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from cluster_agent.kubernetes.capacity import Amounts, NodeFacts, PodFacts, free_amounts
 
@@ -19,10 +19,13 @@ class Room:
     Args:
         nodes: of the cluster.
         pods: all that have not ended.
+        names: namespaces and names of these pods; None: no pod is missing among them.
     """
 
-    def __init__(self, nodes: Iterable[NodeFacts], pods: Iterable[PodFacts]) -> None:
-        self._nodes, pods = list(nodes), list(pods)
+    def __init__(
+        self, nodes: Iterable[NodeFacts], pods: Iterable[PodFacts], names: Collection[tuple[str, str]] | None = None
+    ) -> None:
+        self._nodes, pods, self._names = list(nodes), list(pods), names
         # With every toleration: which nodes a pod may come to is looked at when it is placed.
         everywhere = [{"operator": "Exists"}]
         self._free = free_amounts(self._nodes, pods, everywhere)
@@ -33,6 +36,15 @@ class Room:
     def take(self, asks: Sequence[Amounts], tolerations: Tolerations = ()) -> bool:
         """Give room to some pods together; False, and nothing is given, where they do not fit."""
         return self._place(asks, set(free_amounts(self._nodes, (), tolerations)))
+
+    def counts(self, namespace: str, name: str) -> bool:
+        """Whether a pod is among those that were seen: one that was just made may not be."""
+        return self._names is None or (namespace, name) in self._names
+
+    def reserve(self, asks: Sequence[Amounts], tolerations: Tolerations = ()) -> None:
+        """Take room for pods that will come, each as far as there is any."""
+        for ask in asks:
+            self.take([ask], tolerations)
 
     def _place(self, asks: Sequence[Amounts], nodes: set[str]) -> bool:
         trial = {node: dict(free) for node, free in self._free.items() if node in nodes}

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cluster_agent.backends.kubernetes.training.memory import Told
-from cluster_agent.backends.kubernetes.training.plan import Standing, Step
+from cluster_agent.backends.kubernetes.training.ranks.plan import GangStep
+from cluster_agent.backends.kubernetes.training.step import Standing, Step
 from cluster_agent.kubernetes.api_server import whole_time
 from cluster_agent.kubernetes.training.training_job import TrainingJob, UpdateMode
 from elastic_runtime.protocol.plan import Phase
@@ -23,6 +24,8 @@ Json = dict[str, Any]
 PROGRESS_SECONDS: Final = 10.0
 """Between two writes that say no more than how far a job is."""
 _LONGEST_LINE = 500
+_TRAINS = {False: (Standing.RUNNING, Standing.RESIZING), True: (Standing.RUNNING,)}
+"""By all-reduce a job does not train while it is resized."""
 _LAST_WORDS = re.compile(r"(\d{1,9}(?:\.\d{1,9})?) epochs, (\d{1,15}) samples")
 
 
@@ -69,7 +72,7 @@ def status_of(
         "observedGeneration": job.generation,
         "phase": step.standing.value,
         "message": plain_line(step.line, _LONGEST_LINE),
-        "conditions": _conditions(job, step, now),
+        "conditions": _conditions(job, step, told, now),
     }
     if granted is not None:
         status["allocation"] = granted.content()
@@ -85,6 +88,8 @@ def status_of(
         and not step.outcome
     )
     status["workers"] = told.status.size.workers if runs and told is not None else 0
+    if isinstance(step, GangStep):  # its pods say it, also where its script does not
+        status["workers"] = step.world if step.standing is Standing.RUNNING else 0
     status["ps"] = told.status.size.servers if runs and told is not None else 0
     if told is not None and told.status.phase is not Phase.STARTING and not told.lie:
         status["progress"] = _progress(told)
@@ -120,18 +125,19 @@ def _progress(told: Told) -> Json:
     return {
         "epoch": f"{status.epoch:.2f}",
         "totalEpochs": f"{status.total_epochs:g}",
+        "step": status.step,
         "samples": status.samples,
         "samplesPerSecond": f"{status.samples_per_second:.4g}",
         **({"loss": f"{status.loss:.4g}"} if status.loss is not None else {}),
     }
 
 
-def _conditions(job: TrainingJob, step: Step, now: str) -> list[Json]:
+def _conditions(job: TrainingJob, step: Step, told: Told | None, now: str) -> list[Json]:
     standing = step.standing
     accepted = standing is not Standing.INVALID and not job.problem
     stated = [
         ("Accepted", accepted, "Accepted" if accepted else "NotUsable", job.problem or "its spec can be used"),
-        ("Running", standing is Standing.RUNNING or standing is Standing.RESIZING, standing.value, step.line),
+        ("Running", standing in _TRAINS[job.is_all_reduce], standing.value, step.line),
         (
             "Suspended",
             standing is Standing.SUSPENDED,
@@ -142,6 +148,11 @@ def _conditions(job: TrainingJob, step: Step, now: str) -> list[Json]:
     ]
     if step.admission is not None:
         stated.append(step.admission)
+    doubt = "" if told is None else told.doubt
+    if told is not None and (doubt or job.condition("Believed")):
+        stated.append(("Believed", not doubt, "NotBelieved" if doubt else "Believed", doubt or "what it counts can be"))
+    if job.is_all_reduce:
+        stated.append(("Resizable", *_resizable(job)))
     for name in ("Complete", "Failed"):
         if step.outcome == name:
             stated.append((name, True, "Finished" if name == "Complete" else "TrainingFailed", step.line))
@@ -153,12 +164,23 @@ def _conditions(job: TrainingJob, step: Step, now: str) -> list[Json]:
 
 
 def _durable(job: TrainingJob) -> tuple[bool, str, str]:
-    if not job.checkpoints_claim:
+    if not job.keeps_checkpoints:
         return False, "NoCheckpointVolume", "without spec.checkpoints it begins anew when it loses what it has trained"
+    if job.is_all_reduce:
+        return True, "VolumesNamed", "its checkpoints outlive its pods"
     if not job.journal_claim:
         line = "without spec.coordinator.journal it goes back to a checkpoint when its coordinator's pod is lost"
         return False, "NoJournalVolume", line
+    if job.checkpoints_store:
+        return True, "StoreNamed", f"checkpoints are in {job.checkpoints_store}, the journal is on a volume"
     return True, "VolumesNamed", "checkpoints and journal are on volumes"
+
+
+def _resizable(job: TrainingJob) -> tuple[bool, str, str]:
+    if not job.is_resizable:
+        line = "without spec.checkpoints its size stays as it began: another size goes on from a checkpoint"
+        return False, "NoCheckpointVolume", line
+    return True, "ByCheckpoint", "for another size its ranks stop after a checkpoint, and others go on from there"
 
 
 def _condition(job: TrainingJob, name: str, holds: bool, reason: str, line: str, now: str) -> Json:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cluster_agent.kubernetes.training.manifests import JOB_LABEL, TASK_LABEL
+from cluster_agent.kubernetes.training.manifests import GANG_LABEL, JOB_LABEL, TASK_LABEL, WORLD_LABEL
 from foundation.text import plain_line
 
 Json = dict[str, Any]
@@ -26,6 +26,7 @@ _STUCK = frozenset(
 _SIGNALS = 128
 """A shell's exit codes above are signals."""
 _LONGEST_LINE = 300
+_DIGITS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,10 @@ class TaskPod:
         exit_code: of the process, minus the signal's number if one ended it; 0 before its end.
         last_words: the last line that is known of it.
         trouble: why it does not start, in a line.
+        gang: of an all-reduce job: the number of the gang that it belongs to; 0 of others.
+        world: likewise: how many ranks that gang has.
+        ended_at: when its process ended, as the API writes it; empty where nobody saw it.
+        disrupted: it was ended from outside, such as by an eviction, and not by what it ran.
     """
 
     namespace: str
@@ -54,6 +59,10 @@ class TaskPod:
     exit_code: int = 0
     last_words: str = ""
     trouble: str = ""
+    gang: int = 0
+    world: int = 0
+    ended_at: str = ""
+    disrupted: bool = False
 
     @property
     def ended(self) -> bool:
@@ -70,11 +79,11 @@ def task_pod_facts(pod: Json) -> TaskPod | None:
         return None
     phase = str(status.get("phase") or "Pending")
     containers = [each for each in status.get("containerStatuses") or () if isinstance(each, dict)]
-    exit_code, words = 0, ""
+    exit_code, words, ended_at, end = 0, "", "", None
     if phase in ("Succeeded", "Failed"):
         end = _end(containers, spec)
         if end is not None:
-            exit_code, words = end
+            exit_code, words, ended_at = end
         elif phase == "Failed":  # evicted, or its node was shut down
             exit_code, words = KILLED, str(status.get("message") or status.get("reason") or "")
     return TaskPod(
@@ -90,11 +99,29 @@ def task_pod_facts(pod: Json) -> TaskPod | None:
         exit_code=exit_code,
         last_words=plain_line(words, _LONGEST_LINE),
         trouble=plain_line(_trouble(status), _LONGEST_LINE) if phase == "Pending" else "",
+        gang=_number(stated.get(GANG_LABEL)),
+        world=_number(stated.get(WORLD_LABEL)),
+        ended_at=ended_at,
+        disrupted=phase == "Failed" and (end is None or _is_disrupted(status)),
     )
 
 
-def _end(containers: list[Json], spec: Json) -> tuple[int, str] | None:
-    """Of the first container that the template names: it runs the task. None where nobody saw its end."""
+def _number(label: Any) -> int:
+    """Of a label; anybody may have changed it."""
+    text = str(label or "")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < _DIGITS else 0
+
+
+def _is_disrupted(status: Json) -> bool:
+    conditions = [each for each in status.get("conditions") or () if isinstance(each, dict)]
+    return any(each.get("type") == "DisruptionTarget" and each.get("status") == "True" for each in conditions)
+
+
+def _end(containers: list[Json], spec: Json) -> tuple[int, str, str] | None:
+    """Code, last words and time of the first container that the template names: it runs the task.
+
+    None where nobody saw its end.
+    """
     names = [each.get("name") for each in spec.get("containers") or ()]
     ended = {each.get("name"): (each.get("state") or {}).get("terminated") or {} for each in containers}
     end = ended.get(names[0]) if names else None
@@ -103,7 +130,8 @@ def _end(containers: list[Json], spec: Json) -> tuple[int, str] | None:
     code = end.get("exitCode")
     code = code if isinstance(code, int) else 0
     lines = str(end.get("message") or end.get("reason") or "").strip().splitlines()
-    return (_SIGNALS - code if code > _SIGNALS else code), (lines[-1] if lines else "")
+    code = _SIGNALS - code if code > _SIGNALS else code
+    return code, (lines[-1] if lines else ""), str(end.get("finishedAt") or "")
 
 
 def _trouble(status: Json) -> str:

@@ -15,6 +15,7 @@ from cluster_agent.backend_settings import KubernetesBackendSettings
 from cluster_agent.backends.base import AgentParts
 from cluster_agent.backends.kubernetes.backend import KubernetesBackend
 from cluster_agent.kubernetes.elector import Elector
+from cluster_agent.telemetry import Telemetry
 from policy_net.domain import Allocation, Decision, Origin, Progress, Trigger
 
 DEADLINE_SECONDS = 60.0
@@ -31,13 +32,21 @@ class Agent:
         self, cluster: KubeCluster, folder: Path, user: str = "agent", elector: Elector | None = None, **settings: Any
     ) -> None:
         self.stop = threading.Event()
-        parts = AgentParts(folder, "drf", None, self.stop.wait, time.monotonic)
+        self.skipped_seconds = 0.0
+        self.telemetry = Telemetry()
+        parts = AgentParts(folder, "drf", None, self.stop.wait, self.clock, self.telemetry)
         values = {"slot_seconds": 0.5, "debounce_seconds": 0.0, **settings}
         read = KubernetesBackendSettings.model_validate(values)
-        self.backend = KubernetesBackend(read, parts, api_of(cluster.server, user), time.time, elector)
+        failures = self.telemetry.api_failures
+        api = api_of(cluster.server, user, on_error=lambda error: failures.labels(error.word).inc())
+        self.backend = KubernetesBackend(read, parts, api, lambda: time.time() + self.skipped_seconds, elector)
         self.backend.start()
         self.progress: list[Progress] = []
         self.decisions = 0
+
+    def clock(self) -> float:
+        """Monotonic seconds, of which a test may skip some."""
+        return time.monotonic() + self.skipped_seconds
 
     def decide(self, reasons: tuple[str, ...] = (), **workers: int) -> Trigger:
         """Take a decision, once those that are named are seen; a job that is not named gets one worker."""
@@ -50,13 +59,22 @@ class Agent:
         self.progress = self.backend.apply(Decision(sizes, None, reasons, Origin("v7", self.decisions)))
         return trigger
 
+    def counted(self, metric: str, **labels: str) -> float:
+        """A sample of `/metrics`; 0 where there is none."""
+        return self.telemetry.registry.get_sample_value(metric, labels) or 0.0
+
     def close(self) -> None:
         self.stop.set()
         self.backend.close()
 
 
-def wait_for(is_so: Callable[[], bool]) -> None:
+def wait_for(is_so: Callable[[], bool], found: Callable[[], object] = lambda: "") -> None:
+    """Wait until something is so.
+
+    Args:
+        found: what is there instead, for whoever reads that it never was.
+    """
     deadline = time.monotonic() + DEADLINE_SECONDS
     while not is_so():
-        assert time.monotonic() < deadline
+        assert time.monotonic() < deadline, found()
         time.sleep(0.005)

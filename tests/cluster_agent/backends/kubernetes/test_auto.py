@@ -428,7 +428,7 @@ def test_after_failures_a_job_is_advised_and_others_go_on(cluster: KubeCluster, 
         agent.decide(refused=2, other=2)
     assert cluster.size("other") == 2
     assert conditions(cluster, "refused")["Limited"] == ("True", "ChangeFailed")
-    assert "3 changes failed, so there is only advice for 15 minutes" in message(cluster, "Limited", "refused")
+    assert "3 changes failed, so there is only advice for 5 minutes" in message(cluster, "Limited", "refused")
     tries = cluster.writes("auto").count(("patch", JOBS, ""))
     agent.decide(refused=2, other=2)
     assert cluster.writes("auto").count(("patch", JOBS, "")) == tries

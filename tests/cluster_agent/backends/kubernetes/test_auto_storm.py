@@ -58,11 +58,13 @@ class Storm:
             self.cluster.remove_pod(f"foreign-{self.foreign}")
             self.foreign -= 1
 
-    def is_seen_by(self, agent: Agent) -> bool:
-        """Whether an agent knows of all pods: what others took in the last instant nobody can know."""
+    def unseen_by(self, agent: Agent) -> list[str]:
+        """The pods of which an agent does not know how they are: what others took just now nobody can know."""
         found = self.cluster.server.call(lambda: list(self.cluster.server.store.all(PODS, "team")))
-        there = {pod["metadata"]["name"]: pod["metadata"]["resourceVersion"] for pod in found}
-        return there == {name: entry.version for (_, name), entry in agent.backend._sight.pods.entries().items()}
+        there = {(pod["metadata"]["name"], pod["metadata"]["resourceVersion"]) for pod in found}
+        seen = {(name, entry.version) for (_, name), entry in agent.backend._sight.pods.entries().items()}
+        unseen = [f"{name} of {version} is not seen" for name, version in there - seen]
+        return unseen + [f"{name} of {version} is not there" for name, version in seen - there]
 
     def decision(self) -> dict[str, int]:
         """Sizes that fit eight GPUs, as the guard would have them."""
@@ -81,7 +83,7 @@ def test_no_room_is_given_twice_whatever_comes_and_in_the_end_all_is_as_decided(
         storm = Storm(cluster, seed)
         agent = Agent(cluster, tmp_path, "auto", slot_seconds=0.1, limits={"changes_per_hour": 3600})
         for _ in range(25):
-            wait_for(lambda: storm.is_seen_by(agent))  # noqa: B023 — asked at once
+            wait_for(lambda: not storm.unseen_by(agent), lambda: storm.unseen_by(agent))  # noqa: B023 — asked at once
             agent.decide(**storm.decision())
             assert storm.taken() <= GPUS
             storm.move()

@@ -141,11 +141,11 @@ def test_a_refusal_is_a_failure_and_after_three_the_job_is_left_alone_for_a_whil
         assert uid not in world.writer.failing(), number
         written, line = world.set(4)
         assert written is Written.FAILED
-    assert line.startswith("3 changes failed, so there is only advice for 15 minutes: PATCH ")
+    assert line.startswith("3 changes failed, so there is only advice for 5 minutes: PATCH ")
     assert world.writer.failing() == {uid: line}
-    world.seconds = 899.0
+    world.seconds = 299.0
     assert uid in world.writer.failing()
-    world.seconds = 901.0
+    world.seconds = 301.0
     assert world.writer.failing() == {}
     assert world.set(4)[0] is Written.SET
 

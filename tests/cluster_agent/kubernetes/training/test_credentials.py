@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -86,6 +89,42 @@ def test_a_key_file_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None
     assert path.stat().st_mode & 0o077 == 0
     assert read_agent_key(path, make=True) == key
     assert read_agent_key(path, make=False) == key
+
+
+def test_agents_that_begin_at_once_have_one_key(tmp_path: Path) -> None:
+    begin = threading.Barrier(24)
+
+    def agent(path: Path) -> bytes:
+        begin.wait(PATIENCE_SECONDS)
+        return read_agent_key(path, make=True)
+
+    with ThreadPoolExecutor(24) as agents:
+        for number in range(20):
+            path = tmp_path / str(number) / "key"
+            keys = set(agents.map(agent, [path] * 24, timeout=PATIENCE_SECONDS))
+            assert keys == {path.read_bytes()}
+            assert [each.name for each in path.parent.iterdir()] == ["key"]
+
+
+def test_so_have_agents_of_several_processes(tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path;"
+        "from cluster_agent.kubernetes.training.credentials import read_agent_key;"
+        "print('ready', flush=True); sys.stdin.readline(); print(read_agent_key(Path(sys.argv[1]), make=True).decode())"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path / "key")]
+    agents = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) for _ in range(6)
+    ]
+    for each in agents:
+        assert each.stdout is not None
+        assert each.stdout.readline() == "ready\n"
+    for each in agents:
+        assert each.stdin is not None
+        each.stdin.write("\n")
+        each.stdin.flush()
+    keys = {each.communicate(timeout=PATIENCE_SECONDS)[0].strip() for each in agents}
+    assert keys == {(tmp_path / "key").read_text()}
 
 
 def test_a_key_file_that_cannot_be_used_is_said(tmp_path: Path) -> None:

@@ -7,11 +7,12 @@ import copy
 from typing import Any
 
 import pytest
-from training_objects import job, spec, template
+from training_objects import all_reduce_spec, job, job_object, spec, template
 
 from cluster_agent.kubernetes.capacity import requests_of
 from cluster_agent.kubernetes.training import manifests
 from cluster_agent.kubernetes.training.credentials import ServingPair
+from cluster_agent.kubernetes.training.training_job import TrainingJob, training_job
 from elastic_runtime.coordinator.options import parse
 from policy_net.domain import Allocation
 
@@ -99,6 +100,23 @@ def test_volumes_are_claims_or_of_the_pod_alone() -> None:
     assert volumes["fedl2-journal"]["emptyDir"] == {}
 
 
+def test_a_store_is_named_to_all_and_its_secret_is_in_their_environment_beside_what_was_there() -> None:
+    made = template()
+    made["spec"]["containers"][0]["envFrom"] = [{"configMapRef": {"name": "mine"}}]
+    checkpoints = {"store": "s3://models/digits/", "secretName": "keys"}
+    pod = worker(made, checkpoints=checkpoints)
+    url = "s3://models/digits/digits-01234567"
+    assert environment(pod)["ELASTIC_CHECKPOINTS"] == url
+    secret = {"secretRef": {"name": "keys"}}
+    assert pod["spec"]["containers"][0]["envFrom"] == [{"configMapRef": {"name": "mine"}}, secret]
+    found = job(checkpoints=checkpoints)
+    leader = manifests.coordinator_pod(found, Allocation(1, 1), relaunched=False)
+    assert f"--checkpoints={url}" in leader["spec"]["containers"][0]["command"]
+    for each in (leader, manifests.task_pod(found, "ps-0", ADDRESS)):
+        assert each["spec"]["containers"][0]["envFrom"] == [secret]
+    assert "envFrom" not in worker(template())["spec"]["containers"][0]
+
+
 @pytest.mark.parametrize(
     "nothing", [{"terminationGracePeriodSeconds": None, "affinity": None, "volumes": None}, {"affinity": {}}]
 )
@@ -174,3 +192,44 @@ def test_the_coordinator_is_told_where_to_say_how_it_ended(tmp_path: Any) -> Non
     assert (options.settings.workers, options.settings.servers) == (3, 2)
     assert options.relaunched
     assert options.bind == "[fd00::1]:7770"
+
+
+def ranks_job(**more: Any) -> TrainingJob:
+    return training_job({**job_object(), "spec": all_reduce_spec(**more)})
+
+
+def test_ranks_find_the_first_one_by_the_variables_of_torchrun() -> None:
+    found = ranks_job()
+    first, second = (environment(manifests.rank_pod(found, f"worker-{rank}", (7, 3), "10.0.0.1")) for rank in (0, 1))
+    assert (first["RANK"], second["RANK"]) == ("0", "1")
+    assert (first["MASTER_ADDR"], second["MASTER_ADDR"]) == ("$(FEDL2_POD_IP)", "10.0.0.1")
+    port = str(manifests.rendezvous_port(found))
+    for each in (first, second):
+        assert (each["WORLD_SIZE"], each["LOCAL_RANK"], each["MASTER_PORT"]) == ("3", "0", port)
+        assert each["ELASTIC_RANKS_FOLDER"] == f"/fedl2/checkpoints/{found.runtime_name}"
+        assert "ELASTIC_COORDINATOR" not in each
+        assert "ELASTIC_CHECKPOINT_SECONDS" not in each, "it is the author's to say"
+    assert 20000 <= int(port) < 30000
+
+
+def test_a_rank_says_of_which_gang_it_is_and_has_time_to_stop() -> None:
+    pod = manifests.rank_pod(ranks_job(), "worker-2", (7, 3), "10.0.0.1", "node-a")
+    labels = pod["metadata"]["labels"]
+    assert (labels["fedl2.io/gang"], labels["fedl2.io/world-size"], labels["fedl2.io/role"]) == ("7", "3", "worker")
+    assert pod["spec"]["terminationGracePeriodSeconds"] == 120
+    assert pod["spec"]["affinity"]["nodeAffinity"]
+    stated = ranks_job(worker={"max": 2, "template": template(terminationGracePeriodSeconds=7)})
+    assert manifests.rank_pod(stated, "worker-0", (1, 2), "h")["spec"]["terminationGracePeriodSeconds"] == 7
+    without = environment(manifests.rank_pod(ranks_job(checkpoints=None), "worker-0", (1, 2), "h"))
+    assert float(without["ELASTIC_CHECKPOINT_SECONDS"]) > 1e8
+
+
+def test_the_service_of_an_all_reduce_job_reaches_its_first_rank() -> None:
+    found = ranks_job()
+    made = manifests.service(found)
+    assert made["metadata"]["name"] == "digits-worker-0"
+    assert made["spec"]["selector"] == {"fedl2.io/training-job": "digits", "fedl2.io/task": "worker-0"}
+    ports = {each["name"]: each["port"] for each in made["spec"]["ports"]}
+    assert ports == {"control": manifests.PORT, "rendezvous": manifests.rendezvous_port(found)}
+    assert manifests.hosts(found, "10.0.0.1")[1] == "digits-worker-0.team.svc"
+    assert manifests.secret_name(found).endswith("-worker-0")

@@ -10,7 +10,7 @@ from apiserver.store import Refused
 from apiserver.writing.custom import admitted, schemas_of, served_by
 from hypothesis import given
 from hypothesis import strategies as st
-from training_objects import crd, job, job_object, spec, template
+from training_objects import all_reduce_spec, crd, job, job_object, spec, template
 
 from cluster_agent.kubernetes.training.training_job import TrainingJob, training_job
 from policy_net.domain import SUSPENDED, Allocation
@@ -49,10 +49,20 @@ def role(least: Any = 1, most: Any = 4, **more: Any) -> Json:
         ({"worker": {"max": 2, "template": NOTHING}}, "requests neither CPU nor GPUs"),
         ({"updateMode": "Sometimes"}, "spec.updateMode is 'Sometimes': use Auto, Off, Frozen"),
         ({"placement": ["Prefer"]}, "spec.placement is ['Prefer']"),
-        ({"communication": "MPI"}, "spec.communication is 'MPI': use PS"),
+        ({"communication": "MPI"}, "spec.communication is 'MPI': use PS, AllReduce"),
         ({"suspend": "yes"}, "spec.suspend is 'yes'"),
         ({"modelType": ""}, "spec.modelType is ''"),
         ({"checkpoints": {}}, "spec.checkpoints.claimName is missing"),
+        ({"checkpoints": {"claimName": "a", "store": "s3://b/c"}}, "spec.checkpoints: give either claimName or store"),
+        ({"checkpoints": {"store": "s3:/b"}}, "spec.checkpoints.store is 's3:/b': use a URL such as"),
+        ({"checkpoints": {"store": "S3://b"}}, "use a URL such as"),
+        ({"checkpoints": {"store": "s3://b/c?x=1"}}, "use a URL such as"),
+        ({"checkpoints": {"store": 7}}, "use a URL such as"),
+        ({"checkpoints": {"store": "s3://" + "b" * 1020}}, "use a URL such as"),
+        ({"checkpoints": {"store": "ftp://me:secret@host/b"}}, "holds a password: put it into the Secret"),
+        ({"checkpoints": {"store": "s3://b", "secretName": ""}}, "spec.checkpoints.secretName is ''"),
+        ({"checkpoints": {"claimName": "a", "lastOnDelete": "yes"}}, "spec.checkpoints.lastOnDelete is 'yes'"),
+        ({"checkpoints": {"claimName": "a", "secretName": "b"}}, "secretName is for a store"),
         ({"coordinator": {"journal": {"claimName": ""}}}, "spec.coordinator.journal.claimName is ''"),
         ({"coordinator": "me"}, "not what the CRD says"),
     ],
@@ -61,6 +71,61 @@ def test_what_cannot_be_used_is_said_in_a_line(change: Json, line: str) -> None:
     found = of(spec(**change))
     assert line in found.problem
     assert "\n" not in found.problem
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"ps": {"max": 2}}, "spec.ps is given: an all-reduce job has none; leave it out"),
+        ({"coordinator": {}}, "spec.coordinator is given: an all-reduce job has none; leave it out"),
+        ({"backoffLimit": -1}, "spec.backoffLimit is -1: use 0 to 100"),
+        ({"backoffLimit": True}, "spec.backoffLimit is True"),
+        ({"backoffLimit": 1.5}, "spec.backoffLimit is 1.5"),
+    ],
+)
+def test_what_an_all_reduce_job_cannot_have_is_said_in_a_line(change: Json, line: str) -> None:
+    assert line in of(all_reduce_spec(**change)).problem
+
+
+def test_an_all_reduce_job_has_no_servers_and_is_resized_by_checkpoints_only() -> None:
+    found = of(all_reduce_spec((2, 3)))
+    assert not found.problem
+    assert (found.least, found.most, found.backoff_limit) == (Allocation(2), Allocation(3), 3)
+    assert (found.is_all_reduce, found.is_resizable) == (True, True)
+    assert not of({**all_reduce_spec(), "checkpoints": None}).is_resizable
+    assert of(all_reduce_spec(backoffLimit=0)).backoff_limit == 0
+    assert "backoffLimit is given: it is for all-reduce jobs" in of(spec(backoffLimit=3)).problem
+
+
+def test_what_an_all_reduce_job_was_granted_has_no_servers() -> None:
+    def granted(ps: int) -> Allocation:
+        status = {"allocation": {"workers": 3, "ps": ps}}
+        return training_job({**job_object(status=status), "spec": all_reduce_spec()}).granted
+
+    assert (granted(0), granted(1)) == (Allocation(3), SUSPENDED)
+
+
+@pytest.mark.parametrize(
+    ("made", "line"),
+    [
+        (all_reduce_spec(), ""),
+        (all_reduce_spec(backoffLimit=100), ""),
+        (spec(), ""),
+        ({name: value for name, value in spec().items() if name != "ps"}, "give ps, or communication: AllReduce"),
+        (all_reduce_spec(ps={"max": 2}), "an all-reduce job has neither ps nor coordinator"),
+        (all_reduce_spec(coordinator={}), "an all-reduce job has neither ps nor coordinator"),
+        (spec(backoffLimit=3), "backoffLimit is for all-reduce jobs"),
+        (all_reduce_spec(backoffLimit=101), "backoffLimit"),
+    ],
+)
+def test_the_rules_of_the_definition_say_the_same(made: Json, line: str) -> None:
+    found = {**job_object(), "spec": copy.deepcopy(made)}
+    if not line:
+        admitted(SERVED, SCHEMA, found)
+        return
+    with pytest.raises(Refused) as caught:
+        admitted(SERVED, SCHEMA, found)
+    assert line in str(caught.value.status)
 
 
 def test_a_quantity_that_is_none_is_said() -> None:
@@ -80,6 +145,13 @@ def test_gpus_alone_say_what_a_worker_takes() -> None:
     found = of(spec(worker={"max": 2, "template": made}))
     assert not found.problem
     assert found.worker.asks["nvidia.com/gpu"] == 1
+
+
+def test_a_job_from_before_there_were_stores_has_the_digest_that_it_began_with() -> None:
+    assert job().digest == "8f04fadec5e5177d"
+    store, other = (job(checkpoints={"store": "s3://b", "secretName": name}) for name in ("keys", "others"))
+    assert len({job().digest, store.digest, other.digest, job(checkpoints=None).digest}) == 4
+    assert (store.checkpoints_store, store.store_secret, store.keeps_checkpoints) == ("s3://b", "keys", True)
 
 
 def test_templates_that_were_changed_are_told_and_back_again_they_are_not() -> None:
@@ -137,13 +209,35 @@ def nearly_right(draw: st.DrawFn) -> Json:
     made = spec()
     counts = st.integers(-1, 18) | st.sampled_from(["2", 1.5, True])
     claim = st.fixed_dictionaries({}, optional={"claimName": st.sampled_from(["", "data", "x" * 253, "x" * 254, 7])})
+    urls = [
+        "s3://b",
+        "s3://b/c/",
+        "s3://",
+        "b/c",
+        "s3://b?c",
+        "S3://b",
+        "abfs://c@a.net/x",
+        "ftp://u:p@h/x",
+        "file:///mnt/x",
+        "file:///",
+        7,
+        "",
+    ]
+    kept = st.fixed_dictionaries(
+        {"store": st.sampled_from([*urls, "s3://" + "b" * 1020])},
+        optional={
+            "lastOnDelete": st.sampled_from([True, "yes"]),
+            "claimName": st.just("data"),
+            "secretName": st.sampled_from(["", "keys", "x" * 254]),
+        },
+    )
     values = {
         "modelType": st.sampled_from(["", "m", "m" * 63, "m" * 64, 3]),
         "communication": st.sampled_from(["PS", "ps", "", 1]),
         "suspend": st.sampled_from([True, False, "true", 0]),
         "updateMode": st.sampled_from(["Auto", "Off", "Frozen", "auto", False]),
         "placement": st.sampled_from(["Prefer", "Require", "Scheduler", "None"]),
-        "checkpoints": claim,
+        "checkpoints": claim | kept,
         "work": st.fixed_dictionaries(
             {},
             optional={
@@ -176,6 +270,9 @@ def schema_takes(made: Json) -> bool:
     except Refused:
         return False
     work = stored.get("work")
+    kept = stored.get("checkpoints")
+    if kept is not None and ("claimName" in kept) == ("store" in kept):
+        return False
     ordered = all(stored[name]["min"] <= stored[name]["max"] for name in ("worker", "ps"))
     return ordered and (work is None or ("epochs" in work) != ("steps" in work))
 

@@ -46,6 +46,12 @@ def test_what_members_would_refuse_for_ever_is_refused_at_once(
     assert str(caught.value).isprintable()
 
 
+@pytest.mark.parametrize("url", ["s3://bucket/x", "file:///x"])
+def test_a_url_is_no_folder_to_elastic_run(url: str) -> None:
+    with pytest.raises(BadInput, match="elastic-run writes to folders, and to no URL"):
+        check_checkpoints(Path(url), restore=False)
+
+
 def test_checkpoints_go_where_there_are_none_and_come_from_where_there_are_some(tmp_path: Path) -> None:
     check_checkpoints(tmp_path / "a" / "b", restore=False)
     assert not (tmp_path / "a").exists()

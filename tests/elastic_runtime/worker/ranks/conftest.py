@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "faults" / "elastic"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "launcher"))
 
 from forks import Forks
 

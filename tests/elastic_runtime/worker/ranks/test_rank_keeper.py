@@ -11,7 +11,7 @@ from forks import Forks
 from reserved_port import ReservedPort
 from safetensors.torch import load_file
 
-from elastic_runtime.checkpoint.rank_files import FOLDER_VARIABLE, RankFiles, RankProgress, rank_files
+from elastic_runtime.checkpoint.rank_files import FOLDER_VARIABLE, STORE_VARIABLE, RankFiles, RankProgress, rank_files
 from elastic_runtime.errors import CheckpointError
 
 SCRIPT = """
@@ -37,12 +37,12 @@ if job.finished and job.is_first:
 DEADLINE_SECONDS = 280.0
 
 
-def run(forks: Forks, folder: Path, processes: int, model: Path, files: Path | None) -> None:
+def run(forks: Forks, folder: Path, processes: int, model: Path, files: Path | None, store: str = "") -> None:
     """All processes of one run, to their end."""
     port = ReservedPort()
     group = {"WORLD_SIZE": str(processes), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port.port)}
     if files is not None:
-        group[FOLDER_VARIABLE] = str(files)
+        group |= {FOLDER_VARIABLE: str(files), STORE_VARIABLE: store}
     logs = [folder / f"{rank}.log" for rank in range(processes)]
     running = [
         forks.start(str(folder / "train.py"), [str(model)], {**group, "RANK": str(rank)}, log)
@@ -57,23 +57,26 @@ def run(forks: Forks, folder: Path, processes: int, model: Path, files: Path | N
 
 
 @pytest.mark.heavy
+@pytest.mark.parametrize("keeps", ["in its folder", "in a store"])
 def test_processes_that_were_stopped_are_followed_by_any_number_of_others_to_the_same_model(
-    forks: Forks, tmp_path: Path
+    forks: Forks, tmp_path: Path, keeps: str
 ) -> None:
+    store = f"file://{tmp_path}/store" if keeps == "in a store" else ""
     (tmp_path / "train.py").write_text(SCRIPT, encoding="utf-8")
     files = RankFiles(tmp_path)
     steps = []
     for processes in (2, 1, 2):
         files.stop_file.touch()
-        run(forks, tmp_path, processes, tmp_path / "early", tmp_path)
+        run(forks, tmp_path, processes, tmp_path / "early", tmp_path, store)
         steps.append((files.progress().step, files.progress().samples, files.progress().processes))
     assert steps == [(1, 7, 2), (2, 14, 1), (3, 21, 2)]
     files.stop_file.unlink()
     assert not (tmp_path / "early").exists(), "none of them had finished the job"
-    run(forks, tmp_path, 1, tmp_path / "resized", tmp_path)
+    run(forks, tmp_path, 1, tmp_path / "resized", tmp_path, store)
+    assert files.checkpoint_file.exists() is not bool(store)
     told = files.progress()
     assert (told.step, told.samples, told.epoch, told.total_epochs, told.finished) == (12, 66, 3.0, 3.0, True)
-    run(forks, tmp_path, 1, tmp_path / "again", tmp_path)
+    run(forks, tmp_path, 1, tmp_path / "again", tmp_path, store)
     run(forks, tmp_path, 1, tmp_path / "straight", None)
     straight = load_file(tmp_path / "straight")
     for other in ("resized", "again"):

@@ -117,6 +117,7 @@ class _Watch:
         self._store, self._response, self._table, self._fault = store, response, table, fault
         self._namespace, self._matches, self._shown = namespace, matches, shown
         self._told = 0
+        self._held: tuple[str, Json] | None = None
 
     async def begin(self, since: int, initial: bool) -> None:
         if initial or not since:
@@ -143,6 +144,8 @@ class _Watch:
                         return
                     getting = asyncio.ensure_future(queue.get())
                     await self._show(change)
+                elif not queue.empty():
+                    continue  # it came this instant: a bookmark now would be of after it, and it would never be shown
                 elif time.monotonic() >= ends_at:
                     return
                 else:
@@ -160,9 +163,21 @@ class _Watch:
         self._told = change.version
         was, now = self._is_shown(change.before), self._is_shown(change.after)
         if now:
-            await self._send("MODIFIED" if was else "ADDED", change.seen)
+            await self._send_or_hold("MODIFIED" if was else "ADDED", change.seen)
         elif was:
-            await self._send("DELETED", change.gone)
+            await self._send_or_hold("DELETED", change.gone)
+
+    async def _send_or_hold(self, kind: str, found: Json) -> None:
+        if self._fault.watch == "swapped" and self._held is None:
+            self._held = kind, found
+            return
+        await self._send(kind, found)
+        await self._send_held()
+
+    async def _send_held(self) -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            await self._send(*held)
 
     def _is_shown(self, found: Json | None) -> bool:
         if found is None or (self._namespace and found["metadata"].get("namespace") != self._namespace):
@@ -170,6 +185,7 @@ class _Watch:
         return self._matches(found)
 
     async def _bookmark(self, annotations: dict[str, str]) -> None:
+        await self._send_held()
         metadata: Json = {"resourceVersion": str(self._told)}
         if annotations:
             metadata["annotations"] = annotations

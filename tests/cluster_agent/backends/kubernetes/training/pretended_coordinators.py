@@ -1,10 +1,11 @@
-"""Coordinators of jobs on the test cluster that only pretend: no socket, and no process behind them."""
+"""Coordinators that pretend, of pods on the test cluster: they hear what the agent says, and say what a test wants."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 from apiserver.cluster import Cluster
 from simulated_training import Brain
@@ -25,7 +26,10 @@ class Pretended:
         self.brains: dict[str, Brain] = {}
         self.token = ""
         self.says: Callable[[JobStatus], JobStatus] = lambda status: status
+        self.says_of: Callable[[Brain, JobStatus], JobStatus] = lambda brain, status: status
         self.ended: list[str] = []
+        self.refuses = ""
+        """Why it gives up what it is asked for."""
 
     def __call__(self, line: Line) -> Calls:
         return Calls(self, line)
@@ -58,7 +62,9 @@ class Calls:
 
     def status(self) -> JobStatus:
         with self.world.lock:
-            return self.world.says(self.think().status())
+            brain = self.think()
+            told = replace(brain.status(), job=self.name)
+            return self.world.says(self.world.says_of(brain, told))
 
     def resize(self, request_id: str, target: Size) -> tuple[RequestOutcome, str]:
         with self.world.lock:
@@ -66,6 +72,8 @@ class Calls:
 
     def suspend(self, request_id: str) -> tuple[RequestOutcome, str]:
         with self.world.lock:
+            if self.world.refuses:
+                return RequestOutcome.ABORTED, self.world.refuses
             return self.think().ask(Ask(Request.SUSPEND, request_id, Size(0, 0)))
 
     def resume(self, request_id: str, target: Size) -> tuple[RequestOutcome, str]:

@@ -20,8 +20,8 @@ from cluster_agent.backends.kubernetes.training.coordinators import Line
 from cluster_agent.backends.kubernetes.training.kueue import Kueue, WorkloadWatch
 from cluster_agent.backends.kubernetes.training.memory import Told
 from cluster_agent.backends.kubernetes.training.objects import service_facts
-from cluster_agent.backends.kubernetes.training.plan import Ended
 from cluster_agent.backends.kubernetes.training.room import Room
+from cluster_agent.backends.kubernetes.training.step import Ended
 from cluster_agent.backends.kubernetes.training.task_pods import task_pod_facts
 from cluster_agent.kubernetes.cache import Cache
 from cluster_agent.kubernetes.capacity import NodeFacts
@@ -193,11 +193,18 @@ class World:
         self.pods: Cache[Any] = Cache(task_pod_facts, clock, nothing)
         self.services: Cache[Any] = Cache(service_facts, clock, nothing)
         self.told_seen: Told | None = None
-        node = NodeFacts("a", (("cpu", self.room_cpu), ("memory", 1 << 40), ("pods", 500)), (), False, "")
-        sight = Sight(self.jobs, self.pods, self.services, lambda: Room([node], []))
-        kueue = Kueue(self, Unfollowed(self, "", clock, nothing), lambda: self.acts, clock, clock)  # type: ignore[arg-type]
+        sight = Sight(self.jobs, self.pods, self.services, self.room)
+        self.workloads = Unfollowed(self, "", clock, nothing)  # type: ignore[arg-type]
+        kueue = Kueue(self, self.workloads, lambda: self.acts, clock, clock)  # type: ignore[arg-type]
         hands = Hands(self, self, self, b"k" * 32, lambda: self.acts, kueue)  # type: ignore[arg-type]
         self.controller = TrainingController(sight, hands, clock, clock)
+
+    def room(self) -> Room:
+        """What the agent believes that there is, without its own pods."""
+        return Room([self.node()], [])
+
+    def node(self) -> NodeFacts:
+        return NodeFacts("a", (("cpu", self.room_cpu), ("memory", 1 << 40), ("pods", 500)), (), False, "")
 
     def look(self) -> None:
         """One step of the agent, with what it can see now."""

@@ -7,13 +7,21 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from training_objects import job
+from training_objects import all_reduce_spec, job, job_object
 
-from cluster_agent.backends.kubernetes.training.measured import Measured, current_of, progress_of, scheduled_job
+from cluster_agent.backends.kubernetes.training.measured import (
+    Measured,
+    Usual,
+    current_of,
+    progress_of,
+    scheduled_job,
+    usual_of,
+)
 from cluster_agent.backends.kubernetes.training.memory import Told
+from cluster_agent.kubernetes.training.training_job import TrainingJob, training_job
 from elastic_runtime.control.messages import JobStatus, Size
 from elastic_runtime.protocol.plan import Phase
-from policy_net.domain import SUSPENDED, Allocation, Resources
+from policy_net.domain import SUSPENDED, Allocation, Job, JobKind, Resources
 
 DEMANDS = (Resources(1, 0), Resources(1, 0))
 
@@ -53,6 +61,80 @@ def test_a_job_that_cannot_be_used_any_more_keeps_what_it_has() -> None:
     bad = job(status={"templateDigest": "other"})
     seen = scheduled_job(bad, Measured(), Allocation(2, 1), DEMANDS, 0.0)
     assert (seen.max_workers, seen.min_workers, seen.max_ps) == (2, 2, 1)
+
+
+def in_steps(measured: Measured, usual: Usual = Usual(), steps: int = 400) -> Job:  # noqa: B008  # it is frozen
+    return scheduled_job(job(work={"steps": steps}), measured, Allocation(2, 1), DEMANDS, 0.0, usual)
+
+
+def test_steps_are_epochs_once_it_is_known_how_many_make_one() -> None:
+    measured = Measured()
+    assert not in_steps(measured).work_known, "nobody has said it"
+    measured.look(told(0, 50, step=5))
+    seen = in_steps(measured)
+    assert (seen.work_known, seen.total_epochs, seen.remaining_epochs) == (True, 40.0, 39.5)
+    assert seen.samples_per_epoch == 100.0
+    assert not in_steps(measured, steps=4).work_known, "it has done more than that"
+    measured.look(told(1, 60, step=6, total_epochs=12.0))
+    assert in_steps(measured).total_epochs == 12.0, "the script knows better"
+
+
+def test_before_it_trains_an_epoch_is_what_others_of_its_type_have_said() -> None:
+    others = [Measured() for _ in range(4)]
+    for number, each in enumerate(others[:3]):
+        each.look(told(0, 50 + number, step=5, epoch=0.5))
+    usual = usual_of([*(("digits", each) for each in others), ("other", Measured())])
+    assert usual == {"digits": Usual(102.0, 10.0)}
+    seen = in_steps(Measured(), usual["digits"])
+    assert (seen.work_known, seen.total_epochs, seen.remaining_epochs) == (True, 40.0, 40.0)
+    assert seen.samples_per_epoch == 102.0
+
+
+def ranks_job(**more: Any) -> TrainingJob:
+    status = more.pop("status", {})
+    return training_job({**job_object(status=status), "spec": all_reduce_spec(**more)})
+
+
+def rank_told(at: float, samples: float, generation: int = 1, workers: int = 2) -> Told:
+    return told(at, samples, size=Size(0, workers), target=Size(0, workers), generation=generation)
+
+
+def test_a_policy_sees_an_all_reduce_job_as_one() -> None:
+    measured = Measured()
+    measured.look(rank_told(0, 100))
+    found = ranks_job()
+    current = current_of(found, rank_told(0, 100))
+    seen = scheduled_job(found, measured, current, (Resources(1, 0), Resources(0)), 0.0)
+    assert (seen.kind, seen.current, seen.max_workers, seen.max_ps, seen.min_ps) == (
+        JobKind.ALLREDUCE,
+        Allocation(2),
+        4,
+        0,
+        0,
+    )
+    assert current_of(found, told(0, 100, size=Size(0, 0))) == SUSPENDED
+
+
+def test_without_checkpoints_a_policy_may_only_keep_the_size_that_is_there() -> None:
+    found = ranks_job(checkpoints=None)
+    demands = (Resources(1, 0), Resources(0))
+    assert scheduled_job(found, Measured(), SUSPENDED, demands, 0.0).max_workers == 4
+    seen = scheduled_job(found, Measured(), Allocation(2), demands, 0.0)
+    assert (seen.min_workers, seen.max_workers) == (2, 2)
+
+
+def test_the_pause_between_two_gangs_of_one_size_is_a_stall_and_no_time_in_which_it_trained() -> None:
+    measured = Measured()
+    measured.look(rank_told(0, 0))
+    measured.begin_interval()
+    for each in (rank_told(10, 100), rank_told(50, 120, generation=2), rank_told(60, 220, generation=2)):
+        measured.look(each)
+    demands = (Resources(1, 0), Resources(0))
+    seen = scheduled_job(ranks_job(), measured, Allocation(2), demands, 0.0)
+    found = progress_of(seen, measured, Allocation(2), 60.0, finished=False)
+    assert (found.seconds, found.samples) == (10.0, 100.0)
+    assert found.paused_seconds == 50.0
+    assert measured.run_seconds == 20.0
 
 
 figures = st.floats() | st.integers(-10, 10**20).map(float)

@@ -14,10 +14,9 @@ from cluster_agent.backends.kubernetes.training.plan import (
     KEPT_SECONDS,
     LEAVE_SECONDS,
     SILENT_SECONDS,
-    Standing,
-    Step,
     plan,
 )
+from cluster_agent.backends.kubernetes.training.step import Standing, Step
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
 from cluster_agent.kubernetes.training.training_job import TrainingJob
 from elastic_runtime.control.messages import JobStatus, RequestOutcome, RequestState, Size, TaskStatus

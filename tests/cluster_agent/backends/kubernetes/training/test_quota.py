@@ -11,7 +11,6 @@ from simulated_training import Brain
 from training_objects import job
 
 from cluster_agent.backends.kubernetes.training.memory import Told
-from cluster_agent.backends.kubernetes.training.plan import Standing, Step
 from cluster_agent.backends.kubernetes.training.quota import (
     Act,
     Held,
@@ -22,6 +21,7 @@ from cluster_agent.backends.kubernetes.training.quota import (
     refused,
     unread,
 )
+from cluster_agent.backends.kubernetes.training.step import Standing, Step
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
 from cluster_agent.kubernetes.training.training_job import TrainingJob
 from cluster_agent.kubernetes.training.workloads import State, Workload

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 from apiserver.cluster import Cluster, Waits, running_cluster
-from training_cluster import Agent, agent_of, install, pods_of, status_of, submit, wait_phase, wait_size
+from training_cluster import Agent, agent_of, events_of, install, pods_of, status_of, submit, wait_phase, wait_size
 from training_objects import TABLE, spec, template
 
+from elastic_runtime.checkpoint import latest_durable, place_of
 from policy_net.domain import Allocation
 
 Json = dict[str, Any]
@@ -114,3 +115,43 @@ def test_without_a_journal_it_goes_on_from_a_checkpoint(cluster: Cluster, agent:
         "another worker takes its place",
     )
     check_complete(cluster)
+
+
+@pytest.mark.long
+def test_with_a_store_it_goes_on_from_a_checkpoint_there(cluster: Cluster, agent: Agent, tmp_path: Path) -> None:
+    cluster.make("secrets", {"metadata": {"name": "keys", "namespace": "team"}, "data": {"STORE_KEY": "a2V5"}})
+    submit(cluster, digits(coordinator={}, checkpoints={"store": f"file://{tmp_path}/store", "secretName": "keys"}))
+    agent.decide(digits=Allocation(2, 2))
+    wait_size(cluster, 2, 2)
+    found = pods_of(cluster)["ps-0"]["metadata"]["uid"]
+    process = cluster.server.call(lambda: cluster.processes.process_of(found))
+    assert process is not None
+    assert b"STORE_KEY=key" in Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
+    uid = kill_coordinator(cluster)
+    wait_other_coordinator(cluster, uid)
+    cluster.change(TABLE, "digits", lambda found: {**found, "spec": {**found["spec"], "suspend": True}})
+    wait_phase(cluster, "Suspended")
+    (folder,) = [path for path in (tmp_path / "store").iterdir() if path.name.startswith("digits-")]
+    last = latest_durable(place_of(f"file://{folder}"))
+    assert last is not None
+    assert last.step > 0
+    cluster.change(TABLE, "digits", lambda found: {**found, "spec": {**found["spec"], "suspend": False}})
+    agent.decide(digits=Allocation(1, 1))
+    check_complete(cluster)
+
+
+@pytest.mark.long
+def test_a_job_that_is_deleted_leaves_what_it_has_trained(cluster: Cluster, agent: Agent, tmp_path: Path) -> None:
+    checkpoints = {"store": f"file://{tmp_path}/store", "lastOnDelete": True}
+    submit(cluster, digits(checkpoints=checkpoints))
+    agent.decide(digits=Allocation(2, 1))
+    wait_size(cluster, 2, 1)
+    cluster.wait(lambda: samples(cluster) > 0, "it trains")
+    cluster.delete(TABLE, "digits")
+    cluster.wait(lambda: cluster.find(TABLE, "digits") is None, "the job is gone")
+    told = events_of(cluster)["LastCheckpoint"]
+    (folder,) = [path for path in (tmp_path / "store").iterdir() if path.name.startswith("digits-")]
+    last = latest_durable(place_of(f"file://{folder}"))
+    assert last is not None
+    assert last.step > 0
+    assert "its last checkpoint is of" in told

@@ -6,11 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from training_objects import job
+from training_objects import all_reduce_spec, job, job_object
 
 from cluster_agent.backends.kubernetes.training.memory import Told
-from cluster_agent.backends.kubernetes.training.plan import Standing, Step
+from cluster_agent.backends.kubernetes.training.ranks.plan import GangStep
 from cluster_agent.backends.kubernetes.training.statuses import Granted, says_more, status_of
+from cluster_agent.backends.kubernetes.training.step import Standing, Step
+from cluster_agent.kubernetes.training.training_job import training_job
 from elastic_runtime.control.messages import JobStatus, Size
 from elastic_runtime.protocol.plan import Phase
 from policy_net.domain import Allocation
@@ -89,9 +91,27 @@ def test_what_is_not_believed_is_not_written(lie: Json) -> None:
 def test_where_a_job_keeps_what_it_has_trained() -> None:
     assert conditions(status_of(job(), RUNS, None, None, 0.0))["Durable"] == "True"
     assert conditions(status_of(job(coordinator={}), RUNS, None, None, 0.0))["Durable"] == "False"
+    stored = status_of(job(checkpoints={"store": "s3://b/c"}), RUNS, None, None, 0.0)
+    assert conditions(stored)["Durable"] == "True"
+    assert "checkpoints are in s3://b/c" in str(stored["conditions"])
 
 
 def test_a_line_is_one_line_of_a_bearable_length() -> None:
     status = status_of(job(), Step(Standing.FAILED, "a\nb" * 5000), None, None, 0.0)
     assert "\n" not in status["message"]
     assert len(status["message"]) <= 500
+
+
+def test_an_all_reduce_job_says_its_ranks_also_where_its_script_says_nothing_and_whether_it_can_be_resized() -> None:
+    def written(step: GangStep, **more: Any) -> Json:
+        found = training_job({**job_object(), "spec": all_reduce_spec(**more)})
+        return status_of(found, step, None, None, 1000.0)
+
+    runs = written(GangStep(Standing.RUNNING, gang=1, world=3))
+    assert (runs["workers"], runs["ps"]) == (3, 0)
+    assert (conditions(runs)["Resizable"], conditions(runs)["Durable"], conditions(runs)["Running"]) == ("True",) * 3
+    pauses = written(GangStep(Standing.RESIZING, gang=1, world=3), checkpoints=None)
+    assert (pauses["workers"], conditions(pauses)["Running"]) == (0, "False")
+    (resizable,) = [each for each in pauses["conditions"] if each["type"] == "Resizable"]
+    assert (resizable["status"], resizable["reason"]) == ("False", "NoCheckpointVolume")
+    assert "Resizable" not in conditions(status_of(job(), RUNS, told(), None, 1000.0))

@@ -69,3 +69,20 @@ def test_pods_of_others_are_none() -> None:
     assert task_pod_facts({**pod, "metadata": {**pod["metadata"], "ownerReferences": []}}) is None
     assert task_pod_facts({**pod, "metadata": {**pod["metadata"], "labels": {}}}) is None
     assert facts({}, deletionTimestamp="now").deleting
+
+
+def test_a_rank_says_of_which_gang_it_is_and_labels_that_were_changed_say_nothing() -> None:
+    found = facts({}, labels={**manifests.labels(job(), "worker-0"), "fedl2.io/gang": "7", "fedl2.io/world-size": "3"})
+    assert (found.gang, found.world) == (7, 3)
+    for bad in ("", "-1", "x", "9" * 40, "٣"):
+        labels = {**manifests.labels(job(), "worker-0"), "fedl2.io/gang": bad, "fedl2.io/world-size": bad}
+        found = facts({}, labels=labels)
+        assert (found.gang, found.world) == (0, 0)
+
+
+def test_an_eviction_is_no_failure_of_what_ran() -> None:
+    target = {"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}]}
+    assert facts({"phase": "Failed", "containerStatuses": [ended(137)], **target}).disrupted
+    assert facts({"phase": "Failed", "reason": "Evicted"}).disrupted
+    own = facts({"phase": "Failed", "containerStatuses": [ended(137, finishedAt="2026-01-01T00:00:00Z")]})
+    assert (own.disrupted, own.ended_at) == (False, "2026-01-01T00:00:00Z")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from cluster_agent.backends.kubernetes.training.room import Room
 from cluster_agent.kubernetes.access import Access, open_client
 from cluster_agent.kubernetes.api_server import ApiServer
 from cluster_agent.kubernetes.capacity import Amounts, node_facts, pod_facts
+from cluster_agent.telemetry import Telemetry
 from policy_net.domain import Allocation, Decision, Job, Origin, Resources
 
 Json = dict[str, Any]
@@ -34,12 +35,18 @@ class Agent:
         acts: bool = True,
         lease_epoch: int = 7,
         key: bytes = KEY,
+        last_checkpoint_seconds: float = 300.0,
         kubeconfig: Path | None = None,
     ) -> None:
         self.cluster, self.acts, self.numbers = cluster, acts, itertools.count()
         self.lease_epoch = lease_epoch
+        self.telemetry = Telemetry()
         self.jobs = TrainingJobs(
-            ApiServer(open_client(Access(kubeconfig or cluster.kubeconfig, "")), 10.0),
+            ApiServer(
+                open_client(Access(kubeconfig or cluster.kubeconfig, "")),
+                10.0,
+                on_error=lambda error: self.telemetry.api_failures.labels(error.word).inc(),
+            ),
             "",
             self.room,
             key,
@@ -49,6 +56,8 @@ class Agent:
             time.monotonic,
             time.time,
             lambda line, epoch: connect(line),
+            last_checkpoint_seconds,
+            self.telemetry.told,
         )
         self.jobs.start()
 
@@ -56,8 +65,17 @@ class Agent:
         pods = [pod_facts(pod) for pod in self.cluster.all("pods")]
         return Room([node_facts(node) for node in self.cluster.all("nodes")], [pod for pod in pods if pod is not None])
 
+    def counted(self, reason: str) -> float:
+        """How often there was that to tell of a TrainingJob, from `/metrics`."""
+        labels = {"kind": "TrainingJob", "reason": reason}
+        return self.telemetry.registry.get_sample_value("fedl2_agent_object_reasons_total", labels) or 0.0
+
     def observe(self) -> list[Job]:
         return self.jobs.observe(_demand)
+
+    def failures(self, error: str) -> float:
+        """How many requests failed so, from `/metrics`."""
+        return self.telemetry.registry.get_sample_value("fedl2_agent_api_failures_total", {"error": error}) or 0.0
 
     def decide(self, **sizes: Allocation) -> None:
         """Give jobs of the namespace `team` a size, once all are seen."""
@@ -65,6 +83,10 @@ class Agent:
         wanted = {f"team/trainingjob/{name}": size for name, size in names.items()}
         self.cluster.wait(lambda: all(map(self._sees, names)), f"sight of {set(names)}")
         self.cluster.wait(lambda: wanted.keys() <= {job.job_id for job in self.observe()}, f"sight of {set(wanted)}")
+        self.decide_all(wanted)
+
+    def decide_all(self, wanted: Mapping[str, Allocation]) -> None:
+        """Give jobs a size, by their ids; the others keep theirs."""
         others = {job.job_id: job.current for job in self.observe()}
         number = next(self.numbers)
         decision = Decision({**others, **wanted}, origin=Origin("v1", number))

@@ -1,5 +1,5 @@
-"""Check of every call to a coordinator: it comes from somebody who has the job's token, and is answered so that the
-caller knows the same of the coordinator. Services behind it raise `Refused`, and never see what was not proved."""
+"""Check of every call to whoever answers for a job: it comes from somebody who has the job's token, and is answered so
+that the caller knows the same of who answers. Services behind it raise `Refused`, and never see what was not proved."""
 
 from __future__ import annotations
 

@@ -1,0 +1,251 @@
+"""Plan of one all-reduce TrainingJob: which ranks to make and which to delete, from what is seen; nothing is touched.
+
+Its processes cannot be resized while they train: all of a gang are told to stop, and do so after the same step, of
+which the first one writes a checkpoint; once no pod is left, a gang of another size goes on from there. So there are
+never ranks of two gangs, and whoever follows an agent that was killed plans the same.
+
+    nothing -> gang (all ranks together) -> trains -> stops (for another size, a suspension, a lost rank) -> nothing
+                                                   -> over
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from cluster_agent.backends.kubernetes.training.memory import Memory, Told
+from cluster_agent.backends.kubernetes.training.plan import GANG_SECONDS, why_it_waits
+from cluster_agent.backends.kubernetes.training.ranks.gang import (
+    FINISHED,
+    Gang,
+    RankNotes,
+    end_line,
+    gang_of,
+    notes_of,
+    samples_of,
+    tasks_of,
+)
+from cluster_agent.backends.kubernetes.training.step import Standing, Step
+from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
+from cluster_agent.kubernetes.training.training_job import TrainingJob
+from elastic_runtime.protocol.plan import Phase
+from foundation.errors import BAD_INPUT
+from policy_net.domain import SUSPENDED, Allocation
+
+Json = dict[str, Any]
+
+SILENT_SECONDS = 60.0
+"""Ranks that run for so long train, also where the first one does not say so: its script may not join."""
+FAILED_GRACE_SECONDS = 5
+"""Ranks of which one has failed wait for it; they have no common step left, and nothing to write."""
+_TRAINS = frozenset({Phase.RUNNING, Phase.SUSPENDING, Phase.FINISHED})
+
+
+@dataclass(frozen=True, slots=True)
+class GangStep(Step):
+    """What is to be done about an all-reduce job now.
+
+    Attributes:
+        gang: number of the gang that it has, or that is made.
+        world: how many ranks that has.
+        grows: how many workers more there has to be room for before anything is deleted.
+        meanwhile: where it stands until there is.
+        notes: what the status has to say before anything else is done; empty: what it says.
+    """
+
+    gang: int = 0
+    world: int = 0
+    grows: int = 0
+    meanwhile: Standing = Standing.RUNNING
+    notes: Json = field(default_factory=dict)
+
+    @property
+    def is_gang(self) -> bool:
+        """See `Step`: its pods are made together, or given back together."""
+        return bool(self.create)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """See `Step`."""
+        return self.create
+
+
+def plan_ranks(
+    job: TrainingJob,
+    wanted: Allocation,
+    pods: Iterable[TaskPod],
+    told: Told | None,
+    memory: Memory,
+    now: float,
+    unix_seconds: float,
+) -> GangStep:
+    """What to do about one job.
+
+    Args:
+        wanted: the size that it is to have; 0/0: none.
+        pods: all that carry its name.
+        told: what its first rank said; None where it cannot be asked.
+        memory: of this job; is changed.
+        now: monotonic seconds.
+        unix_seconds: the time of day: failures are counted in the status, which outlives the agent.
+    """
+    everything = tuple(pods)
+    gang = gang_of(job, everything)
+    if job.outcome:
+        running = () if gang is None else tuple(pod for pod in gang.left if not pod.ended)
+        return GangStep(Standing(job.outcome), str(job.condition(job.outcome).get("message") or ""), delete=running)
+    if gang is None:
+        left = [pod for pod in everything if pod.owner != job.uid]
+        return _without_gang(job, wanted, left, memory, now, unix_seconds)
+    if gang.is_one and gang.is_done:
+        step = _complete(gang)
+    elif gang.failed:
+        step = _after_failure(job, wanted, gang, memory, now, unix_seconds)
+    elif gang.is_going or not gang.is_one or wanted == SUSPENDED:
+        step = _leaving(job, wanted, gang, memory, now)
+    elif gang.missing or gang.pending:
+        step = _gathering(job, wanted, gang, memory, now)
+    else:
+        step = _training(job, wanted, gang, told, memory, now)
+    return step
+
+
+def _complete(gang: Gang) -> GangStep:
+    words = "" if gang.first is None else gang.first.last_words
+    line = words.removeprefix(FINISHED).strip() if words.startswith(FINISHED) else ""
+    return GangStep(Standing.COMPLETE, line or f"all of its {gang.world} ranks ended well", outcome="Complete")
+
+
+def _without_gang(
+    job: TrainingJob, wanted: Allocation, left: list[TaskPod], memory: Memory, now: float, unix_seconds: float
+) -> GangStep:
+    """There is none: the job waits, begins, or goes on from its checkpoint."""
+    memory.gang_since = memory.silent_since = None
+    why = why_it_waits(job, wanted, left, memory, now)
+    if why:
+        standing = Standing.SUSPENDED if job.suspend else Standing.INVALID if job.problem else Standing.QUEUED
+        return GangStep(standing, why)
+    notes = notes_of(job)
+    if unix_seconds < notes.again_unix_seconds:
+        return GangStep(Standing.RECOVERING, _again(notes))
+    memory.gang_since = now
+    notes = replace(notes, gang=notes.gang + 1)
+    return GangStep(
+        Standing.STARTING,
+        "its pods are made",
+        create=tasks_of(wanted.workers),
+        begin=wanted,
+        gang=notes.gang,
+        world=wanted.workers,
+        notes=notes.content(),
+    )
+
+
+def _after_failure(
+    job: TrainingJob, wanted: Allocation, gang: Gang, memory: Memory, now: float, unix_seconds: float
+) -> GangStep:
+    """A rank has ended badly: the others go too, and are followed by others unless that is in vain.
+
+    One that was ended from outside, as by an eviction, says nothing of what it ran, nor does one that lost such a peer.
+    """
+    lost = bool(gang.missing) or any(pod.deleting or pod.disrupted for pod in gang.pods)
+    faulty = () if lost else gang.failed
+    notes = notes_of(job)
+    if not faulty or (notes.failed_gang == gang.number and notes.failures):
+        return _leaving(job, wanted, gang, memory, now)
+    reason, samples = end_line(faulty[0]), samples_of(job)
+    final = GangStep(Standing.FAILED, reason, outcome="Failed")
+    refused = next((pod for pod in faulty if pod.exit_code == BAD_INPUT), None)
+    if refused is not None:  # another start would end likewise
+        return replace(final, line=end_line(refused))
+    failures = notes.failures + 1 if samples <= notes.samples else 1
+    if failures > job.backoff_limit:
+        often = f"{failures} times in a row without progress" if failures > 1 else "and backoffLimit is 0"
+        return replace(final, line=f"{reason} ({often})")
+    notes = RankNotes(max(notes.gang, gang.number), failures, gang.number, samples, unix_seconds, reason)
+    step = _leaving(job, wanted, gang, memory, now)
+    return replace(step, line=reason, notes=notes.content(), grace_seconds=FAILED_GRACE_SECONDS)
+
+
+def _leaving(job: TrainingJob, wanted: Allocation, gang: Gang, memory: Memory, now: float) -> GangStep:
+    """Every rank is told to stop; what comes next comes when none is left."""
+    memory.gang_since = memory.silent_since = None
+    step = GangStep(Standing.RECOVERING, "its ranks end, and others go on", delete=gang.left)
+    notes = notes_of(job)
+    if wanted == SUSPENDED:
+        return replace(step, standing=Standing.SUSPENDING, line=_gives_back(job))
+    if now < memory.not_before_seconds:
+        return replace(step, standing=Standing.QUEUED, line=memory.refused)
+    if notes.failures and notes.failed_gang == gang.number:
+        return replace(step, line=_again(notes), grace_seconds=FAILED_GRACE_SECONDS)
+    if wanted.workers != gang.world and job.is_resizable:
+        return replace(step, standing=Standing.RESIZING, line=_becomes(wanted))
+    return step
+
+
+def _gathering(job: TrainingJob, wanted: Allocation, gang: Gang, memory: Memory, now: float) -> GangStep:
+    """Some ranks are not there yet; none trains before all are."""
+    making = bool(gang.pending) or memory.gang_since is not None
+    if gang.missing and (not making or job.problem or now < memory.not_before_seconds):
+        return _leaving(job, wanted, gang, memory, now)  # one that runs waits for another run of the missing one
+    if wanted.workers != gang.world:
+        grows = max(0, wanted.workers - gang.world)
+        step = GangStep(Standing.RESIZING, _becomes(wanted), delete=gang.left, gang=gang.number, world=gang.world)
+        return replace(step, grows=grows, meanwhile=Standing.STARTING)
+    memory.gang_since = now if memory.gang_since is None else memory.gang_since
+    line = _lacking(gang)
+    if now - memory.gang_since >= GANG_SECONDS:
+        memory.on_gang_failed(f"its pods did not come in {GANG_SECONDS:g} s ({line}); it is tried again", now)
+        return GangStep(Standing.QUEUED, memory.refused, delete=gang.left)
+    return GangStep(
+        Standing.STARTING, line, create=gang.missing, begin=Allocation(gang.world), gang=gang.number, world=gang.world
+    )
+
+
+def _training(
+    job: TrainingJob, wanted: Allocation, gang: Gang, told: Told | None, memory: Memory, now: float
+) -> GangStep:
+    """All ranks run, or have come to their end."""
+    memory.gang_since = None
+    step = GangStep(Standing.RUNNING, gang=gang.number, world=gang.world)
+    if gang.is_finishing or (told is not None and told.status.phase is Phase.FINISHED):
+        working = next((pod.task for pod in gang.pods if not pod.ended), "")
+        return replace(step, line=f"{working} still works with the model")
+    first = gang.first
+    seen = first is not None and job.trained_under == first.uid
+    if told is None:
+        memory.silent_since = now if memory.silent_since is None else memory.silent_since
+        if not seen and now - memory.silent_since < SILENT_SECONDS:
+            return replace(step, standing=Standing.STARTING, line="its ranks join")
+        trouble = f": {memory.trouble}" if memory.trouble else ""
+        step = replace(step, line=f"its first rank does not say how far it is{trouble}")
+    else:
+        memory.silent_since = None
+        if told.status.phase not in _TRAINS and not seen:
+            return replace(step, standing=Standing.STARTING, line="its ranks join")
+    memory.on_trains()
+    if job.problem:  # it keeps what it has
+        return replace(step, line=job.problem)
+    if wanted.workers == gang.world or not job.is_resizable:
+        return step
+    grows = max(0, wanted.workers - gang.world)
+    return replace(step, standing=Standing.RESIZING, line=_becomes(wanted), delete=gang.left, grows=grows)
+
+
+def _lacking(gang: Gang) -> str:
+    """Which rank is waited for, in a line."""
+    troubled = next((f"{pod.task}: {pod.trouble}" for pod in gang.pending if pod.trouble), "")
+    return troubled or f"{(*(pod.task for pod in gang.pending), *gang.missing)[0]} is not there yet"
+
+
+def _gives_back(job: TrainingJob) -> str:
+    return "by its user" if job.suspend else "gives back what it has"
+
+
+def _becomes(wanted: Allocation) -> str:
+    return f"becomes {wanted.workers} worker{'s' * (wanted.workers != 1)}: its ranks stop after a checkpoint"
+
+
+def _again(notes: RankNotes) -> str:
+    return f"{notes.reason}; another gang goes on (failure {notes.failures} in a row)"

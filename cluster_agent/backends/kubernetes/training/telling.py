@@ -1,0 +1,137 @@
+"""What is said of TrainingJobs: in their status, by which whoever follows knows what was decided, and in Events."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from cluster_agent.backends.kubernetes.training.memory import Memory, Told
+from cluster_agent.backends.kubernetes.training.statuses import PROGRESS_SECONDS, Granted, says_more, status_of
+from cluster_agent.backends.kubernetes.training.step import Step
+from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
+from cluster_agent.kubernetes.api_server import ApiServer, ContentType, Json
+from cluster_agent.kubernetes.cache import Cache
+from cluster_agent.kubernetes.errors import Conflict, NotFound
+from cluster_agent.kubernetes.events import About, EventRecorder, EventType
+from cluster_agent.kubernetes.training import manifests
+from cluster_agent.kubernetes.training.manifests import leader
+from cluster_agent.kubernetes.training.training_job import TRAINING_JOBS, TrainingJob, UpdateMode
+from elastic_runtime.protocol.plan import Phase
+from policy_net.domain import Allocation
+
+_TRAINED = frozenset({Phase.RUNNING, Phase.RESIZING, Phase.SUSPENDING, Phase.FINISHED})
+
+
+class Teller:
+    """Says it, and keeps what is to be said; what was decided may come from any thread, all else from one.
+
+    Args:
+        check_acting: raises `NotActing` before a write of an agent that does not act.
+        clock: monotonic seconds.
+        unix_clock: the time of day in seconds.
+    """
+
+    def __init__(
+        self,
+        api: ApiServer,
+        jobs: Cache[TrainingJob],
+        pods: Cache[TaskPod],
+        events: EventRecorder,
+        check_acting: Callable[[], None],
+        clock: Callable[[], float],
+        unix_clock: Callable[[], float],
+    ) -> None:
+        self._api, self._jobs, self._pods, self._events = api, jobs, pods, events
+        self._check_acting, self._clock, self._unix_clock = check_acting, clock, unix_clock
+        self._lock = threading.Lock()
+        self._granted: dict[str, Granted] = {}
+        self._advised: dict[str, Allocation] = {}
+        self._said_at: dict[str, float] = {}
+
+    def grant(self, uid: str, granted: Granted) -> None:
+        """What was decided that a job has."""
+        with self._lock:
+            self._granted[uid] = granted
+
+    def advise(self, uid: str, size: Allocation) -> None:
+        """What was decided of a job whose size is not set."""
+        with self._lock:
+            self._advised[uid] = size
+
+    def take_back(self) -> None:
+        """Another agent decides from now on."""
+        with self._lock:
+            self._granted.clear()
+
+    def forget(self, uids: set[str]) -> None:
+        """Remember nothing but of these jobs."""
+        with self._lock:
+            for kept in (self._granted, self._advised, self._said_at):
+                for uid in [uid for uid in kept if uid not in uids]:
+                    del kept[uid]
+
+    def current(self, job: TrainingJob) -> Granted | None:
+        """What this agent decided; none where one that leads since has decided."""
+        with self._lock:
+            granted = self._granted.get(job.uid)
+        epoch = (job.status.get("allocation") or {}).get("leaseEpoch")
+        return None if granted is None or (isinstance(epoch, int) and epoch > granted.lease_epoch) else granted
+
+    def decision(self, job: TrainingJob) -> str:
+        """Id of the decision that holds."""
+        granted = self.current(job)
+        stated = (job.status.get("allocation") or {}).get("decisionId")
+        return granted.decision if granted is not None else str(stated or "unknown")
+
+    def note(self, job: TrainingJob) -> None:
+        """What was decided stands in the status before it is asked for: whoever follows asks for the same."""
+        granted = self.current(job)
+        if granted is not None and granted.decision != (job.status.get("allocation") or {}).get("decisionId"):
+            self.write(job, {"allocation": granted.content()})
+
+    def say(self, job: TrainingJob, step: Step, told: Told | None) -> None:
+        """Write what has changed into the status; how far a job is, now and then.
+
+        Args:
+            told: what its coordinator said; None where it cannot be asked.
+        """
+        entry = self._jobs.get((job.namespace, job.name))
+        if entry is not None and entry.uid == job.uid:
+            job = entry.kept  # with what was written in this step
+        with self._lock:
+            advised = self._advised.get(job.uid) if job.mode is UpdateMode.OFF else None
+        status = status_of(job, step, told, self.current(job), self._unix_clock(), advised)
+        if told is not None and told.status.phase in _TRAINED:
+            pod = self._pods.get((job.namespace, manifests.pod_name(job, leader(job))))
+            if pod is not None and pod.kept.owner == job.uid:
+                status["coordinator"] = pod.kept.uid
+        waited = self._clock() - self._said_at.get(job.uid, -float("inf"))
+        news = "progress" in status and status["progress"] != job.status.get("progress")
+        if says_more(job, status) or (news and waited >= PROGRESS_SECONDS):
+            self.write(job, status)
+
+    def write(self, job: TrainingJob, status: Json) -> bool:
+        """Write parts of a status; whether there is still such a job."""
+        self._check_acting()
+        body = {"metadata": {"uid": job.uid}, "status": status}
+        path = TRAINING_JOBS.path(job.namespace, job.name, "status")
+        try:
+            self._jobs.put_answer(self._api.patch(path, body, ContentType.MERGE_PATCH))
+        except (NotFound, Conflict):  # it is gone, or another has its name
+            return False
+        self._said_at[job.uid] = self._clock()
+        return True
+
+    def tell(self, job: TrainingJob, reason: str, line: str, kind: EventType = EventType.NORMAL) -> None:
+        """Tell of a job in an Event."""
+        about = About(TRAINING_JOBS.api_version, TRAINING_JOBS.kind, job.namespace, job.name, job.uid)
+        self._events.tell(about, reason, line, kind)
+
+    def warn(self, job: TrainingJob, memory: Memory, reason: str, line: str, trouble: str = "") -> None:
+        """Tell of a trouble that may last.
+
+        Args:
+            trouble: by which it is known again; its line unless given.
+        """
+        if memory.warns(f"{reason} {trouble or line}", self._clock()):
+            self.tell(job, reason, line, EventType.WARNING)
