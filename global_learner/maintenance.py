@@ -246,6 +246,8 @@ class Maintenance(Generic[Status]):
         try:
             await asyncio.to_thread(self._write_and_cut, snapshot)
         except OSError as error:
+            if self._lease is not None:
+                self._lease.check()  # who was held up amid it finds the folder renamed: no fault of the disk
             reason = f"{self._state.path}: a snapshot cannot be written ({error.strerror or error})"
             if is_disk_full(error):
                 raise DiskFull(f"{reason}; free space, and send the update again") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -274,7 +275,8 @@ class _Stream:
         return event
 
     def shutdown(self) -> None:
-        self._response.shutdown()
+        with contextlib.suppress(OSError):  # who reads has closed it at this moment
+            self._response.shutdown()
 
 
 def _seconds_of(header: str | None) -> float:

@@ -1,4 +1,4 @@
-"""What is said of TrainingJobs: in their status, by which whoever follows knows what was decided, and in Events."""
+"""Words on TrainingJobs: in their status, by which whoever follows knows what was decided, and in Events."""
 
 from __future__ import annotations
 
