@@ -28,6 +28,8 @@ from policy_net.domain import SUSPENDED, Allocation
 Json = dict[str, Any]
 LOOK_SECONDS = 10.0
 MOST_LOOKS = 250
+TIDY_LOOKS = 60
+"""By then the pods that have ended are gone: they are kept for a while, for who wants to read them."""
 UID = job_object()["metadata"]["uid"]
 FOLDER = WORKLOADS.path("team")
 NOW = "2026-01-01T00:00:00Z"
@@ -299,6 +301,7 @@ class Admitted(RuleBasedStateMachine):
                 break
         else:
             raise AssertionError(f"not there after {MOST_LOOKS} looks: {world.status}, {world.brain}, {world.seen()}")
+        self.go_on(TIDY_LOOKS)
         before = len(world.writes)
         self.go_on(50)
         assert self.is_there()
