@@ -110,7 +110,8 @@ class RankFiles:
         if at_once or now - self._told_seconds >= _TELL_SECONDS:
             self._told_seconds = now
             with contextlib.suppress(OSError):
-                write_whole(self._progress_file, json.dumps(asdict(progress)), durable=False, mode=PRIVATE)
+                # Whoever goes on after a kill writes over what that left.
+                write_whole(self._progress_file, json.dumps(asdict(progress)), durable=False, mode=PRIVATE, alone=True)
 
     def save(self, content: Mapping[str, Any]) -> None:
         """Replace the checkpoint.
