@@ -17,6 +17,15 @@ _LONGEST_PATH = 100
 """Bytes of a socket's path that every system takes; Linux takes 107."""
 
 
+def socket_name(fence: int | None) -> str:
+    """The socket's name in the folder of a term: a learner that ends late removes its own, not its successor's.
+
+    Args:
+        fence: the fencing number; None of a learner that shares no database.
+    """
+    return OPERATOR_SOCKET if fence is None else f"operator-{fence}.sock"
+
+
 class SocketAddress:
     """A socket's address for gRPC; a path that is too long for a socket is reached by its folder's open descriptor."""
 

@@ -25,7 +25,7 @@ from global_learner.errors import BadConfig, StateUnusable
 from global_learner.identity import OperatorIdentity
 from global_learner.learner import Learner, Opened
 from global_learner.maintenance import max_log_bytes
-from global_learner.operator_socket import OPERATOR_SOCKET, SocketAddress
+from global_learner.operator_socket import OPERATOR_SOCKET, SocketAddress, socket_name
 from global_learner.recovery import recover
 from global_learner.registry.registry import Registry
 from global_learner.registry.registry_thread import RegistryThread
@@ -236,7 +236,7 @@ def _operators(
     fleet_pb2_grpc.add_AdminServicer_to_server(admin, server)
     fleet = FleetService(learner, who, identities.registrar, telemetry, time.perf_counter)
     fleet_pb2_grpc.add_FleetServicer_to_server(fleet, server)
-    path = state.path / OPERATOR_SOCKET
+    path = state.path / socket_name(None if state.lease is None else state.lease.fence)
     with contextlib.closing(SocketAddress(path)) as address:
         bind_socket(server, address, path)
         yield server

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from global_learner.errors import DatabaseAway, LeaseLost, StateUnusable
-from global_learner.operator_socket import OPERATOR_SOCKET
+from global_learner.operator_socket import OPERATOR_SOCKET, socket_name
 from global_learner.postgres.lease import Lease, LeaseKeeper, boot_seconds
 from global_learner.postgres.lease_table import LeaseTable
 from global_learner.postgres.server import Server
@@ -82,8 +82,8 @@ async def term_of(settings: LearnerSettings, telemetry: Telemetry, ending: async
             with StateDir(path, lease=lease) as state:
                 state.databases = Schemas(server, lease.fence, state.commits)
                 terms.append(Term(state))
-                for name in (OPERATOR_SOCKET, IDENTITY_FOLDER):
-                    point_to(path, name)
+                point_to(path, IDENTITY_FOLDER)
+                point_to(path, OPERATOR_SOCKET, socket_name(lease.fence))
                 yield terms[0]
         except StateUnusable as error:
             # Whose folder was renamed meanwhile finds a damaged state.

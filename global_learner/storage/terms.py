@@ -60,8 +60,11 @@ def take_term(state_dir: Path, fence: int) -> Path:
     return mine
 
 
-def point_to(term: Path, name: str) -> None:
+def point_to(term: Path, name: str, there: str = "") -> None:
     """Let a name in the state directory lead to what this term has under it, in place of an earlier term's.
+
+    Args:
+        there: the name that it has in the term's folder, if that is another.
 
     Raises:
         StateUnusable: the directory cannot be written.
@@ -70,7 +73,7 @@ def point_to(term: Path, name: str) -> None:
     partial = term / f"{name}{PARTIAL}"
     try:
         partial.unlink(missing_ok=True)
-        partial.symlink_to(Path(term.name) / name)
+        partial.symlink_to(Path(term.name) / (there or name))
         partial.replace(link)
     except OSError as error:
         raise StateUnusable(

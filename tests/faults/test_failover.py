@@ -141,10 +141,16 @@ class Pair:
         """What the active one tells operators, once every version that is due is there."""
         deadline = time.monotonic() + DEADLINE_SECONDS
         while True:
-            fleet = self.learners[0].fleet()
-            if fleet.latest_version == 1 + fleet.head_step // PUBLISH_EVERY:
-                return fleet
-            assert time.monotonic() < deadline, f"at step {fleet.head_step} v{fleet.latest_version} is the newest"
+            try:
+                fleet = self.learners[0].fleet()
+            except grpc.RpcError as error:
+                # One that has just taken over still reads what the one before has left.
+                if error.code() not in _MOMENTARY or time.monotonic() > deadline:
+                    raise
+            else:
+                if fleet.latest_version == 1 + fleet.head_step // PUBLISH_EVERY:
+                    return fleet
+                assert time.monotonic() < deadline, f"at step {fleet.head_step} v{fleet.latest_version} is the newest"
             time.sleep(0.02)
 
     def check(self) -> None:
