@@ -226,11 +226,13 @@ class TrainingController:
     def _part(self, job: TrainingJob, pods: list[TaskPod], room: Callable[[], Room]) -> None:
         """Have a deleted job write its last checkpoint, and let it go."""
         memory, told = self._known(job)
-        found = parting(job, pods, told, memory, self._unix_clock(), self._hands.last_checkpoint_seconds)
-        if found is not None:
-            if found.line:
+        if not memory.may_go:  # what is found once stays: its pods go as soon as it does, before anybody sees it go
+            found = parting(job, pods, told, memory, self._unix_clock(), self._hands.last_checkpoint_seconds)
+            if found is not None and found.line:
                 reason, kind = ("LastCheckpoint", EventType.NORMAL) if found.is_written else _NO_LAST_CHECKPOINT
                 self._teller.tell(job, reason, found.line, kind)
+            memory.may_go = found is not None
+        if memory.may_go:
             self._objects.set_finalizer(job, present=False)
             return
         step = plan(job, SUSPENDED, f"deleted-{job.uid[:8]}", pods, told, memory, self._clock())

@@ -84,6 +84,7 @@ class Memory:
         target: the size that its coordinator went for when it was last heard of; None before.
         asked: a size that it was asked for since, and when.
         warned_at: when somebody was told of each trouble.
+        may_go: it was deleted, and nothing holds it any more.
     """
 
     reported: set[str] = field(default_factory=set)
@@ -102,6 +103,7 @@ class Memory:
     target: Size | None = None
     asked: tuple[Size, float] = (Size(0, 0), -math.inf)
     warned_at: dict[str, float] = field(default_factory=dict)
+    may_go: bool = False
 
     def keep(self, tasks: Collection[str], uids: Collection[str]) -> None:
         """Forget all but these pods: a job that runs for months has had many."""

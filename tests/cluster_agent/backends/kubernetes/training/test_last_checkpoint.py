@@ -241,6 +241,29 @@ def test_an_agent_that_is_killed_before_it_lets_the_job_go_is_followed_by_one_th
     assert "NoLastCheckpoint" not in events_of(cluster)
 
 
+def test_what_is_found_of_the_last_checkpoint_once_stays(cluster: Cluster, agent: Agent) -> None:
+    begin(cluster, agent)
+    tries: list[Asked] = []
+
+    def faults(asked: Asked) -> Fault | None:
+        if not releases(asked):
+            return None
+        tries.append(asked)
+        return Fault(code=500)
+
+    cluster.server.faults = faults
+    cluster.delete(TABLE, "digits")
+    cluster.wait(lambda: tries, "it is to let the job go")
+    cluster.delete("pods", "digits-coordinator")
+    cluster.wait(lambda: "coordinator" not in pods_of(cluster), "its coordinator has gone")
+    seen = len(tries)
+    cluster.wait(lambda: len(tries) > seen + 1, "it tries again, with no coordinator")
+    cluster.server.faults = lambda asked: None
+    wait_gone(cluster)
+    assert "LastCheckpoint" in events_of(cluster)
+    assert "NoLastCheckpoint" not in events_of(cluster)
+
+
 def test_an_agent_that_comes_after_the_deletion_asks_for_the_checkpoint(cluster: Cluster, pretended: Pretended) -> None:
     with agent_of(cluster, connect=pretended) as first:
         begin(cluster, first)
