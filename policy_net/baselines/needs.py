@@ -25,6 +25,9 @@ not infinitely so, and is not taken for finished."""
 LEAST_UNKNOWN_EPOCHS = 1e-3
 """Unknown work counts as at least this much, so that fresh jobs, of which nothing is known, are alike and urgent."""
 
+LEAST_SAMPLES = 1e-9
+"""Far less than one: work that rounds to nothing would make a job infinitely urgent."""
+
 
 def first_grant(job: Job) -> Allocation | None:
     """The least with which the job trains; None if its caps allow no such thing."""
@@ -40,10 +43,9 @@ def demands_of(job: Job, allocation: Allocation) -> Demands:
 
 
 def remaining_samples(job: Job) -> float:
-    """Samples that are left to train; at least a thousandth of what was declared."""
-    if not job.work_known:
-        return max(job.remaining_epochs, LEAST_UNKNOWN_EPOCHS) * job.samples_per_epoch
-    return max(job.remaining_epochs, LEAST_REMAINING_SHARE * job.total_epochs) * job.samples_per_epoch
+    """Samples that are left to train, above 0; at least a thousandth of what was declared."""
+    least = LEAST_REMAINING_SHARE * job.total_epochs if job.work_known else LEAST_UNKNOWN_EPOCHS
+    return max(max(job.remaining_epochs, least) * job.samples_per_epoch, LEAST_SAMPLES)
 
 
 def remaining_seconds(job: Job, grid: NDArray[np.float64], allocation: Allocation) -> float:

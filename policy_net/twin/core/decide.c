@@ -12,11 +12,12 @@
 #define LEAST_SHOWN_EPOCHS 300.0
 #define LEAST_REMAINING_SHARE 0.001
 #define LEAST_UNKNOWN_EPOCHS 1e-3
+#define LEAST_SAMPLES 1e-9
 
 /* Samples that are left to train, as planners count them. */
 double remaining_samples(const Twin *twin, const State *job, int index) {
     double least = twin->in->job[index].work_known ? LEAST_REMAINING_SHARE * job->total_epochs : LEAST_UNKNOWN_EPOCHS;
-    return fmax(job->remaining_epochs, least) * job->samples_per_epoch;
+    return fmax(fmax(job->remaining_epochs, least) * job->samples_per_epoch, LEAST_SAMPLES);
 }
 
 static void view(const Job *spec, State *job) {

@@ -12,6 +12,11 @@ def test_declared_work_counts_as_declared_but_never_as_nothing() -> None:
     assert remaining_samples(make_job(0, remaining_epochs=0.0, total_epochs=1000.0)) == 100.0
 
 
+def test_work_that_rounds_to_nothing_is_left_all_the_same() -> None:
+    for epochs in (0.0, 5e-324, 1e-300):
+        assert remaining_samples(make_job(0, remaining_epochs=epochs, total_epochs=epochs)) > 1e-12
+
+
 def test_unknown_work_counts_as_shown_whatever_the_total() -> None:
     unknown = make_job(0, work_known=False, remaining_epochs=3.0, total_epochs=1e9)
     assert remaining_samples(unknown) == 300.0

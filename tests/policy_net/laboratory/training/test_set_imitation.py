@@ -2,7 +2,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from teachers import watched
 
@@ -140,6 +140,9 @@ def _without_servers(job: dict[str, object]) -> dict[str, object]:
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 @given(plain_lines, st.integers(1, 9))
+@example([(60.0, [{"type": "vgg-16", "workers": 2, "remaining": 5e-324}] * 3)] * 40, 1)
+@example([(60.0, [{"type": "vgg-16", "workers": 2, "remaining": 1e-310, "total": 1e-310}] * 3)] * 40, 2)
+@pytest.mark.filterwarnings("error::RuntimeWarning")  # of sums that are no number
 def test_whatever_an_operator_logs_it_is_imitated_or_refused(
     tmp_path_factory: pytest.TempPathFactory, lines: list[tuple[float, list[dict[str, object]]]], nodes: int
 ) -> None:
