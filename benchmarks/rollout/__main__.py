@@ -36,7 +36,7 @@ from benchmarks.rollout.fleets import (
 )
 from benchmarks.rollout.pool import ClusterRecord, cluster_record_of, record_by_name
 from benchmarks.rollout.versions import NEGATED, WORSE_5
-from benchmarks.rollout.worlds import cluster_names, missing_files
+from benchmarks.rollout.worlds import MEASURED_SIGMA, cluster_names, missing_files
 from foundation.errors import DONE
 from global_learner.rollout.verdicts.gate import Replayed, judge_replays
 from global_learner.rollout.verdicts.verdict import Outcome, Rule
@@ -65,12 +65,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
     parser.add_argument("--full", action="store_true", help="all recorded days and 200 rollouts of each kind")
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="has workloads/*.csv; drawn like them unless given")
+    parser.add_argument("--held-out", action="store_true", help="eight other clusters, on which nothing was tuned")
+    parser.add_argument(
+        "--twin-error", type=float, default=MEASURED_SIGMA, metavar="SHARE", help="of the speeds in the twin (0.05)"
+    )
     parser.add_argument("--recording", type=Path, metavar="FILE", help="keep the recording here, and use it if it is")
     options = parser.parse_args(arguments)
     data = options.data or _usual_data()
     if options.data is not None and missing_files(options.data):
         parser.error(f"--data {options.data}: has no {missing_files(options.data)[0].relative_to(options.data)}")
-    records = _records(data, options.recording, full=options.full)
+    if not 0.0 <= options.twin_error <= 1.0:
+        parser.error(f"--twin-error {options.twin_error:g}: use a share from 0 to 1")
+    names = cluster_names(data, held_out=options.held_out)
+    records = _records(names, data, options.recording, options.twin_error, full=options.full)
     result = measure(records, FULL_ROLLOUTS if options.full else SMALL_ROLLOUTS)
     result |= {"workloads": ", ".join(record.name for record in records), "seed": SEED}
     print(json.dumps(result) if options.output == "json" else "\n".join(f"{k:36} {v}" for k, v in result.items()))
@@ -84,10 +91,11 @@ def _usual_data() -> Path | None:
     return folder if folder.is_dir() and not missing_files(folder) else None
 
 
-def _records(data: Path | None, kept: Path | None, *, full: bool) -> list[ClusterRecord]:
+def _records(
+    names: Sequence[str], data: Path | None, kept: Path | None, twin_error: float, *, full: bool
+) -> list[ClusterRecord]:
     if kept is not None and kept.is_file():
         return [cluster_record_of(row) for row in json.loads(kept.read_text(encoding="utf-8"))]
-    names = cluster_names(data)
     days, pairs = (FULL_DAYS, FULL_PAIRS) if full else (SMALL_DAYS, SMALL_PAIRS)
     console = Console(stderr=True)
     columns = (TextColumn("recording clusters"), BarColumn(), TimeElapsedColumn())
@@ -97,7 +105,7 @@ def _records(data: Path | None, kept: Path | None, *, full: bool) -> list[Cluste
     ):
         task = progress.add_task("", total=len(names))
         records = []
-        for record in pool.map(record_by_name, names, repeat(data), repeat(days), repeat(pairs)):
+        for record in pool.map(record_by_name, names, repeat(data), repeat(days), repeat(pairs), repeat(twin_error)):
             records.append(record)
             progress.advance(task)
     if kept is not None:

@@ -96,10 +96,12 @@ def _blocks(rows: list[dict[str, Any]]) -> tuple[BlockRecord, BlockRecord]:
     return BlockRecord(**first), BlockRecord(**second)
 
 
-def record_by_name(name: str, data: Path | None, most_days: float, most_pairs: int) -> ClusterRecord:
+def record_by_name(
+    name: str, data: Path | None, most_days: float, most_pairs: int, measured_sigma: float
+) -> ClusterRecord:
     """Make a cluster and record it, in a process of its own."""
     with tempfile.TemporaryDirectory(prefix="fedl2-rollout-") as scratch:
-        return record_cluster(build_cluster(name, data, Path(scratch), most_days), most_pairs)
+        return record_cluster(build_cluster(name, data, Path(scratch), most_days, measured_sigma), most_pairs)
 
 
 def record_cluster(cluster: Cluster, most_pairs: int) -> ClusterRecord:

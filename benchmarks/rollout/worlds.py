@@ -23,6 +23,11 @@ from policy_net.laboratory.workloads.workload import JobKindChoice, Workload
 CLUSTERS = ("itp-01", "itp-03", "itp-05", "itp-09", "philly-0e4a51", "philly-103959", "philly-ed69ec", "philly-ee9e8c")
 """Eight of the recorded clusters, of all sizes, whose windows are weeks long and can be replayed often."""
 
+HELD_OUT = (
+    "itp-02", "itp-04", "itp-06", "itp-07", "philly-2869ce", "philly-7f04ca", "philly-b436b2", "philly-e13805",
+)  # fmt: skip
+"""Eight others, on which nothing was ever tuned."""
+
 LOAD = 0.9
 GPUS_PER_NODE, CPUS_PER_NODE = 2, 8
 MOST_JOBS = 900
@@ -90,14 +95,17 @@ class WrongSpeeds:
         return float(self.grid(job_type)[ps, workers])
 
 
-def cluster_names(data: Path | None) -> tuple[str, ...]:
+def cluster_names(data: Path | None, *, held_out: bool = False) -> tuple[str, ...]:
     """The clusters of a fleet; drawn ones where there are no recordings."""
-    return CLUSTERS if data is not None else tuple(f"drawn-{number}" for number in range(len(CLUSTERS)))
+    if data is not None:
+        return HELD_OUT if held_out else CLUSTERS
+    first = len(CLUSTERS) if held_out else 0
+    return tuple(f"drawn-{first + number}" for number in range(len(CLUSTERS)))
 
 
 def missing_files(data: Path) -> list[Path]:
     """The recordings that a data folder lacks."""
-    return [path for name in CLUSTERS if not (path := workload_file(data, name)).is_file()]
+    return [path for name in CLUSTERS + HELD_OUT if not (path := workload_file(data, name)).is_file()]
 
 
 def build_cluster(
@@ -112,7 +120,7 @@ def build_cluster(
     Raises:
         BadInput: the recording cannot be used.
     """
-    number = cluster_names(data).index(name)
+    number = (cluster_names(data) + cluster_names(data, held_out=True)).index(name)
     path = workload_file(data, name) if data is not None else _draw(scratch, name, number, most_days)
     speeds = default_speeds()
     options = WorkloadOptions(

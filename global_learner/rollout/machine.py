@@ -150,6 +150,9 @@ def _on_verdict(state: RolloutState, what: StageVerdict) -> Ruled:
         frozen = state.plan.freeze_end(state.latest_unix_seconds)
         return (state, ()) if frozen is not None else _advanced(state, said)
     if what.outcome is Outcome.INCONCLUSIVE and state.phase is Phase.RUNNING:
+        trying = [member.cluster for member in state.members if member.role in (Role.ALTERNATING, Role.CANDIDATE)]
+        if len(trying) < 2:  # nothing that it could still find out would decide anything
+            state = _with_roles(state, dict.fromkeys(trying, Role.INCUMBENT))
         reason = f"stage {state.current.kind} brought no verdict: promote or abort"
         return state.model_copy(update={"phase": Phase.ASKING, "reason": reason}), (said,)
     return state, ()

@@ -7,7 +7,8 @@ has brought its pairs.
 
 One cluster alone decides nothing, whether it lies, is broken, or is unlike the others. The fleet's tests have to say
 the same with any one cluster left out. A cluster that is worse off by itself is held: it goes back to the incumbent,
-and the rollout goes on without it; the second one ends it.
+and the rollout goes on without it; the second one ends it. Where fewer than two are left to say anything, an operator
+is asked at once: what one of two canaries suffers from is not tried on the other until its time is over.
 """
 
 from __future__ import annotations
@@ -135,6 +136,10 @@ def judge(evidence: Mapping[str, ClusterEvidence], of_stage: Sequence[str], rule
         for cluster in of_stage
         if cluster not in held and (cluster not in evidence or evidence[cluster].loss.pairs < rule.least_pairs)
     ]
+    left = {*others, *of_stage} - {*held}
+    if held and len(left) < 2:
+        reason = f"{held[0]} is worse off by itself, and too few are left to say that others are not"
+        return Verdict(Outcome.INCONCLUSIVE, loss, held, (reason,))
     upper = _without_any(others, rule.false_pass, largest_upper=True)
     if upper < rule.margin and not missing:
         reason = f"the mean loss is below {rule.margin:.1%}, whichever cluster is left out (at most {upper:.2%})"

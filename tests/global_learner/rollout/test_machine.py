@@ -126,6 +126,18 @@ def test_without_a_verdict_in_time_an_operator_is_asked() -> None:
     assert passed(state).current.kind == "wave"
 
 
+def test_a_canary_that_nobody_can_contradict_steps_back_while_an_operator_is_asked() -> None:
+    state = at_stage("canary")
+    suffers, other = sorted(with_role(state, Role.ALTERNATING))
+    verdict = StageVerdict(stage=state.stage, outcome=Outcome.INCONCLUSIVE, held=(suffers,), reason="worse off")
+    state = take(state, verdict).state
+    assert state.phase is Phase.ASKING
+    assert state.may_act(suffers) == state.may_act(other) == {7}
+    promoted = take(state, Promote()).state
+    assert promoted.current.kind == "wave"
+    assert promoted.may_act(suffers) == {7}
+
+
 def test_a_late_verdict_is_not_on_the_next_stage() -> None:
     state = at_stage("canary")
     assert take(state, StageVerdict(stage=state.stage - 1, outcome=Outcome.FAIL)).state.phase is Phase.RUNNING

@@ -81,9 +81,20 @@ def test_one_cluster_that_lies_neither_fails_nor_passes_a_version(lie: float, pa
 
 
 def test_one_cluster_by_itself_gets_no_verdict() -> None:
-    alone = {"cluster-0": _evidence(1, 40, {"cluster-0": 0.9})["cluster-0"]}
+    alone = {"cluster-0": _evidence(1, 40)["cluster-0"]}
     assert judge(alone, ["cluster-0"], RULE, time_over=False).outcome is Outcome.WAIT
     assert judge(alone, ["cluster-0"], RULE, time_over=True).outcome is Outcome.INCONCLUSIVE
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_an_operator_is_asked_at_once_where_too_few_are_left_to_contradict_one_that_suffers(others: int) -> None:
+    evidence = _evidence(1, 40, {"cluster-0": 0.9})
+    stage = CLUSTERS[: 1 + others]
+    verdict = judge({name: evidence[name] for name in stage}, stage, RULE, time_over=False)
+    assert (verdict.outcome, verdict.held) == (Outcome.INCONCLUSIVE, ("cluster-0",))
+    assert "cluster-0 is worse off by itself, and too few are left" in verdict.reasons[0]
+    stage = CLUSTERS[:4]
+    assert judge({name: evidence[name] for name in stage}, stage, RULE, time_over=False).reasons != verdict.reasons
 
 
 def test_a_stage_passes_only_when_every_cluster_of_it_brought_its_pairs() -> None:
