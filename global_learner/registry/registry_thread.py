@@ -10,6 +10,7 @@ from typing import ParamSpec, TypeVar
 from sqlalchemy.exc import SQLAlchemyError
 
 from global_learner.errors import DatabaseAway, DiskFull, LearnerError
+from global_learner.postgres.lease import Lease
 from global_learner.postgres.server import is_away
 from global_learner.registry.registry import Registry
 from global_learner.storage.disk import is_disk_full
@@ -19,10 +20,15 @@ T = TypeVar("T")
 
 
 class RegistryThread:
-    """Runs the registry's methods one after the other, off the event loop."""
+    """Runs the registry's methods one after the other, off the event loop.
 
-    def __init__(self, registry: Registry) -> None:
+    Args:
+        lease: of learners that share the state; None where there is one learner.
+    """
+
+    def __init__(self, registry: Registry, lease: Lease | None = None) -> None:
         self.registry = registry
+        self._lease = lease
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="registry")
 
     async def call(self, method: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
@@ -31,6 +37,7 @@ class RegistryThread:
         Raises:
             DiskFull: there is no room on the disk; nothing was changed.
             DatabaseAway: the database server cannot be asked now; a change that it was amid may have been made.
+            NotActive: another learner is the active one, or may be, and what this one was amid is gone.
             LearnerError: the disk or the database refused; otherwise whatever the method raises.
         """
         loop = asyncio.get_running_loop()
@@ -41,6 +48,8 @@ class RegistryThread:
                 raise DiskFull(f"the registry cannot be written ({error}); free space, and ask again") from error
             if is_away(error):
                 raise DatabaseAway(f"the registry cannot be asked ({error}); ask again") from error
+            if self._lease is not None:
+                self._lease.check()  # who was held up amid a version finds its file gone: no fault of the disk
             raise LearnerError(f"the registry cannot be used ({error}); free space or mend the disk") from error
 
     def close(self) -> None:

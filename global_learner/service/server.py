@@ -250,7 +250,7 @@ def _registry(settings: LearnerSettings, state: StateDir) -> RegistryThread:
     except BaseException:
         registry.close()
         raise
-    return RegistryThread(registry)
+    return RegistryThread(registry, state.lease)
 
 
 def _sign_versions(state: StateDir, registry: Registry) -> None:
