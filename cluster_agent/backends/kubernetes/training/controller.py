@@ -23,7 +23,7 @@ from cluster_agent.backends.kubernetes.training.plan import plan
 from cluster_agent.backends.kubernetes.training.ranks.plan import GangStep, plan_ranks
 from cluster_agent.backends.kubernetes.training.reservations import asks_of, promised, reserve
 from cluster_agent.backends.kubernetes.training.room import Room
-from cluster_agent.backends.kubernetes.training.statuses import Granted, status_of
+from cluster_agent.backends.kubernetes.training.statuses import Granted, event_line, status_of
 from cluster_agent.backends.kubernetes.training.step import Ended, Standing, Step
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
 from cluster_agent.backends.kubernetes.training.telling import Teller
@@ -199,7 +199,7 @@ class TrainingController:
             )  # for ErrImagePull, ImagePullBackOff, ...
         if (before is None or before.standing is not step.standing) and job.status.get("phase") != step.standing.value:
             kind = EventType.WARNING if step.standing in (Standing.FAILED, Standing.INVALID) else EventType.NORMAL
-            self._teller.tell(job, step.standing.value, step.line or step.standing.value.lower(), kind)
+            self._teller.tell(job, step.standing.value, event_line(step, told), kind)
 
     def _planned(
         self,
