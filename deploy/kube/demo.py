@@ -218,7 +218,13 @@ def _sizes(jobs: Sequence[Json]) -> str:
 
 def _story(kubectl: Kubectl, name: str) -> str:
     found = [job for job in kubectl.objects("trainingjobs", "-n", NAMESPACE) if job["metadata"]["name"] == name]
-    return str((found[0].get("status") or {}).get("message") or "") if found else "a Job of batch/v1"
+    if not found:
+        return "a Job of batch/v1"
+    status = found[0].get("status") or {}
+    progress = status.get("progress") or {}
+    words = [str(status.get("phase") or "not seen by the agent yet"), str(status.get("message") or "")]
+    far = f"{progress['epoch']} of {progress.get('totalEpochs', '?')} epochs" if "epoch" in progress else ""
+    return ", ".join(word for word in (*words, far) if word)
 
 
 def _write(ending: Ending, folder: Path, log: Path) -> list[Path]:

@@ -23,7 +23,7 @@ from cluster_agent.backends.kubernetes.training.plan import plan
 from cluster_agent.backends.kubernetes.training.ranks.plan import GangStep, plan_ranks
 from cluster_agent.backends.kubernetes.training.reservations import asks_of, promised, reserve
 from cluster_agent.backends.kubernetes.training.room import Room
-from cluster_agent.backends.kubernetes.training.statuses import Granted, status_of
+from cluster_agent.backends.kubernetes.training.statuses import Granted, event_line, status_of
 from cluster_agent.backends.kubernetes.training.step import Ended, Standing, Step
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
 from cluster_agent.backends.kubernetes.training.telling import Teller
@@ -41,7 +41,6 @@ from policy_net.domain import SUSPENDED, Allocation
 _log = structlog.get_logger()
 
 _NO_LAST_CHECKPOINT = "NoLastCheckpoint", EventType.WARNING
-"""Phases of a coordinator under which its job trains, or has trained."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +66,7 @@ class Hands:
         may_write: whether this agent acts; asked before each write.
         kueue: for jobs that it admits.
         last_checkpoint_seconds: how long a deleted job may take for its last checkpoint.
+        tried: a job with what is wrong with its templates.
     """
 
     api: ApiServer
@@ -76,6 +76,7 @@ class Hands:
     may_write: Callable[[], bool]
     kueue: Kueue
     last_checkpoint_seconds: float = 300.0
+    tried: Callable[[TrainingJob], TrainingJob] = lambda job: job
 
 
 class TrainingController:
@@ -163,6 +164,7 @@ class TrainingController:
                 self._teller.warn(job, self._known(job)[0], "AgentFault", repr(error))
 
     def _look_after(self, job: TrainingJob, pods: list[TaskPod], room: Callable[[], Room]) -> None:
+        job = self._hands.tried(job)
         is_held = LAST_CHECKPOINT in job.finalizers
         if is_held if job.outcome else (job.last_on_delete and not is_held):
             self._objects.set_finalizer(job, present=not is_held)
@@ -197,7 +199,7 @@ class TrainingController:
             )  # for ErrImagePull, ImagePullBackOff, ...
         if (before is None or before.standing is not step.standing) and job.status.get("phase") != step.standing.value:
             kind = EventType.WARNING if step.standing in (Standing.FAILED, Standing.INVALID) else EventType.NORMAL
-            self._teller.tell(job, step.standing.value, step.line or step.standing.value.lower(), kind)
+            self._teller.tell(job, step.standing.value, event_line(step, told), kind)
 
     def _planned(
         self,

@@ -31,6 +31,7 @@ from cluster_agent.backends.kubernetes.training.reservations import COORDINATOR_
 from cluster_agent.backends.kubernetes.training.room import Room
 from cluster_agent.backends.kubernetes.training.statuses import Granted
 from cluster_agent.backends.kubernetes.training.task_pods import task_pod_facts
+from cluster_agent.backends.kubernetes.training.templates import Templates
 from cluster_agent.kubernetes.api_server import ApiServer, Json
 from cluster_agent.kubernetes.cache import Cache
 from cluster_agent.kubernetes.capacity import Amounts
@@ -104,7 +105,17 @@ class TrainingJobs:
         self._events = EventRecorder(api, socket.gethostname(), clock, unix_clock, on_told=on_told)
         self._workloads = WorkloadWatch(api, namespace, clock, self._news.set)
         kueue = Kueue(api, self._workloads, may_write, clock, unix_clock)
-        hands = Hands(api, self._coordinators, self._events, agent_key, may_write, kueue, last_checkpoint_seconds)
+        self._templates = Templates(api, clock)
+        hands = Hands(
+            api,
+            self._coordinators,
+            self._events,
+            agent_key,
+            may_write,
+            kueue,
+            last_checkpoint_seconds,
+            self._templates.tried,
+        )
         self._controller = TrainingController(Sight(self.jobs, pods, services, room), hands, clock, unix_clock)
         self._measured: dict[str, Measured] = {}
         self._observed: dict[str, tuple[TrainingJob, Job]] = {}
@@ -159,7 +170,7 @@ class TrainingJobs:
         for job in self._unended():
             measured = self._measured.setdefault(job.uid, Measured())
             current = current_of(job, self._coordinators.told(job.uid))
-            if (job.suspend or job.problem) and current == SUSPENDED:
+            if (job.suspend or job.problem or self._templates.problem(job)) and current == SUSPENDED:
                 continue
             # Whoever has a PS has a coordinator too: where there is room for the one, there is for the other.
             leader = {name: job.ps.asks.get(name, 0) + amount for name, amount in COORDINATOR_ASKS.items()}
@@ -172,6 +183,7 @@ class TrainingJobs:
     def look(self) -> None:
         """Note what the coordinators have counted by now."""
         entries = self.jobs.entries().values()
+        self._templates.forget({entry.uid for entry in entries})
         known = {entry.uid for entry in entries} | {job.uid for job, _ in self._observed.values()}
         self._measured = {uid: measured for uid, measured in self._measured.items() if uid in known}
         for entry in entries:
@@ -224,7 +236,9 @@ class TrainingJobs:
     @property
     def shape(self) -> frozenset[object]:
         """What a decision would be about, without how far jobs are."""
-        return frozenset((job.uid, job.generation, job.outcome, job.problem) for job in self._all())
+        return frozenset(
+            (job.uid, job.generation, job.outcome, job.problem or self._templates.problem(job)) for job in self._all()
+        )
 
     def counts(self) -> tuple[int, int, list[float]]:
         """Jobs that run, and that wait; and the completion times of those that this agent saw complete."""

@@ -15,6 +15,7 @@ from cluster_agent.backends.kubernetes.training.ranks.plan import GangStep
 from cluster_agent.backends.kubernetes.training.step import Standing, Step
 from cluster_agent.kubernetes.api_server import whole_time
 from cluster_agent.kubernetes.training.training_job import TrainingJob, UpdateMode
+from elastic_runtime.control.messages import Size
 from elastic_runtime.protocol.plan import Phase
 from foundation.text import plain_line
 from policy_net.domain import SUSPENDED, Allocation
@@ -103,6 +104,21 @@ def status_of(
     if step.outcome and not job.status.get("completionTime"):
         status["completionTime"] = now
     return status
+
+
+def event_line(step: Step, told: Told | None) -> str:
+    """What an Event says of where a job is now: sizes, where there is nothing else to say."""
+    if step.line or told is None or told.lie or step.standing not in (Standing.RUNNING, Standing.RESIZING):
+        return step.line or step.standing.value.lower()
+    size, target = told.status.size, told.status.target
+    if step.standing is Standing.RUNNING or size == target:
+        return f"trains with {_words(size)}"
+    return f"from {_words(size)} to {_words(target)}"
+
+
+def _words(size: Size) -> str:
+    counts = ((size.workers, "worker"), (size.servers, "PS"))
+    return " and ".join(f"{count} {noun}{'s' if count > 1 else ''}" for count, noun in counts if count) or "nothing"
 
 
 def says_more(job: TrainingJob, status: Json) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 from cluster_agent.backends.kubernetes.training.memory import Memory, Told
 from cluster_agent.backends.kubernetes.training.statuses import PROGRESS_SECONDS, Granted, says_more, status_of
@@ -97,7 +98,9 @@ class Teller:
         """
         entry = self._jobs.get((job.namespace, job.name))
         if entry is not None and entry.uid == job.uid:
-            job = entry.kept  # with what was written in this step
+            # With what was written in this step, and what was found out about its templates.
+            problem = job.problem if entry.kept.digest == job.digest else ""
+            job = replace(entry.kept, problem=entry.kept.problem or problem)
         with self._lock:
             advised = self._advised.get(job.uid) if job.mode is UpdateMode.OFF else None
         status = status_of(job, step, told, self.current(job), self._unix_clock(), advised)

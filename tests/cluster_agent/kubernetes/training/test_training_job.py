@@ -264,17 +264,12 @@ def nearly_right(draw: st.DrawFn) -> Json:
 
 
 def schema_takes(made: Json) -> bool:
-    """What the server says: its schema, and the rules in CEL that the test server leaves out."""
+    """What the server says: its schema, and its rules."""
     try:
-        stored = admitted(SERVED, SCHEMA, {**job_object(), "spec": copy.deepcopy(made)})["spec"]
+        admitted(SERVED, SCHEMA, {**job_object(), "spec": copy.deepcopy(made)})
     except Refused:
         return False
-    work = stored.get("work")
-    kept = stored.get("checkpoints")
-    if kept is not None and ("claimName" in kept) == ("store" in kept):
-        return False
-    ordered = all(stored[name]["min"] <= stored[name]["max"] for name in ("worker", "ps"))
-    return ordered and (work is None or ("epochs" in work) != ("steps" in work))
+    return True
 
 
 @given(nearly_right())

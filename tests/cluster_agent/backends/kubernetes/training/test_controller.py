@@ -72,7 +72,7 @@ def once(cluster: Cluster, when: Callable[[Asked], bool], fault: Fault, times: i
 
 
 def makes_pod(asked: Asked) -> bool:
-    return (asked.verb, asked.resource) == ("create", "pods")
+    return (asked.verb, asked.resource, asked.dry_run) == ("create", "pods", False)
 
 
 def test_a_job_is_started_resized_and_suspended(cluster: Cluster, agent: Agent) -> None:

@@ -521,9 +521,9 @@ def test_a_template_that_is_no_pods_asks_for_nothing_and_says_so(cluster: Cluste
     odd = template()
     odd["spec"]["terminationGracePeriodSeconds"] = {"not": "a number"}
     submit(cluster, spec(worker={"min": 1, "max": 2, "template": odd}, **QUEUE))
-    agent.decide(digits=Allocation(1, 1))
-    wait_admitted(cluster, "False", "KueueRefused")
-    cluster.wait(lambda: "a template is no pod's" in status_of(cluster).get("message", ""), "what is wrong with it")
+    wait_phase(cluster, "Invalid")
+    assert "spec.worker.template makes no pod: it is no pod's" in status_of(cluster)["message"]
+    assert not agent.observe()
     assert not cluster.all(WORKLOADS)
 
 

@@ -10,7 +10,7 @@ from training_objects import all_reduce_spec, job, job_object
 
 from cluster_agent.backends.kubernetes.training.memory import Told
 from cluster_agent.backends.kubernetes.training.ranks.plan import GangStep
-from cluster_agent.backends.kubernetes.training.statuses import Granted, says_more, status_of
+from cluster_agent.backends.kubernetes.training.statuses import Granted, event_line, says_more, status_of
 from cluster_agent.backends.kubernetes.training.step import Standing, Step
 from cluster_agent.kubernetes.training.training_job import training_job
 from elastic_runtime.control.messages import JobStatus, Size
@@ -115,3 +115,20 @@ def test_an_all_reduce_job_says_its_ranks_also_where_its_script_says_nothing_and
     (resizable,) = [each for each in pauses["conditions"] if each["type"] == "Resizable"]
     assert (resizable["status"], resizable["reason"]) == ("False", "NoCheckpointVolume")
     assert "Resizable" not in conditions(status_of(job(), RUNS, told(), None, 1000.0))
+
+
+@pytest.mark.parametrize(
+    ("step", "found", "line"),
+    [
+        (RUNS, told(size=Size(1, 2)), "trains with 2 workers and 1 PS"),
+        (RUNS, told(size=Size(0, 1)), "trains with 1 worker"),
+        (Step(Standing.RESIZING), told(target=Size(2, 1)), "from 2 workers and 1 PS to 1 worker and 2 PSs"),
+        (Step(Standing.RESIZING), told(target=Size(1, 2)), "trains with 2 workers and 1 PS"),
+        (Step(Standing.RESIZING, "waits for room to grow"), told(target=Size(2, 1)), "waits for room to grow"),
+        (RUNS, None, "running"),
+        (RUNS, told(epoch=float("nan")), "running"),
+        (Step(Standing.SUSPENDED), told(), "suspended"),
+    ],
+)
+def test_events_say_sizes_where_nothing_else_is_said(step: Step, found: Told | None, line: str) -> None:
+    assert event_line(step, found) == line
