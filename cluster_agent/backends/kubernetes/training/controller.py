@@ -215,11 +215,12 @@ class TrainingController:
         step = plan_ranks(job, wanted, pods, told, memory, now, self._unix_clock())
         if step.grows and not room().take([job.worker.asks] * step.grows, self._tolerations(job)):
             return replace(step, standing=step.meanwhile, line="waits for room to grow", delete=())
-        if step.delete:
-            self._teller.note(job)
+        if step.delete and not self._teller.note(job):
+            return replace(step, delete=())
         if step.delete and step.notes:
             # A failure is counted once, whoever deletes what is left.
-            self._teller.write(job, {"ranks": step.notes})
+            if not self._teller.write(job, {"ranks": step.notes}):
+                return replace(step, delete=())
             self._teller.tell(job, "RankFailed", step.line, EventType.WARNING)
         return step
 
@@ -266,7 +267,8 @@ class TrainingController:
         """Ask the coordinator for something; the step as it is to be told."""
         if not self._has_room_to_grow(job, ask, memory, room):
             return replace(step, line="waits for room to grow", ask=None)
-        self._teller.note(job)
+        if not self._teller.note(job):
+            return replace(step, ask=None)  # nobody would know: at the next look
         self._objects.check_acting()
         memory.asked = ask.size, self._clock()
         given_up = self._hands.coordinators.ask(job.uid, ask)
@@ -323,11 +325,14 @@ class TrainingController:
     def _begin(self, job: TrainingJob, step: Step) -> None:
         """A job that has begun says so before its first pod: whoever follows knows that there may be any."""
         if job.has_started:
-            self._teller.note(job)
-        elif not self._teller.write(job, status_of(job, step, None, self._teller.current(job), self._unix_clock())):
-            raise Refused("it was deleted")
-        if isinstance(step, GangStep) and step.notes and not self._teller.write(job, {"ranks": step.notes}):
-            raise Refused("it was deleted")
+            is_noted = self._teller.note(job)
+        else:
+            status = status_of(job, step, None, self._teller.current(job), self._unix_clock())
+            is_noted = self._teller.write(job, status)
+        if is_noted and isinstance(step, GangStep) and step.notes:
+            is_noted = self._teller.write(job, {"ranks": step.notes})
+        if not is_noted:
+            raise Refused("it was changed or deleted at the same moment")
 
     def _lines(self, jobs: Sequence[TrainingJob], pods: Mapping[tuple[str, str], Sequence[TaskPod]]) -> dict[str, Line]:
         """The ways to the coordinators that run."""
