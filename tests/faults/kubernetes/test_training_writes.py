@@ -282,7 +282,8 @@ def pairs(restarts: Callable[[int], tuple[bool, ...]]) -> Iterator[tuple[str, in
     """Each fault with each write that it can happen to; those of a server with all."""
     for order, (name, strike) in enumerate(STRIKES.items()):
         for number, (verb, _) in enumerate(WRITES):
-            if verb in strike.verbs or (verb in ("ask", "report") and strike.comes_after):
+            # A coordinator hears of it and its answer is lost, or it does not hear of it.
+            if verb in strike.verbs or (verb in ("ask", "report") and (strike.comes_after or name == "504")):
                 for restart in restarts(order + number):
                     yield name, number, restart
 
