@@ -1,8 +1,8 @@
 """Every fault of a write, at every write of the loop that looks after TrainingJobs, with and without a restart there.
 
-One job's whole life is played: it waits for room, begins, waits for more room, grows, loses a worker, is suspended, goes
-on, shrinks, loses a worker while it grows, and completes. The undisturbed life says which writes there are; then each is
-hit. The cluster pretends, the controller is the real one.
+One job's whole life is played: it waits for room, begins, waits for more room, grows, loses a worker, is suspended,
+goes on, shrinks, loses a worker while it grows, and completes. The undisturbed life says which writes there are; then
+each is hit. The cluster pretends, the controller is the real one.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import structlog
 from cluster_agent.backends.kubernetes.training.asks import Ask
 from cluster_agent.backends.kubernetes.training.coordinators import Coordinators, Line
 from cluster_agent.backends.kubernetes.training.kueue import Kueue
-from cluster_agent.backends.kubernetes.training.last_checkpoint import parting
+from cluster_agent.backends.kubernetes.training.last_checkpoint import Parting, parting
 from cluster_agent.backends.kubernetes.training.memory import Memory, Told
 from cluster_agent.backends.kubernetes.training.objects import JobObjects, Refused, ServiceFacts
 from cluster_agent.backends.kubernetes.training.plan import plan
@@ -35,13 +35,13 @@ from cluster_agent.kubernetes.training import manifests
 from cluster_agent.kubernetes.training.manifests import COORDINATOR, leader
 from cluster_agent.kubernetes.training.training_job import LAST_CHECKPOINT, TrainingJob
 from elastic_runtime.control.messages import Size
+from elastic_runtime.protocol.plan import Phase
 from foundation.text import plain_line
 from policy_net.domain import SUSPENDED, Allocation
 
 _log = structlog.get_logger()
 
 _NO_LAST_CHECKPOINT = "NoLastCheckpoint", EventType.WARNING
-"""Phases of a coordinator under which its job trains, or has trained."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +174,8 @@ class TrainingController:
         reported = [self._report(job, ended, memory) for ended in step.report]
         if not all(reported):
             step = replace(step, create=())  # an end is known before another task takes its place
+        if job.last_on_delete and step.delete and told is not None and told.status.phase is Phase.SUSPENDED:
+            self._teller.say(job, step, told)  # once its pods are gone nothing else says that it is saved
         for pod in step.delete:
             self._objects.delete(pod, step.grace_seconds)
         if step.create:
@@ -230,6 +232,7 @@ class TrainingController:
         if not memory.may_go:  # what is found once stays: its pods go as soon as it does, before anybody sees it go
             found = parting(job, pods, told, memory, self._unix_clock(), self._hands.last_checkpoint_seconds)
             if found is not None and found.line:
+                self._note_parting(job, found)
                 reason, kind = ("LastCheckpoint", EventType.NORMAL) if found.is_written else _NO_LAST_CHECKPOINT
                 self._teller.tell(job, reason, found.line, kind)
             memory.may_go = found is not None
@@ -243,6 +246,14 @@ class TrainingController:
             self._objects.delete(pod)
         if step.ask is not None:
             self._ask(job, step, step.ask, memory, room)
+
+    def _note_parting(self, job: TrainingJob, found: Parting) -> None:
+        """Whoever follows knows of a last checkpoint too, though all pods may be gone by then."""
+        phase = {"phase": Standing.SUSPENDED.value} if found.is_written else {}
+        try:
+            self._teller.write(job, {**phase, "message": found.line})
+        except ApiRefused as error:  # no reason to hold it up
+            _log.warning("training-job-parting", job=job.job_id, error=plain_line(str(error)))
 
     def _known(self, job: TrainingJob) -> tuple[Memory, Told | None]:
         """What is remembered of a job, and what its coordinator says."""

@@ -161,7 +161,8 @@ def has_size(cluster: Cluster, workers: int, servers: int, name: str = "digits")
 
 
 def wait_size(cluster: Cluster, workers: int, servers: int, name: str = "digits") -> None:
-    cluster.wait(lambda: has_size(cluster, workers, servers, name), f"{name} runs with {workers} workers and {servers} PSs")
+    what = f"{name} runs with {workers} workers and {servers} PSs"
+    cluster.wait(lambda: has_size(cluster, workers, servers, name), what)
 
 
 def pods_of(cluster: Cluster, name: str = "digits") -> dict[str, Json]:
