@@ -20,6 +20,8 @@ from cluster_agent.kubernetes.errors import ApiUnanswered
 from elastic_runtime.protocol.plan import Phase
 from policy_net.domain import Allocation
 
+LAST_CHECKPOINT_SECONDS = 300.0
+"""The default of the setting."""
 GONE_SECONDS = 120.0
 """Two decisions after its deletion, or after the end of what went wrong."""
 NONE = "no last checkpoint"
@@ -32,12 +34,13 @@ class Site(Cluster):
         sent: Events that were sent, and not only told.
         last_words: of its status, when it went.
         has_trained: once, whatever became of it.
+        is_quick: its tasks are gone before anybody sees that it is suspended.
         nobody_knows: all pods went before anybody had noted what its coordinator said last.
     """
 
     def __init__(self) -> None:
         self.sent, self.last_words, self._was_lost = 0, "", False
-        self.has_trained = self.nobody_knows = False
+        self.has_trained = self.nobody_knows = self.is_quick = False
         super().__init__()
         self.change_spec(checkpoints={"claimName": "shared", "lastOnDelete": True})
 
@@ -53,6 +56,8 @@ class Site(Cluster):
 
     def live(self) -> None:
         super().live()
+        if self.is_quick and self.brain is not None and self.brain.phase is Phase.SUSPENDED:
+            super().live()
         self.has_trained = self.has_trained or (self.brain is not None and self.brain.unsaved)
 
     def look(self) -> None:
@@ -297,14 +302,19 @@ def finishes_now(site: Site) -> None:
     site.keep()
 
 
+@pytest.mark.parametrize("is_quick", [False, True], ids=["slow", "quick"])
 @pytest.mark.parametrize("pods_go", [False, True], ids=["pods-stay", "pods-go"])
 @pytest.mark.parametrize("when", KILLS)
-def test_a_job_that_is_deleted_while_no_agent_looks_is_let_go_by_the_next_one(when: str, pods_go: bool) -> None:
+def test_a_job_that_is_deleted_while_no_agent_looks_is_let_go_by_the_next_one(
+    when: str, pods_go: bool, is_quick: bool
+) -> None:
     undisturbed = Departure()
+    undisturbed.site.is_quick = is_quick
     undisturbed.watch()
     lives(undisturbed)
     for number in range(len(undisturbed.seen)):
         life = Departure(Once(number, KILLS[when]), kills=True)
+        life.site.is_quick = is_quick
         life.watch()
         lives(life)
         assert life.struck_at >= 0.0 or when == "after", number
@@ -318,6 +328,22 @@ def test_a_job_that_is_deleted_while_no_agent_looks_is_let_go_by_the_next_one(wh
             life.leave()
         except AssertionError as error:
             raise AssertionError(f"killed {when} write {number}, {undisturbed.seen[number]}: {error}") from error
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_coordinator_that_is_silent_is_waited_for_no_longer_than_was_said(restarts: bool) -> None:
+    life = Departure()
+    trains(life)
+    life.site.answers = False
+    life.site.delete_job()
+    began = life.site.now
+    while not life.site.is_gone:
+        life.look()
+        if restarts and not life.site.is_gone:
+            life.site.start_agent()
+        assert life.site.now - began <= LAST_CHECKPOINT_SECONDS + 2 * LOOK_SECONDS, life.site.status
+    assert life.site.now - began >= LAST_CHECKPOINT_SECONDS
+    assert "within 300 s" in life.site.last_words
 
 
 def test_the_way_out_has_every_write_of_it() -> None:

@@ -232,7 +232,7 @@ class TrainingController:
         if not memory.may_go:  # what is found once stays: its pods go as soon as it does, before anybody sees it go
             found = parting(job, pods, told, memory, self._unix_clock(), self._hands.last_checkpoint_seconds)
             if found is not None and found.line:
-                self._note_parting(job, found)
+                job = self._note_parting(job, found)
                 reason, kind = ("LastCheckpoint", EventType.NORMAL) if found.is_written else _NO_LAST_CHECKPOINT
                 self._teller.tell(job, reason, found.line, kind)
             memory.may_go = found is not None
@@ -247,13 +247,15 @@ class TrainingController:
         if step.ask is not None:
             self._ask(job, step, step.ask, memory, room)
 
-    def _note_parting(self, job: TrainingJob, found: Parting) -> None:
-        """Whoever follows knows of a last checkpoint too, though all pods may be gone by then."""
+    def _note_parting(self, job: TrainingJob, found: Parting) -> TrainingJob:
+        """Whoever follows knows of a last checkpoint too, though all pods may be gone; the job as it is then."""
         phase = {"phase": Standing.SUSPENDED.value} if found.is_written else {}
         try:
-            self._teller.write(job, {**phase, "message": found.line})
+            self._teller.write(job, {**phase, "message": plain_line(found.line)})
         except ApiRefused as error:  # no reason to hold it up
             _log.warning("training-job-parting", job=job.job_id, error=plain_line(str(error)))
+        entry = self._sight.jobs.get((job.namespace, job.name))
+        return entry.kept if entry is not None and entry.uid == job.uid else job
 
     def _known(self, job: TrainingJob) -> tuple[Memory, Told | None]:
         """What is remembered of a job, and what its coordinator says."""
