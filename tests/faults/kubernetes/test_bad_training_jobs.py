@@ -180,12 +180,15 @@ def test_a_coordinator_that_lies(site: Site, lie: str) -> None:
     leader = pods_of(site.cluster, "bad")["coordinator"]["metadata"]["uid"]
     brain = site.pretended.brains[leader]
     site.pretended.says_of = lambda each, status: says(status) if each is brain else status
+    site.agent.skip_pause()
     site.cluster.wait(lambda: (status_of(site.cluster, "bad").get("progress") or {}).get("samples") == 200, "the truth")
     lied.append(True)
+    site.agent.skip_pause()
     site.wait_told(("Believed", "False"), "its coordinator counts", "NotBelieved")
     for job in site.agent.observe():
         assert job.remaining_epochs > 0
     lied.clear()
+    site.agent.skip_pause()
     site.cluster.wait(lambda: site.condition("Believed")["status"] == "True", "it is believed again")
 
 

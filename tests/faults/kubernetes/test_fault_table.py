@@ -28,7 +28,9 @@ def test_the_tests_that_are_named_are_there(name: str) -> None:
         assert function in functions(file), each
 
 
-@pytest.mark.parametrize("file", ["test_training_writes.py", "test_target_writes.py", "test_lease_writes.py"])
+@pytest.mark.parametrize(
+    "file", ["test_training_writes.py", "test_deletion_writes.py", "test_target_writes.py", "test_lease_writes.py"]
+)
 def test_all_faults_of_a_write_are_injected_at_every_kind_of_loop(file: str) -> None:
     text = (TESTS / "faults" / "kubernetes" / file).read_text(encoding="utf-8")
     assert "STRIKES" in text

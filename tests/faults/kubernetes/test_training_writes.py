@@ -1,7 +1,8 @@
 """Every fault of a write, at every write of the loop that looks after TrainingJobs, with and without a restart there.
 
-One job's whole life is played: it begins, grows, loses a worker, is suspended, goes on, shrinks and completes. The
-undisturbed life says which writes there are; then each is hit. The cluster pretends, the controller is the real one.
+One job's whole life is played: it waits for room, begins, waits for more room, grows, loses a worker, is suspended,
+goes on, shrinks, loses a worker while it grows, and completes. The undisturbed life says which writes there are; then
+each is hit. The cluster pretends, the controller is the real one.
 """
 
 from __future__ import annotations
@@ -43,15 +44,27 @@ WORKERS, SERVERS = 3, 2
 
 
 class Cluster(World):
-    """One node with room for the largest size of the job, and not for one more; events may come to their end late."""
+    """One node with room for the largest size of the job, and not for one more; others may have some of it.
+
+    Attributes:
+        others: millicores that others have.
+        ends_as_it_grows: a worker's process ends at the moment in which its coordinator wants another one.
+    """
 
     def __init__(self) -> None:
+        self.others, self.ends_as_it_grows = 0, False
         super().__init__(job_object(worker={"min": 1, "max": WORKERS, "template": template()}))
 
     room_asks = 100 + 500 * (WORKERS + SERVERS)
 
+    def live(self) -> None:
+        super().live()
+        if self.ends_as_it_grows and self.brain is not None and self.brain.of("worker", "wanted"):
+            self.ends_as_it_grows = False
+            self.end(next(name for name in self.brain.of("worker", "member") if self.alive(name)), 1)
+
     def room(self) -> Room:
-        self.room_cpu = self.room_asks
+        self.room_cpu = self.room_asks - self.others
         pods = [pod_facts(pod) for pod in self.objects.values() if pod["kind"] == "Pod"]
         on_it = [pod for pod in pods if pod is not None]
         return Room([self.node()], on_it)
@@ -79,6 +92,7 @@ class Stage:
 
     Attributes:
         keeps: all pods that run at its beginning.
+        waits: with the size that it has: there is no room for more, as it says.
     """
 
     name: str
@@ -86,6 +100,7 @@ class Stage:
     decided: Allocation | None = None
     begin: Callable[[Cluster], None] = lambda world: None
     keeps: bool = False
+    waits: Allocation | None = None
 
 
 _numbers = itertools.count()
@@ -101,14 +116,28 @@ def lose(world: Cluster) -> None:
     world.vanish(next(task for task in sorted(world.tasks()) if task.startswith("worker")))
 
 
-BIG, SMALL = Allocation(WORKERS, SERVERS), Allocation(1, 1)
+def others_take(millicores: int) -> Callable[[Cluster], None]:
+    def take(world: Cluster) -> None:
+        world.others = millicores
+
+    return take
+
+
+def lose_one_that_grows(world: Cluster) -> None:
+    world.ends_as_it_grows = True
+
+
+BIG, SMALL, FIRST = Allocation(WORKERS, SERVERS), Allocation(1, 1), Allocation(2, 1)
 LIFE = (
-    Stage("begins", "Running", Allocation(2, 1)),
-    Stage("grows", "Running", BIG, keeps=True),
+    Stage("waits for its first room", "Queued", FIRST, others_take(500 * (WORKERS + SERVERS - 2)), waits=SUSPENDED),
+    Stage("begins", "Running", begin=others_take(500)),
+    Stage("waits for more room", "Running", BIG, keeps=True, waits=FIRST),
+    Stage("grows", "Running", begin=others_take(0), keeps=True),
     Stage("loses a worker", "Running", begin=lose, keeps=True),
     Stage("is suspended", "Suspended", begin=lambda world: world.change_spec(suspend=True)),
     Stage("goes on", "Running", begin=lambda world: world.change_spec(suspend=False)),
     Stage("shrinks", "Running", SMALL),
+    Stage("loses a worker as it grows", "Running", BIG, lose_one_that_grows),
     Stage("completes", "Complete", begin=finish),
 )
 
@@ -119,6 +148,8 @@ def stands(world: Cluster, stage: Stage, size: Allocation) -> bool:
     there = Counter(name.rpartition("-")[0] for name in live)
     if (there["worker"], there["ps"]) != (size.workers, size.ps) or job.status.get("phase") != stage.phase:
         return False
+    if world.ends_as_it_grows or (stage.waits is not None and "waits for room" not in job.status.get("message", "")):
+        return False
     if size == SUSPENDED:
         return not live and (stage.phase == "Complete" or not world.exists("coordinator"))
     brain = world.brain
@@ -127,7 +158,7 @@ def stands(world: Cluster, stage: Stage, size: Allocation) -> bool:
 
 def check(world: Cluster) -> None:
     """What holds at every moment."""
-    assert world.taken() <= world.room_asks, f"more than there is: {world.tasks()}"
+    assert world.taken() + world.others <= world.room_asks, f"more than there is: {world.tasks()}"
     owners = {
         each["metadata"]["ownerReferences"][0]["uid"]
         for each in world.objects.values()
@@ -147,7 +178,7 @@ class Life:
         self.world, self.once, self.kills, self.restart = Cluster(), once, kills, restart
         self.seen: list[tuple[str, str]] = []
         self.struck_at: float | None = None
-        self.decided, self.decided_at = SUSPENDED, self.world.now
+        self.decided, self.decided_at, self.decides_again = SUSPENDED, self.world.now, True
         after = once is not None and once.strike.comes_after
         self.world.before_write, self.world.after_write = (self.note, self.strike) if after else (self.both, NOTHING)
 
@@ -201,7 +232,7 @@ class Life:
     def look(self) -> None:
         world = self.world
         world.now += LOOK_SECONDS
-        if world.now >= self.decided_at + TICK_SECONDS:
+        if world.now >= self.decided_at + TICK_SECONDS and self.decides_again:
             self.decide()
         world.live()
         world.look()
@@ -219,7 +250,8 @@ class Life:
             self.world.controller.grant(UID, granted)
 
     def stands(self, stage: Stage) -> bool:
-        return stands(self.world, stage, SUSPENDED if stage.phase != "Running" else self.decided)
+        size = SUSPENDED if stage.phase != "Running" else self.decided
+        return stands(self.world, stage, size if stage.waits is None else stage.waits)
 
     @property
     def is_struck(self) -> bool:
@@ -250,7 +282,8 @@ def pairs(restarts: Callable[[int], tuple[bool, ...]]) -> Iterator[tuple[str, in
     """Each fault with each write that it can happen to; those of a server with all."""
     for order, (name, strike) in enumerate(STRIKES.items()):
         for number, (verb, _) in enumerate(WRITES):
-            if verb in strike.verbs or (verb in ("ask", "report") and strike.comes_after):
+            # A coordinator hears of it and its answer is lost, or it does not hear of it.
+            if verb in strike.verbs or (verb in ("ask", "report") and (strike.comes_after or name == "504")):
                 for restart in restarts(order + number):
                     yield name, number, restart
 
@@ -289,6 +322,15 @@ def test_an_agent_that_is_killed_at_any_write_is_followed_by_one_that_goes_on(wh
         life = Life(Once(number, strike), kills=True)
         life.play()
         assert life.is_struck or when == "after"
+
+
+def test_what_was_asked_for_is_what_a_follower_asks_for_before_anything_is_decided_anew() -> None:
+    """Killed when its coordinator has heard of it, and nobody else: the size that was decided stands in the status."""
+    for number in [number for number, (verb, _) in enumerate(WRITES) if verb == "ask"]:
+        life = Life(Once(number, Strike(Fault(cut=True))), kills=True)
+        life.decides_again = False
+        life.play()
+        assert life.is_struck, WRITES[number]
 
 
 def test_the_life_that_is_played_has_every_write_of_the_loop() -> None:

@@ -16,7 +16,7 @@ import structlog
 from cluster_agent.backends.kubernetes.training.asks import Ask
 from cluster_agent.backends.kubernetes.training.coordinators import Coordinators, Line
 from cluster_agent.backends.kubernetes.training.kueue import Kueue
-from cluster_agent.backends.kubernetes.training.last_checkpoint import parting
+from cluster_agent.backends.kubernetes.training.last_checkpoint import Parting, parting
 from cluster_agent.backends.kubernetes.training.memory import Memory, Told
 from cluster_agent.backends.kubernetes.training.objects import JobObjects, Refused, ServiceFacts
 from cluster_agent.backends.kubernetes.training.plan import plan
@@ -35,6 +35,7 @@ from cluster_agent.kubernetes.training import manifests
 from cluster_agent.kubernetes.training.manifests import COORDINATOR, leader
 from cluster_agent.kubernetes.training.training_job import LAST_CHECKPOINT, TrainingJob
 from elastic_runtime.control.messages import Size
+from elastic_runtime.protocol.plan import Phase
 from foundation.text import plain_line
 from policy_net.domain import SUSPENDED, Allocation
 
@@ -176,6 +177,8 @@ class TrainingController:
         reported = [self._report(job, ended, memory) for ended in step.report]
         if not all(reported):
             step = replace(step, create=())  # an end is known before another task takes its place
+        if job.last_on_delete and step.delete and told is not None and told.status.phase is Phase.SUSPENDED:
+            self._teller.say(job, step, told)  # once its pods are gone nothing else says that it is saved
         for pod in step.delete:
             self._objects.delete(pod, step.grace_seconds)
         if step.create:
@@ -217,11 +220,12 @@ class TrainingController:
         step = plan_ranks(job, wanted, pods, told, memory, now, self._unix_clock())
         if step.grows and not room().take([job.worker.asks] * step.grows, self._tolerations(job)):
             return replace(step, standing=step.meanwhile, line="waits for room to grow", delete=())
-        if step.delete:
-            self._teller.note(job)
+        if step.delete and not self._teller.note(job):
+            return replace(step, delete=())
         if step.delete and step.notes:
             # A failure is counted once, whoever deletes what is left.
-            self._teller.write(job, {"ranks": step.notes})
+            if not self._teller.write(job, {"ranks": step.notes}):
+                return replace(step, delete=())
             self._teller.tell(job, "RankFailed", step.line, EventType.WARNING)
         return step
 
@@ -231,6 +235,7 @@ class TrainingController:
         if not memory.may_go:  # what is found once stays: its pods go as soon as it does, before anybody sees it go
             found = parting(job, pods, told, memory, self._unix_clock(), self._hands.last_checkpoint_seconds)
             if found is not None and found.line:
+                job = self._note_parting(job, found)
                 reason, kind = ("LastCheckpoint", EventType.NORMAL) if found.is_written else _NO_LAST_CHECKPOINT
                 self._teller.tell(job, reason, found.line, kind)
             memory.may_go = found is not None
@@ -244,6 +249,16 @@ class TrainingController:
             self._objects.delete(pod)
         if step.ask is not None:
             self._ask(job, step, step.ask, memory, room)
+
+    def _note_parting(self, job: TrainingJob, found: Parting) -> TrainingJob:
+        """Whoever follows knows of a last checkpoint too, though all pods may be gone; the job as it is then."""
+        phase = {"phase": Standing.SUSPENDED.value} if found.is_written else {}
+        try:
+            self._teller.write(job, {**phase, "message": plain_line(found.line)})
+        except ApiRefused as error:  # no reason to hold it up
+            _log.warning("training-job-parting", job=job.job_id, error=plain_line(str(error)))
+        entry = self._sight.jobs.get((job.namespace, job.name))
+        return entry.kept if entry is not None and entry.uid == job.uid else job
 
     def _known(self, job: TrainingJob) -> tuple[Memory, Told | None]:
         """What is remembered of a job, and what its coordinator says."""
@@ -268,7 +283,8 @@ class TrainingController:
         """Ask the coordinator for something; the step as it is to be told."""
         if not self._has_room_to_grow(job, ask, memory, room):
             return replace(step, line="waits for room to grow", ask=None)
-        self._teller.note(job)
+        if not self._teller.note(job):
+            return replace(step, ask=None)  # nobody would know: at the next look
         self._objects.check_acting()
         memory.asked = ask.size, self._clock()
         given_up = self._hands.coordinators.ask(job.uid, ask)
@@ -325,11 +341,14 @@ class TrainingController:
     def _begin(self, job: TrainingJob, step: Step) -> None:
         """A job that has begun says so before its first pod: whoever follows knows that there may be any."""
         if job.has_started:
-            self._teller.note(job)
-        elif not self._teller.write(job, status_of(job, step, None, self._teller.current(job), self._unix_clock())):
-            raise Refused("it was deleted")
-        if isinstance(step, GangStep) and step.notes and not self._teller.write(job, {"ranks": step.notes}):
-            raise Refused("it was deleted")
+            is_noted = self._teller.note(job)
+        else:
+            status = status_of(job, step, None, self._teller.current(job), self._unix_clock())
+            is_noted = self._teller.write(job, status)
+        if is_noted and isinstance(step, GangStep) and step.notes:
+            is_noted = self._teller.write(job, {"ranks": step.notes})
+        if not is_noted:
+            raise Refused("it was changed or deleted at the same moment")
 
     def _lines(self, jobs: Sequence[TrainingJob], pods: Mapping[tuple[str, str], Sequence[TaskPod]]) -> dict[str, Line]:
         """The ways to the coordinators that run."""

@@ -106,6 +106,7 @@ class Coordinators:
         clock: monotonic seconds.
         on_news: called from a poll's thread where a job has changed; must not block.
         connect: opens a line.
+        poll_seconds: between two questions to one that answers.
     """
 
     def __init__(
@@ -113,8 +114,9 @@ class Coordinators:
         clock: Callable[[], float],
         on_news: Callable[[], None],
         connect: Callable[[Line], CoordinatorCalls] = open_line,
+        poll_seconds: float = POLL_SECONDS,
     ) -> None:
-        self._clock, self._on_news, self._connect = clock, on_news, connect
+        self._clock, self._on_news, self._connect, self._poll_seconds = clock, on_news, connect, poll_seconds
         self._followed: dict[str, _Followed] = {}
         self._lock = threading.Lock()
         self._following, self._closed = threading.Lock(), False
@@ -130,7 +132,7 @@ class Coordinators:
                 if followed is None:
                     followed = self._followed[uid] = _Followed(line, self._connect(line))
                 # Many that hang must not keep the others from being heard.
-                pause = min(POLL_SECONDS * 2.0 ** min(followed.failures, _MOST_DOUBLINGS), _LONGEST_PAUSE_SECONDS)
+                pause = min(self._poll_seconds * 2.0 ** min(followed.failures, _MOST_DOUBLINGS), _LONGEST_PAUSE_SECONDS)
                 due = self._clock() - followed.polled_seconds >= pause
                 if due and not self._closed and (followed.under_way is None or followed.under_way.done()):
                     followed.polled_seconds = self._clock()

@@ -16,7 +16,13 @@ from cluster_agent.backends.kubernetes.training.controller import (
     Sight,
     TrainingController,
 )
-from cluster_agent.backends.kubernetes.training.coordinators import CoordinatorCalls, Coordinators, Line, open_line
+from cluster_agent.backends.kubernetes.training.coordinators import (
+    POLL_SECONDS,
+    CoordinatorCalls,
+    Coordinators,
+    Line,
+    open_line,
+)
 from cluster_agent.backends.kubernetes.training.kueue import Kueue, WorkloadWatch
 from cluster_agent.backends.kubernetes.training.measured import (
     Measured,
@@ -45,7 +51,6 @@ from policy_net.domain import SUSPENDED, Allocation, Decision, Job, Progress, Re
 
 _log = structlog.get_logger()
 
-_TICK_SECONDS = 1.0
 _END_SECONDS = 5.0
 Demand = Callable[[Amounts], Resources]
 """What a task takes, as policies count it."""
@@ -62,6 +67,7 @@ class TrainingJobs:
         on_news: called where something has changed that a decision could be about; must not block.
         last_checkpoint_seconds: how long a deleted job may take for its last checkpoint.
         on_told: is told the kind and the reason of each event.
+        look_seconds: between two looks at all of them where nothing is new, and between two questions to a coordinator.
     """
 
     def __init__(
@@ -78,8 +84,10 @@ class TrainingJobs:
         connect: Callable[[Line, Callable[[], int]], CoordinatorCalls] = open_line,
         last_checkpoint_seconds: float = 300.0,
         on_told: Callable[[str, str], None] = lambda *_: None,
+        look_seconds: float = POLL_SECONDS,
     ) -> None:
         self._clock, self._unix_clock, self._lease_epoch = clock, unix_clock, lease_epoch
+        self._look_seconds = look_seconds
         self._news = threading.Event()
         self._stopping = threading.Event()
 
@@ -101,7 +109,7 @@ class TrainingJobs:
             "pods of TrainingJobs": (pods, follow(PODS, pods, ours)),
             "services of TrainingJobs": (services, follow(SERVICES, services, ours)),
         }
-        self._coordinators = Coordinators(clock, wake, lambda line: connect(line, lease_epoch))
+        self._coordinators = Coordinators(clock, wake, lambda line: connect(line, lease_epoch), look_seconds)
         self._events = EventRecorder(api, socket.gethostname(), clock, unix_clock, on_told=on_told)
         self._workloads = WorkloadWatch(api, namespace, clock, self._news.set)
         kueue = Kueue(api, self._workloads, may_write, clock, unix_clock)
@@ -272,14 +280,14 @@ class TrainingJobs:
             if self._stopping.wait(0.05):
                 return
         while not self._stopping.is_set():
-            self._news.wait(_TICK_SECONDS)
+            self._news.wait(self._look_seconds)
             self._news.clear()
             try:
                 self._controller.step()
             except Exception:
                 # One look that fails is no reason to look after nothing any more; it is told, and made again.
                 _log.exception("training-jobs-step")
-                self._stopping.wait(_TICK_SECONDS)
+                self._stopping.wait(self._look_seconds)
 
 
 def _nodes(shares: Sequence[Share]) -> list[str]:

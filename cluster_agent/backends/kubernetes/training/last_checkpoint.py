@@ -73,11 +73,12 @@ def _by_its_word(told: Told) -> Parting | None:
 
 def _by_its_pods(job: TrainingJob, ours: list[TaskPod]) -> Parting | None:
     """Nobody answers: whether anybody will."""
-    if not ours and str(job.status.get("phase") or "") in _WITHOUT_PODS:
-        return Parting()  # it was suspended, with a checkpoint
     coordinator = next((pod for pod in ours if pod.task == COORDINATOR), None)
     if coordinator is not None and not coordinator.ended and not coordinator.deleting:
         return None
+    stays = any(not pod.deleting and (not pod.ended or pod is coordinator) for pod in ours)
+    if not stays and str(job.status.get("phase") or "") in _WITHOUT_PODS:
+        return Parting()  # it was suspended, with a checkpoint
     if coordinator is not None and coordinator.exit_code == 0 and coordinator.last_words.startswith(Phase.FINISHED):
         return Parting()
     return _lost("its coordinator is gone")

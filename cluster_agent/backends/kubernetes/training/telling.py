@@ -84,11 +84,16 @@ class Teller:
         stated = (job.status.get("allocation") or {}).get("decisionId")
         return granted.decision if granted is not None else str(stated or "unknown")
 
-    def note(self, job: TrainingJob) -> None:
-        """What was decided stands in the status before it is asked for: whoever follows asks for the same."""
+    def note(self, job: TrainingJob) -> bool:
+        """What was decided stands in the status before it is asked for: whoever follows asks for the same.
+
+        Returns:
+            Whether it does; else it must not be asked for now.
+        """
         granted = self.current(job)
-        if granted is not None and granted.decision != (job.status.get("allocation") or {}).get("decisionId"):
-            self.write(job, {"allocation": granted.content()})
+        if granted is None or granted.decision == (job.status.get("allocation") or {}).get("decisionId"):
+            return True
+        return self.write(job, {"allocation": granted.content()})
 
     def say(self, job: TrainingJob, step: Step, told: Told | None) -> None:
         """Write what has changed into the status; how far a job is, now and then.
@@ -114,7 +119,7 @@ class Teller:
             self.write(job, status)
 
     def write(self, job: TrainingJob, status: Json) -> bool:
-        """Write parts of a status; whether there is still such a job."""
+        """Write parts of a status; False where there is no such job any more, or it changed at the same moment."""
         self._check_acting()
         body = {"metadata": {"uid": job.uid}, "status": status}
         path = TRAINING_JOBS.path(job.namespace, job.name, "status")

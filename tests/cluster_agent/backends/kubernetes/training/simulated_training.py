@@ -10,6 +10,7 @@ import copy
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from training_objects import job_object
@@ -53,6 +54,8 @@ class Brain:
     next_number: dict[str, int] = field(default_factory=lambda: {"ps": 0, "worker": 0})
     rows: dict[str, RequestState] = field(default_factory=dict)
     failure: str = ""
+    unsaved: bool = False
+    """It has trained since its last checkpoint."""
 
     def of(self, role: str, *states: str) -> list[str]:
         return [name for name, state in self.tasks.items() if name.startswith(f"{role}-") and state in states]
@@ -77,6 +80,7 @@ class Brain:
         if self.phase in (*_ENDED, Phase.SUSPENDED):
             return
         self.tasks.clear()
+        self.unsaved = False  # it goes back to the checkpoint: what was lost was lost before
         self.end_requests(RequestOutcome.ABORTED, "its launcher ended")
         self.phase = Phase.RECOVERING if self.phase is not Phase.STARTING else Phase.STARTING
         self.target = size
@@ -96,14 +100,14 @@ class Brain:
         if self.phase is Phase.SUSPENDING:
             for name in list(self.tasks):
                 self.dismiss(name)
-            self.phase = Phase.SUSPENDED
+            self.phase, self.unsaved = Phase.SUSPENDED, False
             self.end_requests(RequestOutcome.DONE)
         if self.phase is Phase.SUSPENDED:
             return
         self.fit()
         complete = not self.of("ps", "wanted") and not self.of("worker", "wanted")
         if complete:
-            self.phase = Phase.RUNNING
+            self.phase, self.unsaved = Phase.RUNNING, True
             self.end_requests(RequestOutcome.DONE)
 
     def ask(self, ask: Ask) -> tuple[RequestOutcome, str]:
@@ -168,6 +172,7 @@ class World:
         self.now = 1000.0
         self.version = 10
         self.objects: dict[str, Json] = {}
+        self._read: dict[str, tuple[str, Any]] = {}
         self.brain: Brain | None = None
         self.brain_of = ""
         self.journal: Brain | None = None
@@ -210,12 +215,21 @@ class World:
         """One step of the agent, with what it can see now."""
         for cache, kind in ((self.jobs, "TrainingJob"), (self.pods, "Pod"), (self.services, "Service")):
             found = [each for each in self.objects.values() if each["kind"] == kind]
-            entries = dict(cache.entry_of(copy.deepcopy(each)) for each in found)
+            entries = dict(self._entry_of(cache, each) for each in found)
             cache.replace({key: entry for key, entry in entries.items() if entry is not None})
         try:
             self.controller.step()
         except Killed:
             self.start_agent()
+
+    def _entry_of(self, cache: Cache[Any], found: Json) -> tuple[Any, Any]:
+        """As the cache would keep it; what has not changed is read once."""
+        uid, version = found["metadata"]["uid"], found["metadata"]["resourceVersion"]
+        known, entry = self._read.get(uid, ("", None))
+        if known != version:
+            entry = cache.entry_of(copy.deepcopy(found))
+            self._read[uid] = version, entry
+        return entry
 
     # Its API server.
 
@@ -271,6 +285,7 @@ class World:
         assert not job.outcome, "a pod of a job that is over"
         assert not job.problem, "a pod of a job that cannot be used"
         assert not job.suspend, "a pod of a suspended job"
+        assert not job.deleting, "a pod of a job that was deleted"
         if self.brain is not None and self.alive("coordinator") and task != "coordinator":
             for other in self.tasks():
                 ended = self.task(other)["status"]["phase"] in ("Succeeded", "Failed")
@@ -287,12 +302,38 @@ class World:
 
         def do() -> Json:
             found = self.get(path.removesuffix("/status"))
-            if body["metadata"]["uid"] != found["metadata"]["uid"]:
-                raise Conflict("another uid", 409)
-            found["status"] = {**found.get("status", {}), **body["status"]}
-            return self.put(found)
+            for name in ("uid", "resourceVersion"):
+                if body["metadata"].get(name, found["metadata"][name]) != found["metadata"][name]:
+                    raise Conflict(f"another {name}", 409)
+            if path.endswith("/status"):
+                found["status"] = {**found.get("status", {}), **body["status"]}
+                return self.put(found)
+            assert "resourceVersion" in body["metadata"], "finalizers of others would be overwritten"
+            found["metadata"]["finalizers"] = body["metadata"]["finalizers"] or []
+            if found["metadata"]["finalizers"] or "deletionTimestamp" not in found["metadata"]:
+                return self.put(found)
+            self.collect()
+            return found
 
         return self._write("patch", path, do)
+
+    def delete_job(self) -> None:
+        """Somebody deletes the job; it stays while it has finalizers."""
+        if not self.job["metadata"].get("finalizers"):
+            self.collect()
+        elif "deletionTimestamp" not in self.job["metadata"]:
+            when = datetime.fromtimestamp(self.now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            self.put({**self.job, "metadata": {**self.job["metadata"], "deletionTimestamp": when}})
+
+    def collect(self) -> None:
+        """The job is gone, and all that it owned."""
+        self.objects.clear()
+        self.brain = None
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the job was deleted, and nothing holds it any more."""
+        return not any(each["kind"] == "TrainingJob" for each in self.objects.values())
 
     def delete(self, path: str, body: Json) -> Json:
         def do() -> Json:
@@ -347,6 +388,10 @@ class World:
     def ask(self, uid: str, ask: Ask) -> str | None:
         del uid
         assert self.acts
+        # Whoever follows an agent that is killed now goes on with the same.
+        decision = ask.request_id.rsplit("-", 3)[0]
+        stated = self.status.get("allocation", {}).get("decisionId", "unknown")
+        assert decision == stated or decision.startswith("deleted-"), f"{ask} is asked for, and {stated} is noted"
         self.writes.append(("ask", ask.request_id))
         if self.brain is None or not self.answers or not self.alive("coordinator"):
             return None

@@ -54,7 +54,7 @@ def agent(cluster: Cluster, pretended: Pretended) -> Iterator[Agent]:
 def begin(cluster: Cluster, agent: Agent, workers: int = 2, servers: int = 1) -> None:
     submit(cluster, spec())
     agent.decide(digits=Allocation(workers, servers))
-    wait_size(cluster, workers, servers)
+    agent.wait_second_try(workers, servers)
 
 
 def once(cluster: Cluster, when: Callable[[Asked], bool], fault: Fault, times: int = 1) -> list[Asked]:
@@ -130,7 +130,7 @@ def test_a_quota_that_refuses_half_a_gang_gets_the_rest_back(cluster: Cluster, a
     cluster.wait(lambda: not pods_of(cluster), "what there was of the gang is gone")
     assert status_of(cluster)["phase"] == "Queued"
     cluster.server.faults = lambda asked: None
-    wait_size(cluster, 2, 1)
+    agent.wait_second_try(2, 1)
 
 
 def test_a_pod_that_another_has_made_is_not_taken(cluster: Cluster, agent: Agent) -> None:
@@ -140,7 +140,7 @@ def test_a_pod_that_another_has_made_is_not_taken(cluster: Cluster, agent: Agent
     agent.decide(digits=Allocation(1, 1))
     cluster.wait(lambda: "it is not this job's" in status_of(cluster).get("message", ""), "it says so")
     cluster.delete("pods", "digits-ps-0", gracePeriodSeconds=0)
-    wait_size(cluster, 1, 1)
+    agent.wait_second_try(1, 1)
 
 
 def test_an_image_that_never_pulls_is_told_and_others_are_unaffected(cluster: Cluster, agent: Agent) -> None:

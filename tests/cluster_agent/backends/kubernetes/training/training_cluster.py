@@ -23,10 +23,14 @@ from policy_net.domain import Allocation, Decision, Job, Origin, Resources
 
 Json = dict[str, Any]
 KEY = b"k" * 32
+LOOK_SECONDS = 0.1
+"""Of agents in tests; by default a second."""
+PAUSE_SECONDS = 10.0
+"""After a gang that did not come, or between two words on how far a job is."""
 
 
 class Agent:
-    """One agent's TrainingJobs; `acts` is whether it holds the Lease."""
+    """One agent's TrainingJobs; `acts` is whether it holds the Lease. A test may skip some of its time."""
 
     def __init__(
         self,
@@ -39,7 +43,7 @@ class Agent:
         kubeconfig: Path | None = None,
     ) -> None:
         self.cluster, self.acts, self.numbers = cluster, acts, itertools.count()
-        self.lease_epoch = lease_epoch
+        self.lease_epoch, self.skipped_seconds = lease_epoch, 0.0
         self.telemetry = Telemetry()
         self.jobs = TrainingJobs(
             ApiServer(
@@ -53,13 +57,32 @@ class Agent:
             lambda: self.acts,
             lambda: self.lease_epoch,
             lambda: None,
-            time.monotonic,
-            time.time,
+            lambda: time.monotonic() + self.skipped_seconds,
+            lambda: time.time() + self.skipped_seconds,
             lambda line, epoch: connect(line),
             last_checkpoint_seconds,
             self.telemetry.told,
+            LOOK_SECONDS,
         )
         self.jobs.start()
+
+    def skip_pause(self) -> None:
+        """Let a pause be over: what is tried again is, and what is told now and then."""
+        self.skipped_seconds += PAUSE_SECONDS
+
+    def wait_second_try(self, workers: int, servers: int, name: str = "digits") -> None:
+        """Wait until a job has its size, though its first gang may not have come; the pause after that is skipped."""
+
+        def is_refused() -> bool:
+            return "it is tried again" in status_of(self.cluster, name).get("message", "")
+
+        def holds() -> bool:
+            return is_refused() or has_size(self.cluster, workers, servers, name)
+
+        self.cluster.wait(holds, f"{name} runs, or is tried again")
+        if is_refused():
+            self.skip_pause()
+        wait_size(self.cluster, workers, servers, name)
 
     def room(self) -> Room:
         pods = [pod_facts(pod) for pod in self.cluster.all("pods")]
@@ -132,12 +155,14 @@ def wait_phase(cluster: Cluster, phase: str, name: str = "digits") -> Json:
     return status_of(cluster, name)
 
 
-def wait_size(cluster: Cluster, workers: int, servers: int, name: str = "digits") -> None:
-    def holds() -> bool:
-        status = status_of(cluster, name)
-        return (status.get("phase"), status.get("workers"), status.get("ps")) == ("Running", workers, servers)
+def has_size(cluster: Cluster, workers: int, servers: int, name: str = "digits") -> bool:
+    status = status_of(cluster, name)
+    return (status.get("phase"), status.get("workers"), status.get("ps")) == ("Running", workers, servers)
 
-    cluster.wait(holds, f"{name} runs with {workers} workers and {servers} PSs")
+
+def wait_size(cluster: Cluster, workers: int, servers: int, name: str = "digits") -> None:
+    what = f"{name} runs with {workers} workers and {servers} PSs"
+    cluster.wait(lambda: has_size(cluster, workers, servers, name), what)
 
 
 def pods_of(cluster: Cluster, name: str = "digits") -> dict[str, Json]:
