@@ -159,6 +159,10 @@ def test_a_target_that_cannot_be_used_is_left_out_with_a_line(spec: Json, line: 
         ({"completionMode": "NonIndexed"}, "it is no Indexed Job"),
         ({"completions": 9}, r"its parallelism \(2\) and completions \(9\) differ"),
         ({"managedBy": "kueue.x-k8s.io/multikueue"}, "kueue.x-k8s.io/multikueue manages it"),
+        (
+            {"template": {"spec": {"containers": [{}], "resourceClaims": [{"name": "gpu"}]}}},
+            r"its pods claim devices \(resourceClaims\)",
+        ),
         ({"template": {"spec": {"containers": [{}]}}}, "its pods request neither CPU nor GPUs"),
         (
             {"template": {"spec": {"containers": [{"resources": {"requests": {"cpu": "lots"}}}]}}},
