@@ -155,7 +155,7 @@ def observed(
     usable = {key: frozenset(node.name for node in nodes if each.allows(node)) for key, each in may_use.items()}
     free = free_amounts(nodes, pods, _ANYWHERE, lambda pod: pod.owner in choices)
     free = {name: room for name, room in free.items() if any(name in each for each in usable.values())}
-    usable = {key: each & free.keys() for key, each in usable.items()}
+    usable = {key: each & frozenset(free) for key, each in usable.items()}
     reach = {job_id: usable[choice.key] for job_id, choice in choices.values() if usable[choice.key] != free.keys()}
     per_byte = _milli_per_byte(free.values())
     more = () if own is None else own.observe(lambda asks: Resources(_takes(asks, per_byte), _gpus(asks)))
