@@ -88,12 +88,15 @@ class Auto:
             if why is not None or not self._writer.is_settled(members[job_id].target)
         }
         sizes = fitted(about.state, decision, fixed, self._limits.min_shares, about.reach)
+        roomless = {job.job_id for job in about.state.jobs if not job.max_workers}
         old, self._outcomes = self._outcomes, {}
         for job_id, member in members.items():
             if member.target.mode is UpdateMode.AUTO:
                 why = limits[job_id] or pod_waits(member)
                 why = why or _why_other(decision.of(job_id).workers, sizes[job_id], job_id in about.reach)
                 stands = _stands(member, sizes[job_id], decision.of(job_id).workers, limits[job_id])
+                if job_id in roomless and stands.reason == Reason.WAITS:
+                    stands = Hold(Reason.WAITS_FOR_ROOM, "the nodes that its pods may use have no room for its least")
                 self._outcomes[job_id] = Outcome(
                     self._writer.holds(member.target),
                     why,

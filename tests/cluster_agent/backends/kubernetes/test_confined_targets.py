@@ -81,6 +81,23 @@ def test_room_on_nodes_that_a_target_cannot_use_is_neither_given_nor_recommended
     assert cluster.status_of("free")["recommendation"]["workers"] == 1
 
 
+def test_a_job_that_no_node_can_have_waits_and_says_for_what(cluster: KubeCluster, start: Callable[..., Agent]) -> None:
+    cluster.node("a", gpus=8)
+    cluster.job("free", 1, on="a")
+    cluster.job("train", 2, suspend=True, template=template(nodeSelector={"zone": "none"}))
+    for name in ("free", "train"):
+        cluster.target(name, updateMode="Auto")
+    agent = start()
+    wait_for(lambda: most(agent) == {"free": 4, "train": 0})
+    agent.decide(free=2, train=0)
+    assert (cluster.size("free"), cluster.size("train")) == (2, 0)
+    found = next(each for each in cluster.status_of("train")["conditions"] if each["type"] == "Resized")
+    assert (found["reason"], found["message"]) == (
+        "WaitsForRoom",
+        "the nodes that its pods may use have no room for its least",
+    )
+
+
 def test_a_job_whose_pod_cannot_pull_its_image_does_not_grow_and_others_do(
     cluster: KubeCluster, start: Callable[..., Agent]
 ) -> None:
