@@ -18,6 +18,8 @@ from typing import Any, Final
 
 from kubernetes.utils.quantity import parse_quantity
 
+from cluster_agent.kubernetes.starting import stuck
+
 Json = dict[str, Any]
 Amounts = Mapping[str, int]
 """By name of the resource: CPU in millicores, all else in its own unit (bytes, devices), rounded up."""
@@ -46,6 +48,7 @@ class NodeFacts:
     Attributes:
         allocatable: name and amount of each resource; None where it cannot be read: nothing fits there.
         gpu_type: from its labels; empty where it has none.
+        labels: all of them, by name.
     """
 
     name: str
@@ -53,6 +56,7 @@ class NodeFacts:
     taints: tuple[Taint, ...]
     is_cordoned: bool
     gpu_type: str
+    labels: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,7 @@ class PodFacts:
         owner: uid of the controller that it belongs to; empty where it has none.
         address: IP of a running pod with completion index 0; empty of all others.
         life: of that pod, changes with every start of its containers.
+        trouble: why it does not start, in a line with its name, where that is no want of room; empty else.
     """
 
     node: str
@@ -74,6 +79,7 @@ class PodFacts:
     is_terminating: bool
     address: str = ""
     life: str = ""
+    trouble: str = ""
 
 
 @lru_cache(maxsize=4096)
@@ -117,8 +123,9 @@ def node_facts(node: Json, gpu_type_label: str = "nvidia.com/gpu.product") -> No
         Taint(str(each.get("key", "")), str(each.get("value") or ""), str(each.get("effect", "")))
         for each in spec.get("taints") or ()
     )
-    gpu_type = str((metadata.get("labels") or {}).get(gpu_type_label, ""))
-    return NodeFacts(metadata["name"], allocatable, taints, bool(spec.get("unschedulable")), gpu_type)
+    labels = tuple(sorted((str(name), str(value)) for name, value in (metadata.get("labels") or {}).items()))
+    gpu_type = dict(labels).get(gpu_type_label, "")
+    return NodeFacts(metadata["name"], allocatable, taints, bool(spec.get("unschedulable")), gpu_type, labels)
 
 
 def pod_facts(pod: Json) -> PodFacts | None:
@@ -134,6 +141,8 @@ def pod_facts(pod: Json) -> PodFacts | None:
     owner: Json = next((each for each in metadata.get("ownerReferences") or () if each.get("controller")), {})
     node = str(spec.get("nodeName") or status.get("nominatedNodeName") or "")
     found = PodFacts(node, asks, str(owner.get("uid", "")), phase, "deletionTimestamp" in metadata)
+    if phase == "Pending" and (trouble := stuck(status)):
+        return replace(found, trouble=f"{metadata['name']}: {trouble}")
     if phase == "Running" and _INDEX in ((metadata.get("annotations") or {}).get(_INDEX_NAME), _label_of(metadata)):
         starts = sum(int(each.get("restartCount") or 0) for each in status.get("containerStatuses") or ())
         life = f"{metadata.get('uid', '')}/{starts}"

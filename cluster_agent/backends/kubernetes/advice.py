@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import structlog
 
-from cluster_agent.backends.kubernetes.limits import Reason
+from cluster_agent.backends.kubernetes.limits import Reason, pod_waits
 from cluster_agent.backends.kubernetes.observation import Member, Observed
 from cluster_agent.kubernetes.api_server import ContentType, Json, Query, whole_time
 from cluster_agent.kubernetes.errors import ApiError, NotFound
@@ -166,7 +166,9 @@ def _said(member: Member, workers: int, outcome: Outcome | None) -> Json:
     trouble = f"; progress: {member.reading.problem}" if member.reading is not None and member.reading.problem else ""
     ready = Hold(Reason.ADVISED, f"sizes are recommended, and not set{trouble}")
     if outcome is None:
-        return {"recommendation": recommendation, "conditions": [_condition(READY, True, ready)]}
+        waits = pod_waits(member)
+        limits = [_condition(LIMITED, True, waits)] if waits is not None else []
+        return {"recommendation": recommendation, "conditions": [*limits, _condition(READY, True, ready)]}
     limited = outcome.limited or Hold(Reason.WITHIN_LIMITS, "no limit is in the way")
     conditions = [_condition(LIMITED, outcome.limited is not None, limited)]
     if outcome.resized is not None:

@@ -16,7 +16,7 @@ from cluster_agent.backends.kubernetes.advice import LIMITED, RESIZED, Outcome, 
 from cluster_agent.backends.kubernetes.allocation import Made, allocation, as_note, changed, noted
 from cluster_agent.backends.kubernetes.changes import SizeWriter, Written
 from cluster_agent.backends.kubernetes.fitting import fitted
-from cluster_agent.backends.kubernetes.limits import Reason, Situation, has_opted_in, limit_of
+from cluster_agent.backends.kubernetes.limits import Reason, Situation, has_opted_in, limit_of, pod_waits
 from cluster_agent.backends.kubernetes.observation import Member, Observed, seconds_of
 from cluster_agent.backends.kubernetes.sight import ClusterSight
 from cluster_agent.backends.kubernetes.sizing import Change, Holder, Room, changes_of, fitting_size
@@ -31,6 +31,7 @@ _LOOK_SECONDS = 1.0
 """Between two looks whether room has come: all pods are counted each time."""
 _NO_NEWS = frozenset({Reason.SET, Reason.WAITS, Reason.PENDING})
 """No Events by themselves: a change has its own, and the others pass."""
+_FAULTS = frozenset({Reason.CHANGE_FAILED, Reason.POLICY_FAILED, Reason.POD_WAITS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,7 @@ class Auto:
         """Carry out what can be now; what waits for room is gone on with by `go_on`."""
         self._waiting, self._origin, self._is_undone = [], decision.origin, False
         members = {job_id: each for job_id, each in about.members.items() if not each.facts.is_over}
+        self._count_waiting(members)
         if all(each.target.mode is UpdateMode.OFF for each in members.values()):
             self._outcomes = {}
             return self._outcomes
@@ -85,12 +87,16 @@ class Auto:
             for job_id, why in limits.items()
             if why is not None or not self._writer.is_settled(members[job_id].target)
         }
-        sizes = fitted(about.state, decision, fixed, self._limits.min_shares)
+        sizes = fitted(about.state, decision, fixed, self._limits.min_shares, about.reach)
+        roomless = {job.job_id for job in about.state.jobs if not job.max_workers}
         old, self._outcomes = self._outcomes, {}
         for job_id, member in members.items():
             if member.target.mode is UpdateMode.AUTO:
-                why = limits[job_id] or _why_other(decision.of(job_id).workers, sizes[job_id])
+                why = limits[job_id] or pod_waits(member)
+                why = why or _why_other(decision.of(job_id).workers, sizes[job_id], job_id in about.reach)
                 stands = _stands(member, sizes[job_id], decision.of(job_id).workers, limits[job_id])
+                if job_id in roomless and stands.reason == Reason.WAITS:
+                    stands = Hold(Reason.WAITS_FOR_ROOM, "the nodes that its pods may use have no room for its least")
                 self._outcomes[job_id] = Outcome(
                     self._writer.holds(member.target),
                     why,
@@ -240,6 +246,16 @@ class Auto:
         self._outcomes[member.job_id] = replace(self._outcomes[member.job_id], resized=why, is_resized=False)
         self._tell_reason(member, RESIZED, why)
 
+    def _count_waiting(self, members: Mapping[str, Member]) -> None:
+        """Count jobs with a pod that does not start where only advice is given; once all do, the next is news again."""
+        for job_id, member in members.items():
+            waits = pod_waits(member)
+            if waits is None:
+                if self._told.get((job_id, LIMITED)) == Reason.POD_WAITS:
+                    self._told[job_id, LIMITED] = ""
+            elif member.target.mode is UpdateMode.OFF:
+                self._tell_reason(member, LIMITED, waits, aloud=False)
+
     def _tell_reasons(self, members: Mapping[str, Member], opted_in: set[str]) -> None:
         for job_id, outcome in self._outcomes.items():
             if outcome.limited is not None:
@@ -259,7 +275,7 @@ class Auto:
         if not aloud:
             self._events.count(ELASTIC_TARGETS.kind, str(why.reason))
             return
-        is_fault = why.reason in (Reason.CHANGE_FAILED, Reason.POLICY_FAILED)
+        is_fault = why.reason in _FAULTS
         self._tell(member, str(why.reason), why.line, EventType.WARNING if is_fault else EventType.NORMAL)
 
     def _tell(self, member: Member, reason: str, line: str, event_type: EventType = EventType.NORMAL) -> None:
@@ -280,14 +296,19 @@ def _about(target: ElasticTarget) -> About:
     return About(ELASTIC_TARGETS.api_version, ELASTIC_TARGETS.kind, target.namespace, target.name, target.uid)
 
 
-def _why_other(decided: int, size: int) -> Hold | None:
-    """Why a job that may change gets another size than was decided."""
+def _why_other(decided: int, size: int, is_confined: bool) -> Hold | None:
+    """Why a job that may change gets another size than was decided.
+
+    Args:
+        is_confined: it can use some of the nodes only.
+    """
     if size == decided:
         return None
     if not decided and size:
         line = f"it runs, and is never stopped: it keeps {size} workers, though others would get more done with them"
     else:
-        line = f"{size} workers rather than {decided}: what is fixed and promised to others leaves no more"
+        where = " on the nodes that it can use" if is_confined else ""
+        line = f"{size} workers rather than {decided}: what is fixed and promised to others leaves no more{where}"
         if size > decided:
             line = f"{size} workers rather than {decided}: nobody else may have them now, or its namespace has a share"
     return Hold(Reason.BOUNDS_AND_SHARES, line)

@@ -28,6 +28,7 @@ from cluster_agent.backends.kubernetes.observation import (
     said_progress,
     targets_alone,
 )
+from cluster_agent.backends.kubernetes.pools import within_pools
 from cluster_agent.backends.kubernetes.scrapes import Scraped, Scrapes, jobs_to_scrape, seconds_between
 from cluster_agent.backends.kubernetes.sight import LOOK_SECONDS, ClusterSight
 from cluster_agent.backends.kubernetes.training.jobs import TrainingJobs
@@ -223,6 +224,7 @@ class KubernetesBackend:
             self._training.apply(decision, about.state.time_seconds)
             about = targets_alone(about, decision)
         outcomes = self._auto.begin(about, decision)
+        decision = within_pools(about.state, decision, about.reach)
         failed = self._adviser.advise(about, decision, self._sight.by_id(), outcomes)
         soon = failed or self._auto.is_undone
         due_seconds = self._settings.debounce_seconds if soon else self._settings.slot_seconds

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from cluster_agent.acting.active_policy import CandidateFactory
-from cluster_agent.backends.kubernetes.observation import Member
+from cluster_agent.backends.kubernetes.observation import Member, Observed
+from cluster_agent.backends.kubernetes.pools import within_pools
 from cluster_agent.backends.kubernetes.views import ClusterView
 from cluster_agent.errors import StateDamaged
 from cluster_agent.kubernetes.targets.elastic_target import ElasticTarget, UpdateMode
@@ -77,7 +78,7 @@ def explain(
         if answer is None:
             notes.append(f"no decision about it in {state_dir}: what {policy} would decide now is shown")
     if answer is None and member is not None and view.sees_room:
-        answer = _asked_now(view.observed.state, policy)
+        answer = _asked_now(view.observed, policy)
     beliefs = None if answer is None or state_dir is None else answer.beliefs
     believed = believed_speeds(target.model_type, state_dir, beliefs)
     now = 0 if facts is None else facts.workers
@@ -156,10 +157,11 @@ def _logged(state_dir: Path, job_id: str) -> _Answer | None:
     return _Answer(state, given, steps, facts, None if policy is None else policy.beliefs)
 
 
-def _asked_now(state: ClusterState, name: str) -> _Answer:
+def _asked_now(about: Observed, name: str) -> _Answer:
     """What a policy would decide now, by what ships with the package."""
+    state = about.state
     candidate = CandidateFactory(PolicySettings()).from_name_or_file(name)
-    given = dict(candidate.policy.decide(state, Trigger.SLOT).allocation)
+    given = dict(within_pools(state, candidate.policy.decide(state, Trigger.SLOT), about.reach).allocation)
     steps = weighed_steps(candidate.policy, state) if isinstance(candidate.policy, SetPolicy) else []
     facts: dict[str, Any] = {
         "number": None,

@@ -10,6 +10,7 @@ import heapq
 from collections import defaultdict
 from collections.abc import Mapping
 
+from cluster_agent.backends.kubernetes.pools import PoolUse, Reach, pools_of, shrink_growth
 from policy_net.domain import ClusterState, Decision, Job, Resources
 from policy_net.placement.capacity import dominant_share
 
@@ -17,18 +18,23 @@ _NOTHING = Resources(0)
 
 
 def fitted(
-    state: ClusterState, decision: Decision, fixed: Mapping[str, int], min_shares: Mapping[str, float]
+    state: ClusterState,
+    decision: Decision,
+    fixed: Mapping[str, int],
+    min_shares: Mapping[str, float],
+    reach: Reach | None = None,
 ) -> dict[str, int]:
     """Workers of every job of the state.
 
     Args:
         fixed: jobs that keep their size, and that size.
         min_shares: by namespace, which is what a job's id begins with.
+        reach: the nodes that a job can use, of those that cannot use all.
 
     Returns:
         Sizes that fit together unless what the jobs have does not; then nothing grows.
     """
-    fitting = _Fitting(state, decision, fixed)
+    fitting = _Fitting(state, decision, fixed, reach or {})
     fitting.shrink_to_room()
     fitting.give_back(decision)
     for namespace in sorted(min_shares):
@@ -37,7 +43,7 @@ def fitted(
 
 
 class _Fitting:
-    def __init__(self, state: ClusterState, decision: Decision, fixed: Mapping[str, int]) -> None:
+    def __init__(self, state: ClusterState, decision: Decision, fixed: Mapping[str, int], reach: Reach) -> None:
         self._total = state.total
         self._jobs = {job.job_id: job for job in state.jobs}
         self._free = {job_id: job for job_id, job in self._jobs.items() if job_id not in fixed and job.max_workers}
@@ -45,6 +51,9 @@ class _Fitting:
             job_id: _wanted(job, decision.of(job_id).workers) if job_id in self._free else fixed.get(job_id, 0)
             for job_id, job in self._jobs.items()
         }
+        self._pools = PoolUse(pools_of(state.nodes, reach), self._jobs, self.sizes)
+        # First: what is taken back there is room for others, of whom less is taken then.
+        shrink_growth(self._pools, self._free, self.sizes)
         self._used = self._sum(self.sizes)
         self._used_in: defaultdict[str, Resources] = defaultdict(lambda: _NOTHING)
         for job_id, job in self._jobs.items():
@@ -131,7 +140,8 @@ class _Fitting:
         return size if not job.current.workers and size <= job.min_workers else 1
 
     def _fits(self, job: Job, more: int) -> bool:
-        return (self._used + job.worker_demand * more).fits_in(self._total)
+        in_pools = self._pools.fits(job.job_id, more)
+        return in_pools and (self._used + job.worker_demand * more).fits_in(self._total)
 
     def _helps(self, job: Job) -> bool:
         """Whether less of a job is less of what there is too little of."""
@@ -141,6 +151,7 @@ class _Fitting:
     def _move(self, job_id: str, workers: int) -> None:
         more = self._jobs[job_id].worker_demand * workers
         self.sizes[job_id] += workers
+        self._pools.move(job_id, workers)
         self._used = self._used + more
         self._used_in[namespace_of(job_id)] += more
 

@@ -42,6 +42,7 @@ class Reason(StrEnum):
     WAITS = "Waits"
     BOUNDS_AND_SHARES = "BoundsAndShares"
     WITHIN_LIMITS = "WithinLimits"
+    POD_WAITS = "PodWaits"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,11 @@ def limit_of(member: Member, situation: Situation, limits: KubernetesLimits) -> 
         or _failed(facts.uid, situation)
         or _too_often(member, situation, limits.changes_per_hour)
     )
+
+
+def pod_waits(member: Member) -> Hold | None:
+    """Why a job does not grow, whoever decides: a pod of it does not start, as others like it would not."""
+    return Hold(Reason.POD_WAITS, f"it does not grow: {member.trouble}") if member.trouble else None
 
 
 def has_opted_in(member: Member, situation: Situation) -> bool:

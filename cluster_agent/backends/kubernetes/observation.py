@@ -17,8 +17,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final, Protocol
 
+from cluster_agent.backends.kubernetes.pools import Reach, seats
 from cluster_agent.backends.kubernetes.scrapes import Reading
 from cluster_agent.kubernetes.capacity import CPU, Amounts, NodeFacts, PodFacts, free_amounts
+from cluster_agent.kubernetes.node_choice import NodeChoice
 from cluster_agent.kubernetes.targets.elastic_target import ElasticTarget
 from cluster_agent.kubernetes.targets.target_kind import TargetFacts
 from policy_net.domain import SUSPENDED, Allocation, CapacityMode, ClusterState, Decision, Job, JobKind, Node, Resources
@@ -28,6 +30,7 @@ Json = dict[str, Any]
 MEMORY: Final = "memory"
 GPUS: Final = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915")
 """Resource names of GPUs; a cluster's nodes may have several kinds."""
+_ANYWHERE = ({"operator": "Exists"},)
 _LEAST_REMAINING = 1e-3
 _UNKNOWN_SAMPLES = 10_000.0
 """Of a job that says nothing of its work, before it has said how far it is."""
@@ -41,6 +44,7 @@ class Member:
     Attributes:
         is_whole: as many of its pods run as it is to have workers, and none is leaving.
         reading: of its own metrics, where those say how far it is.
+        trouble: why one of its pods does not start, such as for its image; empty where none is so.
     """
 
     target: ElasticTarget
@@ -49,6 +53,7 @@ class Member:
     total_samples: float | None
     is_whole: bool = False
     reading: Reading | None = None
+    trouble: str = ""
 
     @property
     def job_id(self) -> str:
@@ -63,12 +68,14 @@ class Observed:
     Attributes:
         left_out: why each other target is in no decision, in a line, by its namespace and name.
         over: those of them whose objects are over, with which nothing is wrong.
+        reach: the nodes that a job can use, of those that cannot use all.
     """
 
     state: ClusterState
     members: Mapping[str, Member]
     left_out: Mapping[str, str]
     over: frozenset[str] = frozenset()
+    reach: Reach = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +97,8 @@ class Seen:
 class OwnJobs(Protocol):
     """Jobs whose pods are the agent's own; `TrainingJobs` are."""
 
-    def tolerations(self) -> Mapping[str, Sequence[Json]]:
-        """Of the pods of each, by its uid."""
+    def choices(self) -> Mapping[str, tuple[str, NodeChoice]]:
+        """By uid: the id of each, and the nodes that its workers may come to."""
         ...
 
     def observe(self, demand: Callable[[Amounts], Resources]) -> Sequence[Job]:
@@ -117,6 +124,7 @@ def observed(
     """
     pods = list(seen.pods)
     running = running_workers(pods)
+    troubles = {pod.owner: pod.trouble for pod in reversed(pods) if pod.trouble and not pod.is_terminating}
     members: list[Member] = []
     left_out: dict[str, str] = {}
     over = set()
@@ -136,45 +144,52 @@ def observed(
         taken[facts.uid] = target.name
         is_whole = running.get(facts.uid) == facts.workers
         reading = seen.readings.get(facts.uid)
-        members.append(Member(target, facts, *said_progress(target, facts, reading), is_whole, reading))
-    tolerated = {uid: member.facts.tolerations for uid, member in zip(taken, members, strict=True)}
+        said, trouble = said_progress(target, facts, reading), troubles.get(facts.uid, "")
+        members.append(Member(target, facts, *said, is_whole, reading, trouble))
+    choices = {uid: (member.job_id, member.facts.choice) for uid, member in zip(taken, members, strict=True)}
     if own is not None:
-        tolerated |= {uid: tuple(tolerations) for uid, tolerations in own.tolerations().items()}
+        choices |= own.choices()
     nodes = list(seen.nodes)
-    free: dict[str, dict[str, int]] = {}
-    # A node counts where any target's pods may come to it. (Which pods come to which is kube-scheduler's business.)
-    for tolerations in {repr(each): each for each in tolerated.values()}.values():
-        free |= free_amounts(nodes, pods, tolerations, lambda pod: pod.owner in tolerated)
+    # A node counts where any job's pods may come to it; what a job cannot use of them is in its reach.
+    may_use = {choice.key: choice for _, choice in choices.values()}
+    usable = {key: frozenset(node.name for node in nodes if each.allows(node)) for key, each in may_use.items()}
+    free = free_amounts(nodes, pods, _ANYWHERE, lambda pod: pod.owner in choices)
+    free = {name: room for name, room in free.items() if any(name in each for each in usable.values())}
+    usable = {key: each & frozenset(free) for key, each in usable.items()}
+    reach = {job_id: usable[choice.key] for job_id, choice in choices.values() if usable[choice.key] != free.keys()}
     per_byte = _milli_per_byte(free.values())
     more = () if own is None else own.observe(lambda asks: Resources(_takes(asks, per_byte), _gpus(asks)))
+    offers = {name: Resources(_offers(room, per_byte), _gpus(room)) for name, room in free.items()}
     state = ClusterState(
         unix_seconds,
-        tuple(
-            Node(node.name, Resources(_offers(free[node.name], per_byte), _gpus(free[node.name])), node.gpu_type)
-            for node in nodes
-            if node.name in free
-        ),
-        (*(_job(member, per_byte, unix_seconds) for member in members), *more),
+        tuple(Node(node.name, offers[node.name], node.gpu_type) for node in nodes if node.name in offers),
+        (*(_held_to(_job(each, per_byte, unix_seconds), each, offers, reach) for each in members), *more),
         slot_seconds,
         CapacityMode.NODES,
     )
-    return Observed(state, {member.job_id: member for member in members}, left_out, frozenset(over))
+    return Observed(state, {member.job_id: member for member in members}, left_out, frozenset(over), reach)
 
 
 def targets_alone(about: Observed, decision: Decision) -> Observed:
     """What was observed as far as targets are concerned; what other jobs have, or were given, is not there."""
-    theirs = [job for job in about.state.jobs if job.job_id not in about.members]
-    taken = Resources(0)
-    for job in theirs:
-        most = job.current.most(decision.of(job.job_id))
-        taken += job.worker_demand * most.workers + job.ps_demand * most.ps
-    nodes = []
-    for node in about.state.nodes:
-        here = Resources(min(node.capacity.cpu_milli, taken.cpu_milli), min(node.capacity.gpu, taken.gpu))
-        nodes.append(replace(node, capacity=node.capacity - here))
-        taken -= here
+    everywhere = frozenset(node.node_id for node in about.state.nodes)
+    taken: dict[frozenset[str], Resources] = {}
+    for job in about.state.jobs:
+        if job.job_id not in about.members:
+            most, own = job.current.most(decision.of(job.job_id)), about.reach.get(job.job_id, everywhere)
+            more = job.worker_demand * most.workers + job.ps_demand * most.ps
+            taken[own] = taken.get(own, Resources(0)) + more
+    users = Counter(node for job_id, each in about.reach.items() if job_id in about.members for node in each)
+    left = {node.node_id: node.capacity for node in about.state.nodes}
+    for own in sorted(taken, key=lambda each: (len(each), sorted(each))):
+        # Where it may be, and there first from what the fewest targets have to have.
+        for name in sorted(left, key=lambda each: (each not in own, users[each])):
+            here = Resources(min(left[name].cpu_milli, taken[own].cpu_milli), min(left[name].gpu, taken[own].gpu))
+            left[name], taken[own] = left[name] - here, taken[own] - here
+    nodes = [replace(node, capacity=left[node.node_id]) for node in about.state.nodes]
     jobs = tuple(job for job in about.state.jobs if job.job_id in about.members)
-    return replace(about, state=replace(about.state, nodes=tuple(nodes), jobs=jobs))
+    reach = {job_id: each for job_id, each in about.reach.items() if job_id in about.members}
+    return replace(about, state=replace(about.state, nodes=tuple(nodes), jobs=jobs), reach=reach)
 
 
 def ended_since(
@@ -278,6 +293,20 @@ def _job(member: Member, per_byte: float, unix_seconds: float) -> Job:
         min_ps=0,
         work_known=total is not None,
     )
+
+
+def _held_to(job: Job, member: Member, offers: Mapping[str, Resources], reach: Reach) -> Job:
+    """A job that can grow no further than its nodes have room, and not at all while a pod of it does not start."""
+    most = job.max_workers
+    if job.job_id in reach:
+        fitting = seats((offers[node] for node in reach[job.job_id]), job.worker_demand)
+        most = min(most, max(fitting if fitting >= job.min_workers else 0, job.current.workers))
+    if member.trouble and job.current.workers:
+        most = min(most, job.current.workers)
+    if most == job.max_workers:
+        return job
+    requested = Allocation(min(job.requested.workers, most), 0)
+    return replace(job, max_workers=most, min_workers=min(job.min_workers, most), requested=requested)
 
 
 def _milli_per_byte(free: Iterable[Amounts]) -> float:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from cluster_agent.backends.base import AgentParts
+from cluster_agent.backends.kubernetes.claimed_devices import ClaimedDevices
 from cluster_agent.backends.kubernetes.limits import NamespaceFacts, namespace_facts
 from cluster_agent.backends.kubernetes.observation import Seen
 from cluster_agent.backends.kubernetes.scrapes import Reading
@@ -63,6 +64,9 @@ class ClusterSight:
             kind.resource.kind: self._follow(kind.resource, kind.facts) for kind in kinds
         }
         self._namespaces: tuple[Cache[NamespaceFacts], ListWatch[Any]] | None = None
+        self._devices = ClaimedDevices(api, parts.clock, self.pods_changed.set, _seed())
+        for name, follow in self._devices.followings.items():
+            self._begin(threading.Thread(target=follow, args=(self._stopping.wait,), name=name, daemon=True))
 
     @property
     def is_stopping(self) -> bool:
@@ -88,13 +92,14 @@ class ClusterSight:
         self._stopping.set()
         for _, following in self._followed.values():
             following.stop()
+        self._devices.stop()
         for thread in self._threads:
             if thread.is_alive():
                 thread.join(_END_SECONDS)
 
     def check_fresh(self) -> None:
         """Refuse to decide by what is not known, or no longer; namespaces, which only those need whose sizes are to be
-        set, are waited for, and may be unknown.
+        set, and claims of devices, which many servers do not have, are waited for, and may be unknown.
 
         Raises:
             BackendUnavailable: something could not be read yet, or has not been heard of for too long.
@@ -108,6 +113,9 @@ class ClusterSight:
             if cache.age_seconds > _STALE_SECONDS:
                 line = f"nothing was heard of {name} for {cache.age_seconds:.0f} s"
                 raise BackendUnavailable(f"{line}{_why(following)}")
+        while not self._devices.is_settled and self._parts.clock() - began <= self._patience_seconds:
+            if self._parts.wait(LOOK_SECONDS):
+                break
         if any(entry.kept.mode is not UpdateMode.OFF for entry in self.targets.entries().values()):
             self.namespaces()
 
@@ -138,8 +146,9 @@ class ClusterSight:
         Args:
             readings: of jobs' own metrics, by their uids.
         """
+        nodes = self._devices.less(entry.kept for entry in self.nodes.entries().values())
         return Seen(
-            sorted((entry.kept for entry in self.nodes.entries().values()), key=lambda node: node.name),
+            sorted(nodes, key=lambda node: node.name),
             [entry.kept for entry in self.pods.entries().values()],
             [entry.kept for entry in self.targets.entries().values()],
             self.found(),
@@ -208,9 +217,8 @@ class ClusterSight:
     ) -> Cache[Any]:
         cache: Cache[Any] = Cache(keep, self._parts.clock, (on_change or self.changed).set)
         namespace = "" if everywhere else self._namespace
-        seed = f"{socket.gethostname()}/{os.getpid()}"
         following: ListWatch[Any] = ListWatch(
-            self._api, resource, cache, self._parts.clock, namespace, selectors, seed=seed
+            self._api, resource, cache, self._parts.clock, namespace, selectors, seed=_seed()
         )
         self._followed[resource.plural] = (cache, following)
         name = f"watch-{resource.plural}"
@@ -221,6 +229,10 @@ class ClusterSight:
         self._threads.append(thread)
         if self._is_started:
             thread.start()
+
+
+def _seed() -> str:
+    return f"{socket.gethostname()}/{os.getpid()}"
 
 
 def _is_frozen(facts: TargetFacts) -> bool:

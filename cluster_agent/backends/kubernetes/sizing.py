@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from cluster_agent.backends.kubernetes.observation import Member, Observed
-from cluster_agent.kubernetes.capacity import Amounts, NodeFacts, PodFacts, free_amounts, tolerates
+from cluster_agent.kubernetes.capacity import Amounts, NodeFacts, PodFacts, free_amounts
 from cluster_agent.kubernetes.targets.target_kind import TargetFacts
 
 _ANYWHERE = ({"operator": "Exists"},)
@@ -70,7 +70,7 @@ class Room:
 
     def __init__(self, nodes: Iterable[NodeFacts], pods: Iterable[PodFacts], holders: Iterable[Holder]) -> None:
         nodes, pods = list(nodes), list(pods)
-        self._taints = {node.name: node.taints for node in nodes}
+        self._nodes = {node.name: node for node in nodes}
         self._free = free_amounts(nodes, pods, _ANYWHERE)
         here = Counter(pod.owner for pod in pods if pod.node and not pod.is_terminating)
         there_is = Counter(pod.owner for pod in pods if pod.node)
@@ -110,12 +110,12 @@ class Room:
         found: list[str] = []
         asks = facts.asks or {}
         # Room only becomes less: what no node had for some pods, none has for others like them.
-        alike = (frozenset(asks.items()), repr(facts.tolerations))
+        alike = (frozenset(asks.items()), facts.choice.key)
         if alike in self._full_for:
             return found
         for node, free in self._free.items():
             times = _times(asks, free)
-            if times and all(tolerates(facts.tolerations, taint) for taint in self._taints[node]):
+            if times and facts.choice.allows(self._nodes[node]):
                 found += [node] * min(workers - len(found), times)
                 if len(found) == workers:
                     break

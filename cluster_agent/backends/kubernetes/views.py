@@ -13,7 +13,17 @@ from typing import Any, Protocol
 from cluster_agent.backends.kubernetes.backend import KINDS
 from cluster_agent.backends.kubernetes.observation import Observed, Seen, observed
 from cluster_agent.kubernetes.api_server import Json, Query
-from cluster_agent.kubernetes.capacity import node_facts, pod_facts
+from cluster_agent.kubernetes.capacity import NodeFacts, node_facts, pod_facts
+from cluster_agent.kubernetes.device_claims import (
+    GROUP,
+    claim_facts,
+    claims,
+    less_taken,
+    served_version,
+    slice_facts,
+    slices,
+    taken_devices,
+)
 from cluster_agent.kubernetes.errors import Expired, Forbidden, NotFound
 from cluster_agent.kubernetes.resources import EVENTS, NODES, PODS, Resource
 from cluster_agent.kubernetes.targets.elastic_target import ELASTIC_TARGETS, ElasticTarget, elastic_target
@@ -87,6 +97,7 @@ def look(api: Reads, namespace: str, unix_seconds: float, slot_seconds: float) -
         for each in read(kind.resource)
     }
     nodes = sorted((node_facts(each) for each in read(NODES)), key=lambda node: node.name)
+    nodes = _less_claimed(api, nodes, read)
     seen = Seen(nodes, [each for each in pods if each is not None], targets, found)
     kinds = frozenset(f"{kind.resource.api_version} {kind.resource.kind}" for kind in KINDS)
     return ClusterView(
@@ -97,6 +108,20 @@ def look(api: Reads, namespace: str, unix_seconds: float, slot_seconds: float) -
         serves_targets,
         tuple(dict.fromkeys(unseen)),
     )
+
+
+def _less_claimed(api: Reads, nodes: list[NodeFacts], read: Callable[[Resource], list[Json]]) -> list[NodeFacts]:
+    """Nodes without the devices that claims hold, where the server has claims."""
+    try:
+        version = served_version(api.get(f"/apis/{GROUP}"))
+    except (NotFound, Forbidden):
+        return nodes
+    if not version:
+        return nodes
+    held = [facts for each in read(claims(version)) if (facts := claim_facts(each)) is not None]
+    places = [slice_facts(each) for each in read(slices(version))] if held else []
+    offered = [each for each in places if each is not None]
+    return less_taken(nodes, taken_devices(held, offered))
 
 
 def listed(api: Reads, resource: Resource, namespace: str = "", query: Query | None = None) -> list[Json]:

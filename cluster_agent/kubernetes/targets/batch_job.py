@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from cluster_agent.kubernetes.capacity import Amounts, requests_of
+from cluster_agent.kubernetes.node_choice import node_choice
 from cluster_agent.kubernetes.resources import JOBS, Resource
 from cluster_agent.kubernetes.targets.target_kind import Hold, TargetFacts
 
@@ -45,7 +46,7 @@ class BatchJob:
             workers=0 if spec.get("suspend") else parallelism,
             requested=parallelism,
             asks=_asks(template),
-            tolerations=tuple(template.get("tolerations") or ()),
+            choice=node_choice(template),
             annotations=annotations,
             is_over=bool(conditions & {"Complete", "Failed", "SuccessCriteriaMet", "FailureTarget"}),
             obstacle=_obstacle(spec, parallelism, completions),
@@ -73,6 +74,8 @@ def _obstacle(spec: Json, parallelism: Any, completions: Any) -> str:
         return f"its parallelism ({parallelism}) and completions ({completions}) differ, so it is a queue of work"
     if spec.get("managedBy") not in (None, "kubernetes.io/job-controller"):
         return f"{spec['managedBy']} manages it"
+    if ((spec.get("template") or {}).get("spec") or {}).get("resourceClaims"):
+        return "its pods claim devices (resourceClaims), of which only kube-scheduler knows what is left"
     return ""
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from cluster_agent.kubernetes.capacity import Amounts
+from cluster_agent.kubernetes.node_choice import NodeChoice
 from cluster_agent.kubernetes.resources import Resource
 
 Json = dict[str, Any]
@@ -31,7 +32,7 @@ class TargetFacts:
         workers: how many it asks for now; 0 while it is suspended.
         requested: how many it is to have by its own word, also while it is suspended.
         asks: what one worker takes; None where it cannot be read.
-        tolerations: of its pods.
+        choice: of nodes, by its pods.
         is_over: it is done, or has failed for good.
         obstacle: why its size cannot be changed, in a line; empty where it can.
         hold: why not for now, where it can.
@@ -44,7 +45,7 @@ class TargetFacts:
     workers: int
     requested: int
     asks: Amounts | None
-    tolerations: tuple[Json, ...]
+    choice: NodeChoice
     annotations: Mapping[str, str]
     is_over: bool
     obstacle: str = ""

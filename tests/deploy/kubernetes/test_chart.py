@@ -218,7 +218,13 @@ def test_with_namespaces_rights_are_the_same_there_and_elsewhere_only_reading_wh
         (place or "team", *rest) for place, *rest in limited
     }
     cluster_wide = {(resource, verb) for place, _, resource, _, verb in limited if not place}
-    assert {resource for resource, _ in cluster_wide} <= {"nodes", "pods", "namespaces"}
+    assert {resource for resource, _ in cluster_wide} <= {
+        "nodes",
+        "pods",
+        "resourceclaims",
+        "resourceslices",
+        "namespaces",
+    }
     assert {verb for _, verb in cluster_wide} == READ
 
 

@@ -57,6 +57,8 @@ BUILT_IN = (
     Served("", "v1", "resourcequotas", "ResourceQuota", short=("quota",)),
     Served("batch", "v1", "jobs", "Job", categories=("all",)),
     Served("coordination.k8s.io", "v1", "leases", "Lease", has_status=False),
+    Served("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim"),
+    Served("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False, has_status=False),
     Served(
         "authentication.k8s.io",
         "v1",

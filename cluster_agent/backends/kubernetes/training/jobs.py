@@ -38,11 +38,12 @@ from cluster_agent.backends.kubernetes.training.room import Room
 from cluster_agent.backends.kubernetes.training.statuses import Granted
 from cluster_agent.backends.kubernetes.training.task_pods import task_pod_facts
 from cluster_agent.backends.kubernetes.training.templates import Templates
-from cluster_agent.kubernetes.api_server import ApiServer, Json
+from cluster_agent.kubernetes.api_server import ApiServer
 from cluster_agent.kubernetes.cache import Cache
 from cluster_agent.kubernetes.capacity import Amounts
 from cluster_agent.kubernetes.events import EventRecorder
 from cluster_agent.kubernetes.list_watch import ListWatch
+from cluster_agent.kubernetes.node_choice import NodeChoice, node_choice
 from cluster_agent.kubernetes.resources import PODS, Resource
 from cluster_agent.kubernetes.training.manifests import JOB_LABEL, SERVICES
 from cluster_agent.kubernetes.training.training_job import TRAINING_JOBS, TrainingJob, UpdateMode, training_job
@@ -165,9 +166,9 @@ class TrainingJobs:
         """Why they cannot be read, in a line."""
         return next((following.trouble for _, following in self._followed.values() if following.trouble), "")
 
-    def tolerations(self) -> dict[str, tuple[Json, ...]]:
+    def choices(self) -> dict[str, tuple[str, NodeChoice]]:
         """See `OwnJobs`: what the pods of these take is what is being decided."""
-        return {job.uid: tuple(job.worker.template.get("spec", {}).get("tolerations") or ()) for job in self._unended()}
+        return {job.uid: (job.job_id, node_choice(job.worker.template.get("spec", {}))) for job in self._unended()}
 
     def observe(self, demand: Demand) -> list[Job]:
         """The jobs that a decision is about."""

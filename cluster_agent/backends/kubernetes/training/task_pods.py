@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
+from cluster_agent.kubernetes.starting import LONGEST_LINE, stuck
 from cluster_agent.kubernetes.training.manifests import GANG_LABEL, JOB_LABEL, TASK_LABEL, WORLD_LABEL
 from foundation.text import plain_line
 
@@ -12,20 +13,8 @@ Json = dict[str, Any]
 
 KILLED: Final = -9
 """How a process ended that left no exit code: with its node, or its pod was deleted."""
-_STUCK = frozenset(
-    {
-        "CrashLoopBackOff",
-        "CreateContainerConfigError",
-        "CreateContainerError",
-        "ErrImageNeverPull",
-        "ErrImagePull",
-        "ImagePullBackOff",
-        "InvalidImageName",
-    }
-)
 _SIGNALS = 128
 """A shell's exit codes above are signals."""
-_LONGEST_LINE = 300
 _DIGITS = 10
 
 
@@ -97,8 +86,8 @@ def task_pod_facts(pod: Json) -> TaskPod | None:
         node=str(spec.get("nodeName") or ""),
         deleting="deletionTimestamp" in metadata,
         exit_code=exit_code,
-        last_words=plain_line(words, _LONGEST_LINE),
-        trouble=plain_line(_trouble(status), _LONGEST_LINE) if phase == "Pending" else "",
+        last_words=plain_line(words, LONGEST_LINE),
+        trouble=plain_line(_trouble(status), LONGEST_LINE) if phase == "Pending" else "",
         gang=_number(stated.get(GANG_LABEL)),
         world=_number(stated.get(WORLD_LABEL)),
         ended_at=ended_at,
@@ -135,10 +124,8 @@ def _end(containers: list[Json], spec: Json) -> tuple[int, str, str] | None:
 
 
 def _trouble(status: Json) -> str:
-    for each in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
-        waiting = (each.get("state") or {}).get("waiting") or {}
-        if waiting.get("reason") in _STUCK:
-            return f"{waiting['reason']}: {waiting.get('message') or ''}".strip(": ")
+    if found := stuck(status):
+        return found
     for each in status.get("conditions") or ():
         if each.get("type") == "PodScheduled" and each.get("status") == "False":
             return f"{each.get('reason') or 'Unschedulable'}: {each.get('message') or ''}".strip(": ")

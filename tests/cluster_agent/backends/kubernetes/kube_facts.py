@@ -7,6 +7,7 @@ from typing import Any
 
 from cluster_agent.backends.kubernetes.limits import NamespaceFacts, Situation
 from cluster_agent.backends.kubernetes.observation import Member
+from cluster_agent.kubernetes.node_choice import NodeChoice
 from cluster_agent.kubernetes.targets.elastic_target import ElasticTarget, elastic_target
 from cluster_agent.kubernetes.targets.target_kind import TargetFacts
 from policy_net.domain import Allocation, ClusterState, Job, JobKind, Node, Resources
@@ -23,7 +24,7 @@ def target(name: str = "train", namespace: str = "team", annotations: Any = None
 
 def facts(workers: int = 2, name: str = "train", gpus: int = 1, **more: Any) -> TargetFacts:
     asks = {"cpu": 1000, "nvidia.com/gpu": gpus, "pods": 1}
-    found = TargetFacts(f"uid-{name}", "", "", workers, workers, asks, (), {}, is_over=False)
+    found = TargetFacts(f"uid-{name}", "", "", workers, workers, asks, NodeChoice(), {}, is_over=False)
     return replace(found, **more)
 
 

@@ -207,8 +207,8 @@ def test_it_never_asks_for_what_its_role_does_not_grant(cluster: KubeCluster, ag
     agent.decide(train=3)
     agent.decide(train=2)
     assert refused == []
+    devices = ("resourceclaims.resource.k8s.io", "resourceslices.resource.k8s.io")
     assert {(asked.verb, asked.resource) for asked in cluster.server.asked if asked.user == "agent"} <= {
-        (verb, resource)
-        for verb in ("list", "watch", "patch")
-        for resource in ("nodes", "pods", "jobs.batch", "elastictargets.fedl2.io")
+        *((verb, resource) for verb in ("list", "watch") for resource in ("nodes", "pods", "jobs.batch", *devices)),
+        *((verb, "elastictargets.fedl2.io") for verb in ("list", "watch", "patch")),
     }

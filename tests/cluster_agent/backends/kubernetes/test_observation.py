@@ -1,14 +1,22 @@
 """What a decision is about on a cluster: targets that can be used, and the room that others leave them."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from cluster_agent.backends.kubernetes.observation import Observed, Seen, ended_since, observed, seconds_of
+from cluster_agent.backends.kubernetes.observation import (
+    Observed,
+    Seen,
+    ended_since,
+    observed,
+    seconds_of,
+    targets_alone,
+)
 from cluster_agent.kubernetes.capacity import node_facts, pod_facts
 from cluster_agent.kubernetes.targets.batch_job import BatchJob
 from cluster_agent.kubernetes.targets.elastic_target import elastic_target
-from policy_net.domain import SUSPENDED, Allocation, JobKind, Resources
+from policy_net.domain import SUSPENDED, Allocation, Decision, JobKind, Resources
 
 Json = dict[str, Any]
 KINDS = frozenset({"batch/v1 Job"})
@@ -94,6 +102,61 @@ def test_nodes_that_its_pods_may_not_come_to_are_left_out() -> None:
     assert [each.node_id for each in look([target()], [tolerant], nodes).state.nodes] == ["a", "b"]
 
 
+def confined(name: str, **selector: str) -> Json:
+    found = job(name, 0)
+    found["spec"]["template"]["spec"]["nodeSelector"] = selector
+    return found
+
+
+def pointing(name: str, **spec: Any) -> Json:
+    return target(name, targetRef={"apiVersion": "batch/v1", "kind": "Job", "name": name}, **spec)
+
+
+def test_a_job_may_have_no_more_than_its_own_nodes_hold_though_others_have_room() -> None:
+    nodes = [node("a", gpus=3), node("b", gpus=8)]
+    nodes[0]["metadata"]["labels"] = {"pool": "small"}
+    found = look([pointing("train"), pointing("free")], [confined("train", pool="small"), job("free", 0)], nodes)
+    most = {each.job_id: each.max_workers for each in found.state.jobs}
+    assert (most, found.reach) == ({"team/train": 3, "team/free": 4}, {"team/train": frozenset("a")})
+    assert [each.node_id for each in found.state.nodes] == ["a", "b"]
+    # Less than its least is nothing; what it has already it keeps.
+    found = look([pointing("train", min=4), pointing("free")], [confined("train", pool="small"), job("free", 0)], nodes)
+    (one,) = [each for each in found.state.jobs if each.job_id == "team/train"]
+    assert (one.max_workers, one.requested.workers) == (0, 0)
+    running = job("train", 4)
+    running["spec"]["template"]["spec"]["nodeSelector"] = {"pool": "none"}
+    found = look([pointing("train"), pointing("free")], [running, job("free", 0)], nodes)
+    assert [each.max_workers for each in found.state.jobs if each.job_id == "team/train"] == [4]
+
+
+def test_what_jobs_of_the_agent_s_own_have_is_taken_first_where_no_target_has_to_be() -> None:
+    nodes = [node("a", gpus=2), node("b", gpus=4)]
+    nodes[0]["metadata"]["labels"] = {"pool": "small"}
+    found = look([pointing("train"), pointing("free")], [confined("train", pool="small"), job("free", 0)], nodes)
+    theirs = replace(found.state.jobs[0], job_id="team/own", current=Allocation(3, 0))
+    both = replace(found, state=replace(found.state, jobs=(*found.state.jobs, theirs)))
+    alone = targets_alone(both, Decision({"team/own": Allocation(3, 0)}))
+    assert {each.node_id: each.capacity.gpu for each in alone.state.nodes} == {"a": 2, "b": 1}
+    there = targets_alone(replace(both, reach={**both.reach, "team/own": frozenset("a")}), Decision({}))
+    assert {each.node_id: each.capacity.gpu for each in there.state.nodes} == {"a": 0, "b": 3}
+    assert there.reach == found.reach
+
+
+def test_a_job_with_a_pod_that_does_not_start_does_not_grow() -> None:
+    waiting = pod("uid-train")
+    state = {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}
+    waiting["status"] = {"phase": "Pending", "containerStatuses": [{"name": "main", "state": state}]}
+    found = look([target()], [job()], pods=[pod("uid-train"), waiting])
+    assert found.members["team/train"].trouble == "p: ErrImagePull: no such image"
+    assert [(each.max_workers, each.min_workers) for each in found.state.jobs] == [(2, 1)]
+    for harmless in ({"reason": "ContainerCreating"}, {}):
+        waiting["status"]["containerStatuses"][0]["state"]["waiting"] = harmless
+        assert look([target()], [job()], pods=[waiting]).state.jobs[0].max_workers == 4
+    waiting["status"]["containerStatuses"][0]["state"] = state
+    waiting["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert look([target()], [job()], pods=[waiting]).state.jobs[0].max_workers == 4
+
+
 def test_progress_is_what_annotations_say_where_they_make_sense() -> None:
     source = {"annotations": {"samples": "done", "total": "all"}}
     for said, samples, total in [
@@ -159,6 +222,10 @@ def test_a_target_that_cannot_be_used_is_left_out_with_a_line(spec: Json, line: 
         ({"completionMode": "NonIndexed"}, "it is no Indexed Job"),
         ({"completions": 9}, r"its parallelism \(2\) and completions \(9\) differ"),
         ({"managedBy": "kueue.x-k8s.io/multikueue"}, "kueue.x-k8s.io/multikueue manages it"),
+        (
+            {"template": {"spec": {"containers": [{}], "resourceClaims": [{"name": "gpu"}]}}},
+            r"its pods claim devices \(resourceClaims\)",
+        ),
         ({"template": {"spec": {"containers": [{}]}}}, "its pods request neither CPU nor GPUs"),
         (
             {"template": {"spec": {"containers": [{"resources": {"requests": {"cpu": "lots"}}}]}}},

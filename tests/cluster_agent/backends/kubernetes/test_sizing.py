@@ -10,6 +10,7 @@ from kube_facts import facts, member, target
 from cluster_agent.backends.kubernetes.observation import Member, Observed
 from cluster_agent.backends.kubernetes.sizing import Change, Holder, Room, changes_of, fitting_size
 from cluster_agent.kubernetes.capacity import NodeFacts, PodFacts, Taint
+from cluster_agent.kubernetes.node_choice import NodeChoice
 from policy_net.domain import ClusterState
 
 ASKS = {"cpu": 1000, "nvidia.com/gpu": 1, "pods": 1}
@@ -63,7 +64,7 @@ def test_a_worker_needs_one_node_that_has_all_it_asks_for_and_that_it_may_come_t
     assert Room(halves, [], []).take(two, 1) == 0
     tainted = node("a", taints=(Taint("gpu", "", "NoSchedule"),))
     assert Room([tainted], [], []).take(facts(), 1) == 0
-    assert Room([tainted], [], []).take(facts(tolerations=({"operator": "Exists"},)), 1) == 1
+    assert Room([tainted], [], []).take(facts(choice=NodeChoice(({"operator": "Exists"},))), 1) == 1
     assert Room([node("a", is_cordoned=True), node("b", allocatable=None)], [], []).take(facts(), 1) == 0
     assert Room([node()], [], []).take(facts(asks={"unknown.com/device": 1}), 1) == 0
     assert Room([node()], [], []).take(facts(asks=None), 1) == 0

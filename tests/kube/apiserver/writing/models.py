@@ -24,7 +24,7 @@ _FREE = ("object", "Object", "V1FieldsV1", "JSON", "V1JSONSchemaProps")
 
 def model_of(served: Served) -> str:
     """Name of the client's model of a built-in resource."""
-    names = {"events": "CoreV1Event"}
+    names = {"events": "CoreV1Event", "resourceclaims": "ResourceV1ResourceClaim"}
     return names.get(served.plural, f"V1{served.kind}")
 
 
