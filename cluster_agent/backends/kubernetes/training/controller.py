@@ -50,12 +50,14 @@ class Sight:
 
     Attributes:
         room: what the cluster has left now.
+        unread: why namespaces cannot be read, by their names: their jobs go on as they are.
     """
 
     jobs: Cache[TrainingJob]
     pods: Cache[TaskPod]
     services: Cache[ServiceFacts]
     room: Callable[[], Room]
+    unread: Callable[[], Mapping[str, str]] = dict
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +128,8 @@ class TrainingController:
 
     def step(self) -> None:
         """Look at every job once, and do what is to be done."""
-        jobs = [entry.kept for entry in self._sight.jobs.entries().values()]
+        unread = self._sight.unread()
+        jobs = [entry.kept for key, entry in self._sight.jobs.entries().items() if key[0] not in unread]
         jobs.sort(key=lambda job: (job.created, job.namespace, job.name))
         pods: dict[tuple[str, str], list[TaskPod]] = {}
         for entry in self._sight.pods.entries().values():
