@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
+import structlog
+
 from cluster_agent.backend_settings import KubernetesBackendSettings
 from cluster_agent.backends.base import AgentParts
 from cluster_agent.backends.kubernetes.limits import NamespaceFacts, namespace_facts
 from cluster_agent.backends.kubernetes.namespaces import NamespaceNews, namespaces_of
 from cluster_agent.backends.kubernetes.observation import Seen
-from cluster_agent.backends.kubernetes.own_nodes import facts_of, selector_of
+from cluster_agent.backends.kubernetes.own_nodes import facts_of, meant_by_free, selector_of
 from cluster_agent.backends.kubernetes.scrapes import Reading
 from cluster_agent.errors import BackendUnavailable
 from cluster_agent.kubernetes.api_server import ApiServer, Json, Query
@@ -30,6 +32,8 @@ from cluster_agent.kubernetes.targets.elastic_target import (
     is_frozen,
 )
 from cluster_agent.kubernetes.targets.target_kind import TargetFacts, TargetKind
+
+_log = structlog.get_logger()
 
 LOOK_SECONDS = 0.1
 """Between two looks of whoever waits."""
@@ -67,6 +71,7 @@ class ClusterSight:
         self.news = NamespaceNews(self.names, parts.telemetry.namespace_unread)
         self.changed, self.pods_changed = threading.Event(), threading.Event()
         everywhere, own = ("",), settings.own_nodes
+        self._own = own
         facts = partial(facts_of, own=own)
         self.nodes: Cache[NodeFacts] = self._follow(NODES, facts, everywhere, selectors=selector_of(own))
         of_pods = everywhere if own is None else self.names
@@ -85,6 +90,8 @@ class ClusterSight:
     def start(self) -> None:
         """Begin to follow."""
         self._is_started = True
+        if meaning := meant_by_free(self._own, self.names):
+            _log.info("free-capacity", meaning=meaning)
         for thread in self._threads:
             thread.start()
 
