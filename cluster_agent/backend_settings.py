@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from policy_net.domain import CapacityMode
 from policy_net.settings import Seconds, Section
@@ -221,6 +221,28 @@ class KubernetesTraining(Section):
     then it goes without. Large models take minutes to be written."""
 
 
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_QUANTITY = re.compile(r"\d+(\.\d+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?")
+
+
+class OwnNodes(Section):
+    """Nodes on which no pods run but those of `namespaces`, and daemons."""
+
+    selector: str = Field(min_length=1)
+    """A label selector (`pool=research`)."""
+    reserved: dict[str, str] = Field(default_factory=dict)
+    """What daemons take on each of them, as requests (`{cpu: 500m, memory: 1Gi}`): their pods are in other namespaces,
+    and not seen."""
+
+    @field_validator("reserved")
+    @classmethod
+    def _are_quantities(cls, reserved: dict[str, str]) -> dict[str, str]:
+        for name, amount in reserved.items():
+            if not _QUANTITY.fullmatch(amount):
+                raise ValueError(f"{name}: {amount!r} is no quantity: write one such as 500m or 1Gi")
+        return reserved
+
+
 class KubernetesBackendSettings(Section):
     """A Kubernetes cluster: recommends sizes for the jobs that ElasticTargets point at, and sets those that it may."""
 
@@ -229,9 +251,13 @@ class KubernetesBackendSettings(Section):
     """A kubeconfig file; the pod's service account unless set, outside a pod $KUBECONFIG or ~/.kube/config."""
     context: str = ""
     """Of the kubeconfig; its current one unless set."""
+    namespaces: tuple[str, ...] = ()
+    """Whose ElasticTargets and TrainingJobs are looked after, each namespace by itself; those of all unless set. Nodes
+    and pods are read everywhere, since what others take is not free, unless there are `own_nodes`."""
     namespace: str = ""
-    """Whose ElasticTargets are looked after; those of all namespaces unless set. Nodes and pods are read everywhere:
-    what others take is not free."""
+    """The same, of one namespace."""
+    own_nodes: OwnNodes | None = None
+    """Decide about these nodes only, and read pods in `namespaces` only. All nodes, and all pods, unless set."""
     lease_namespace: str = ""
     """Where agents of one cluster agree by a Lease which of them acts; the others stand by. Unless set there is no
     Lease, and only one agent may run."""
@@ -247,6 +273,24 @@ class KubernetesBackendSettings(Section):
     """For jobs whose sizes are set."""
     training: KubernetesTraining | None = None
     """Look after TrainingJobs too; not unless set (`training: {}`)."""
+
+    @field_validator("namespaces")
+    @classmethod
+    def _are_namespaces(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            if not _NAMESPACE.fullmatch(name):
+                raise ValueError(f"{name!r} is no namespace: use lower case letters, digits and -, at most 63 of them")
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ValueError(f"{twice[0]} is there twice: name each namespace once")
+        return names
+
+    @model_validator(mode="after")
+    def _go_together(self) -> Self:
+        if self.namespace and self.namespaces:
+            raise ValueError("namespace and namespaces both say whose jobs: use namespaces alone")
+        if self.own_nodes is not None and not (self.namespace or self.namespaces):
+            raise ValueError("own_nodes needs namespaces: with all of them, all pods are read")
+        return self
 
 
 def _kind_unless_said(content: Any) -> Any:

@@ -139,6 +139,13 @@ class Telemetry:
             ["outcome"],
             registry=self.registry,
         )
+        self.namespace_unread = Gauge(
+            "fedl2_agent_namespace_unread_state",
+            "1 where a namespace that the agent is to look after cannot be read: it does not exist, or has no Role for"
+            " the agent; else 0.",
+            ["namespace"],
+            registry=self.registry,
+        )
         self.acting_version = Gauge(
             "fedl2_agent_acting_version_number", "The version that acts; 0 for none.", registry=self.registry
         )

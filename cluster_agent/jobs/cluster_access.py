@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cluster_agent.errors import BadConfig, ClusterRefused, ClusterUnreachable
+from cluster_agent.errors import BadConfig, ClusterRefused, ClusterUnreachable, JobRefused
 
 if TYPE_CHECKING:
     from cluster_agent.backend_settings import KubernetesBackendSettings
@@ -77,6 +77,17 @@ def opened(config: Path | None, kubeconfig: Path | None, context: str | None) ->
         ) from error
     finally:
         api.close()
+
+
+def check_looked_after(cluster: Cluster, namespace: str) -> None:
+    """Refuse a question about a namespace that the agent has nothing to do with.
+
+    Raises:
+        JobRefused: it has some namespaces, and this is none of them.
+    """
+    names = cluster.settings.namespaces or ([cluster.settings.namespace] if cluster.settings.namespace else [])
+    if names and namespace not in names:
+        raise JobRefused(f"namespace {namespace}: the agent looks after {', '.join(names)} only (backend.namespaces)")
 
 
 def _configured(config: Path) -> tuple[KubernetesBackendSettings, Path | None, str]:

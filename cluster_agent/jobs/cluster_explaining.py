@@ -12,7 +12,7 @@ from rich.table import Table
 from cluster_agent.backends.kubernetes.explanation import explain
 from cluster_agent.backends.kubernetes.views import events_of, look
 from cluster_agent.errors import JobRefused
-from cluster_agent.jobs.cluster_access import Cluster
+from cluster_agent.jobs.cluster_access import Cluster, check_looked_after
 from cluster_agent.jobs.views import GUARD, TRIGGERS, clock_time, facts_table
 from cluster_agent.kubernetes.errors import Forbidden
 from foundation.figures import percent
@@ -34,7 +34,8 @@ def explain_target(cluster: Cluster, name: str) -> dict[str, Any]:
     namespace, slash, short = name.partition("/")
     if not (slash and namespace and short):
         raise JobRefused(f"{name}: on a cluster a target is named NAMESPACE/NAME")
-    view = look(cluster.api, namespace, time.time(), cluster.settings.slot_seconds)
+    check_looked_after(cluster, namespace)
+    view = look(cluster.api, namespace, time.time(), cluster.settings)
     if not view.serves_targets:
         raise JobRefused(f"{cluster.api.address} serves no ElasticTargets: apply {CRD}")
     target = view.targets.get(name)

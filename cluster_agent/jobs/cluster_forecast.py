@@ -19,7 +19,7 @@ from cluster_agent.acting.active_policy import CandidateFactory
 from cluster_agent.backends.kubernetes.explanation import believed_speeds, measured_speeds
 from cluster_agent.backends.kubernetes.views import ClusterView, look
 from cluster_agent.errors import BadJobFile, ClusterRefused
-from cluster_agent.jobs.cluster_access import Cluster
+from cluster_agent.jobs.cluster_access import Cluster, check_looked_after
 from cluster_agent.jobs.forecast import NEW, Draws, able_to_run, foreseen
 from cluster_agent.jobs.manifests import Asked, asked_job, namespace_of, read_manifest
 from cluster_agent.recording.last_decision import last_decision, policy_of
@@ -60,14 +60,16 @@ def foresee_manifest(cluster: Cluster, file: Path, work: Work, draws: Draws) -> 
         raise BadJobFile("--samples and --hours both say how much work it is: give one of them")
     manifest, target = read_manifest(file)
     now = time.time()
-    view = look(cluster.api, namespace_of(manifest), now, cluster.settings.slot_seconds)
+    check_looked_after(cluster, namespace_of(manifest))
+    view = look(cluster.api, namespace_of(manifest), now, cluster.settings)
     if not view.sees_room:
         raise ClusterRefused(
             f"you may not read {' and '.join(view.unseen)} of the whole cluster, so what is free is not known; ask for"
             " the rights of the role fedl2-advice"
         )
     asked = asked_job(view, manifest, target, file)
-    notes = [] if view.serves_targets else ["no ElasticTargets here: all that runs counts as staying"]
+    notes = [view.meaning_of_free] if view.meaning_of_free else []
+    notes += [] if view.serves_targets else ["no ElasticTargets here: all that runs counts as staying"]
     speeds = _speeds(cluster, view, asked, notes)
     environment = _environment(cluster, asked.cluster)
     present = able_to_run([_with_left(job, speeds) for job in asked.cluster.jobs], environment, speeds)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -65,18 +65,24 @@ class Cache(Generic[Kept]):
         keep: what to keep of an object; None where it is of no interest.
         clock: monotonic seconds.
         on_change: is called after every change, by the thread that follows.
+        namespaces: each is read and followed by itself; an empty name stands for all there are.
     """
 
     def __init__(
-        self, keep: Callable[[Json], Kept | None], clock: Callable[[], float], on_change: Callable[[], None]
+        self,
+        keep: Callable[[Json], Kept | None],
+        clock: Callable[[], float],
+        on_change: Callable[[], None],
+        namespaces: Sequence[str] = ("",),
     ) -> None:
         self._keep, self._clock, self._on_change = keep, clock, on_change
         self._lock = threading.Lock()
         self._entries: dict[Key, Entry[Kept]] = {}
         self._gone: OrderedDict[str, str] = OrderedDict()
         """By uid, the version of the end; empty where an object was missing from all that was read."""
+        self._unlisted = set(namespaces)
         self._listed = threading.Event()
-        self._heard_at = -float("inf")
+        self._heard_at = dict.fromkeys(namespaces, -float("inf"))
 
     @property
     def is_synced(self) -> bool:
@@ -87,14 +93,24 @@ class Cache(Generic[Kept]):
         """Wait until everything was read once; whether it was."""
         return self._listed.wait(timeout_seconds)
 
+    def has_read(self, namespace: str) -> bool:
+        """Whether everything of a namespace was read once."""
+        with self._lock:
+            return namespace not in self._unlisted if namespace in self._heard_at else not self._unlisted
+
     @property
     def age_seconds(self) -> float:
-        """Since the server was last heard of; infinite before the first time."""
-        return self._clock() - self._heard_at
+        """Since the server was last heard of, of the namespace where that is longest ago; infinite before the first
+        time."""
+        return self._clock() - min(self._heard_at.values())
 
-    def heard(self) -> None:
+    def age_in(self, namespace: str) -> float:
+        """Seconds since the server was last heard of a namespace that is followed by itself."""
+        return self._clock() - self._heard_at[namespace]
+
+    def heard(self, namespace: str = "") -> None:
         """Note that the server says what it has: a bookmark, an event."""
-        self._heard_at = self._clock()
+        self._heard_at[namespace] = self._clock()
 
     def entries(self) -> Mapping[Key, Entry[Kept]]:
         """All objects as they stand now, in a copy."""
@@ -111,18 +127,22 @@ class Cache(Generic[Kept]):
         head, kept = head_of(found), self._keep(found)
         return head.key, None if kept is None else Entry(head.uid, head.version, kept)
 
-    def replace(self, entries: dict[Key, Entry[Kept]]) -> None:
-        """Have these objects and no others: everything was read anew."""
+    def replace(self, entries: dict[Key, Entry[Kept]], namespace: str = "") -> None:
+        """Have these objects and no others of a namespace: everything there was read anew."""
         with self._lock:
-            changed = {key: _meaning(entry) for key, entry in self._entries.items()} != {
+            others = {key: entry for key, entry in self._entries.items() if namespace and key[0] != namespace}
+            before = {key: entry for key, entry in self._entries.items() if key not in others}
+            changed = {key: _meaning(entry) for key, entry in before.items()} != {
                 key: _meaning(entry) for key, entry in entries.items()
             }
-            for uid in {entry.uid for entry in self._entries.values()} - {entry.uid for entry in entries.values()}:
+            for uid in {entry.uid for entry in before.values()} - {entry.uid for entry in entries.values()}:
                 self._end(uid, "")
-            self._entries = entries
-        self.heard()
-        first = not self._listed.is_set()
-        self._listed.set()
+            self._entries = {**others, **entries}
+            first = namespace in self._unlisted
+            self._unlisted.discard(namespace)
+        self.heard(namespace)
+        if not self._unlisted:
+            self._listed.set()
         if changed or first:
             self._on_change()
 

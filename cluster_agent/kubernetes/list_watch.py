@@ -21,7 +21,7 @@ import structlog
 
 from cluster_agent.kubernetes.api_server import Json, Query, WatchStream
 from cluster_agent.kubernetes.cache import Cache, Entry, Key, head_of, is_older
-from cluster_agent.kubernetes.errors import ApiError, Expired, Invalid, WatchSilent, error_of
+from cluster_agent.kubernetes.errors import ApiError, Expired, Forbidden, Invalid, WatchSilent, error_of
 from cluster_agent.kubernetes.resources import Resource
 from foundation.backoff import Backoff
 from foundation.text import plain_line
@@ -56,7 +56,7 @@ class ListWatch(Generic[Kept]):
     """Keeps one cache; `step` does the next thing, and is called by one thread.
 
     Args:
-        namespace: whose objects; everybody's where empty.
+        namespace: whose objects; everybody's where empty. The cache has it among its own.
         selectors: `labelSelector`, `fieldSelector`.
         clock: monotonic seconds.
         seed: of the waits; agents differ in it.
@@ -74,12 +74,13 @@ class ListWatch(Generic[Kept]):
     ) -> None:
         self._source, self._cache, self._clock = source, cache, clock
         self._what = resource.plural
-        self._path = resource.path(namespace)
+        self._path, self._namespace = resource.path(namespace), namespace
         self._selectors = dict(selectors or {})
         self._backoff = Backoff(f"{seed}/{self._path}", _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS)
         self._version = ""
         self._told = False
         self._said = ""
+        self._is_refused = False
         self._offers_watch_list = True
         self._lock = threading.Lock()
         self._stream: WatchStream | None = None
@@ -89,6 +90,11 @@ class ListWatch(Generic[Kept]):
     def trouble(self) -> str:
         """What went wrong last, in a line; empty where all is well."""
         return self._said
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether it was last answered that this may not be read."""
+        return bool(self._said) and self._is_refused
 
     def step(self) -> float:
         """Read everything, or follow a watch to its end; the seconds to wait before the next step."""
@@ -154,14 +160,14 @@ class ListWatch(Generic[Kept]):
                 key, entry = self._cache.entry_of(item)
                 if entry is not None:
                     entries[key] = entry
-            self._cache.heard()
+            self._cache.heard(self._namespace)
             if not metadata.get("continue"):
                 break
             query["continue"] = str(metadata["continue"])
         self._version = str(metadata.get("resourceVersion") or "")
         if not self._version:
             raise ValueError("a list without a resourceVersion")
-        self._cache.replace(entries)
+        self._cache.replace(entries, self._namespace)
         self._said = ""
 
     def _watch_list(self) -> None:
@@ -202,7 +208,7 @@ class ListWatch(Generic[Kept]):
             if initial is not None:
                 if (metadata.get("annotations") or {}).get(_END_OF_INITIAL_EVENTS) != "true":
                     return initial
-                self._cache.replace(initial)
+                self._cache.replace(initial, self._namespace)
             self._version = version
             self._on_told()
             return None
@@ -227,11 +233,12 @@ class ListWatch(Generic[Kept]):
 
     def _on_told(self) -> None:
         self._told, self._said = True, ""
-        self._cache.heard()
+        self._cache.heard(self._namespace)
 
     def _say(self, what: str, error: Exception) -> None:
         """Log a failure; the same one over and over is logged once."""
         said = plain_line(str(error))
+        self._is_refused = isinstance(error, Forbidden)
         if not self._stopped and said != self._said:
             _log.warning("kubernetes-watch", resource=self._what, what=what, error=said)
         self._said = said

@@ -15,7 +15,16 @@ Json = dict[str, Any]
 LEARNER: Final = "Learner."
 """Before the names of the learner's sections: some are also the agent's."""
 _AGENT_SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
-    "KubernetesBackendSettings": ("kind", "kubeconfig", "context", "namespace", "lease_namespace", "lease_name"),
+    "KubernetesBackendSettings": (
+        "kind",
+        "kubeconfig",
+        "context",
+        "namespaces",
+        "namespace",
+        "own_nodes",
+        "lease_namespace",
+        "lease_name",
+    ),
     "PolicySettings": (),
     "GuardSettings": (),
     "LearningSettings": (),

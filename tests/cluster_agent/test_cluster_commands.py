@@ -389,3 +389,33 @@ def test_what_people_read_fits_a_narrow_terminal(shell: KubeShell, columns: int)
     assert "…" not in text, "nothing is cut"
     answer = shell.type("simulate", "-f", shell.file("job.yaml", job(), target()), "--hours", "2", columns=columns)
     assert answer.code == 0
+
+
+def test_with_the_rights_of_an_agent_of_some_namespaces_it_answers_as_that_agent_sees_it(
+    cluster: KubeCluster, shell: KubeShell
+) -> None:
+    read = {"verbs": ["get", "list"]}
+    there = {"namespace": "team", **read}
+    cluster.server.tokens["member"] = "member"
+    cluster.server.may = allowed_by(
+        {
+            "member": [
+                {"apiGroups": [""], "resources": ["nodes"], **read},
+                {"apiGroups": [""], "resources": ["pods", "events"], **there},
+                {"apiGroups": ["batch"], "resources": ["jobs"], **there},
+                {"apiGroups": ["fedl2.io"], "resources": ["elastictargets"], **there},
+            ]
+        }
+    )
+    shell.kubeconfig(cluster.server.address, "member")
+    own = {"selector": "!pool"}
+    config = shell.config(namespaces=["team"], own_nodes=own)
+    facts = shell.type("explain", "team/train", "--config", str(config), "-o", "json").json
+    assert facts["decision"]["from"] == "now", "what is free is known on nodes of its own"
+    assert any("pods of other namespaces are not seen" in note for note in facts["notes"])
+    config = shell.config(namespaces=["team", "fedl2"], own_nodes=own)
+    facts = shell.type("explain", "team/train", "--config", str(config), "-o", "json").json
+    assert facts["decision"] is None, "what pods of a namespace take that cannot be read is not known"
+    said = shell.type("explain", "lab/train", "--config", str(config))
+    assert said.code == 2
+    assert "namespace lab: the agent looks after team, fedl2 only (backend.namespaces)" in said.line

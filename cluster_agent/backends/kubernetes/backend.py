@@ -110,7 +110,7 @@ class KubernetesBackend:
     ) -> None:
         self._settings, self._parts, self._api, self._elector = settings, parts, api, elector
         self._offset_seconds = unix_clock() - parts.clock()
-        self._sight = ClusterSight(api, parts, KINDS, settings.namespace, settings.request_seconds)
+        self._sight = ClusterSight(api, parts, KINDS, settings)
         kinds = {kind.resource.kind: kind for kind in KINDS}
         changes, told = parts.telemetry.size_changes, parts.telemetry.told
         self._writer = SizeWriter(
@@ -305,7 +305,7 @@ class KubernetesBackend:
 
         return TrainingJobs(
             self._api,
-            self._settings.namespace,
+            self._sight.names,
             room,
             read_agent_key(path, make=settings.key_file is None),
             lambda: self._acts and self._sight.is_fresh,
@@ -315,6 +315,7 @@ class KubernetesBackend:
             time.time,
             last_checkpoint_seconds=settings.last_checkpoint_seconds,
             on_told=self._parts.telemetry.told,
+            on_unread=partial(self._sight.news.look, "TrainingJobs"),
         )
 
     def _what_happened(self, found: Observed) -> Trigger:

@@ -70,6 +70,7 @@ def explain(
     target, member = view.targets[job_id], view.observed.members.get(job_id)
     facts = view.seen.found.get((target.ref.kind, target.namespace, target.ref.name))
     notes = [f"you may not read {what} everywhere: what is free is not known" for what in view.unseen]
+    notes += [view.meaning_of_free] if view.meaning_of_free else []
     if target.progress is not None and target.progress.endpoint is not None:
         notes.append("its progress is in its own metrics, which the agent reads, and this command does not")
     answer = None

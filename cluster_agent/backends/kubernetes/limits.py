@@ -66,8 +66,8 @@ class Situation:
 
     Attributes:
         unix_seconds: now.
-        namespaces: by name; empty where they cannot be read.
-        unread: why they cannot, in a line.
+        namespaces: by name; without those that cannot be read.
+        unread: why these cannot, in a line.
         changed: Unix times of the changes of each job, by its uid.
         failing: why the changes of a job are given up for now, by its uid.
         policy_failed: why the decision is not the policy's, in a word; empty where it is.
@@ -107,9 +107,9 @@ def has_opted_in(member: Member, situation: Situation) -> bool:
 
 
 def _not_opted_in(namespace: str, situation: Situation) -> Hold | None:
-    if situation.unread:
-        return Hold(Reason.NOT_OPTED_IN, f"which namespaces have opted in is not known: {situation.unread}")
     found = situation.namespaces.get(namespace)
+    if found is None and situation.unread:
+        return Hold(Reason.NOT_OPTED_IN, f"which namespaces have opted in is not known: {situation.unread}")
     if found is None or not found.has_opted_in:
         return Hold(Reason.NOT_OPTED_IN, f"namespace {namespace} has no label {OPT_IN}={UpdateMode.AUTO}")
     return None

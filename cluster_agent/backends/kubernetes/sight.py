@@ -5,19 +5,25 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, TypeVar
 
+import structlog
+
+from cluster_agent.backend_settings import KubernetesBackendSettings
 from cluster_agent.backends.base import AgentParts
 from cluster_agent.backends.kubernetes.claimed_devices import ClaimedDevices
 from cluster_agent.backends.kubernetes.limits import NamespaceFacts, namespace_facts
+from cluster_agent.backends.kubernetes.namespaces import NamespaceNews, namespaces_of
 from cluster_agent.backends.kubernetes.observation import Seen
+from cluster_agent.backends.kubernetes.own_nodes import facts_of, meant_by_free, selector_of
 from cluster_agent.backends.kubernetes.scrapes import Reading
 from cluster_agent.errors import BackendUnavailable
 from cluster_agent.kubernetes.api_server import ApiServer, Json, Query
-from cluster_agent.kubernetes.cache import Cache, Entry
-from cluster_agent.kubernetes.capacity import NodeFacts, PodFacts, node_facts, pod_facts
-from cluster_agent.kubernetes.list_watch import ListWatch
+from cluster_agent.kubernetes.cache import Cache, Entry, Key
+from cluster_agent.kubernetes.capacity import NodeFacts, PodFacts, pod_facts
+from cluster_agent.kubernetes.following import STALE_SECONDS, Following, unread_in
 from cluster_agent.kubernetes.resources import NAMESPACES, NODES, PODS, Resource
 from cluster_agent.kubernetes.targets.elastic_target import (
     ELASTIC_TARGETS,
@@ -28,11 +34,12 @@ from cluster_agent.kubernetes.targets.elastic_target import (
 )
 from cluster_agent.kubernetes.targets.target_kind import TargetFacts, TargetKind
 
+_log = structlog.get_logger()
+
 LOOK_SECONDS = 0.1
 """Between two looks of whoever waits."""
-_STALE_SECONDS = 180.0
-"""What was heard longer ago is nothing to decide by; bookmarks come every minute."""
 _END_SECONDS = 5.0
+_Kept = TypeVar("_Kept")
 
 
 class ClusterSight:
@@ -40,30 +47,41 @@ class ClusterSight:
 
     Args:
         kinds: of objects that targets may point at.
-        namespace: whose targets and objects; everybody's where empty.
-        patience_seconds: longest wait for a first sight.
+        settings: say whose targets and objects, and of its own nodes; a request's time is that of a first sight too.
 
     Attributes:
+        names: of the namespaces whose these are, each followed by itself; an empty one stands for all.
+        news: of those that cannot be read.
         changed: set where something has changed that a decision may be about.
         pods_changed: set where pods have, which come and go with every decision.
     """
 
     def __init__(
-        self, api: ApiServer, parts: AgentParts, kinds: tuple[TargetKind, ...], namespace: str, patience_seconds: float
+        self,
+        api: ApiServer,
+        parts: AgentParts,
+        kinds: tuple[TargetKind, ...],
+        settings: KubernetesBackendSettings,
     ) -> None:
-        self._api, self._parts, self._namespace, self._patience_seconds = api, parts, namespace, patience_seconds
+        self._api, self._parts, self._patience_seconds = api, parts, settings.request_seconds
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
-        self._followed: dict[str, tuple[Cache[Any], ListWatch[Any]]] = {}
+        self._followed: dict[str, Following[Any]] = {}
         self._is_started = False
+        self.names = namespaces_of(settings)
+        self.news = NamespaceNews(self.names, parts.telemetry.namespace_unread)
         self.changed, self.pods_changed = threading.Event(), threading.Event()
-        self.nodes: Cache[NodeFacts] = self._follow(NODES, node_facts, everywhere=True)
-        self.pods: Cache[PodFacts] = self._follow(PODS, pod_facts, everywhere=True, on_change=self.pods_changed)
-        self.targets: Cache[ElasticTarget] = self._follow(ELASTIC_TARGETS, elastic_target)
+        everywhere, own = ("",), settings.own_nodes
+        self._own = own
+        facts = partial(facts_of, own=own)
+        self.nodes: Cache[NodeFacts] = self._follow(NODES, facts, everywhere, selectors=selector_of(own))
+        of_pods = everywhere if own is None else self.names
+        self.pods: Cache[PodFacts] = self._follow(PODS, pod_facts, of_pods, on_change=self.pods_changed)
+        self.targets: Cache[ElasticTarget] = self._follow(ELASTIC_TARGETS, elastic_target, self.names)
         self.objects: dict[str, Cache[TargetFacts]] = {
-            kind.resource.kind: self._follow(kind.resource, kind.facts) for kind in kinds
+            kind.resource.kind: self._follow(kind.resource, kind.facts, self.names) for kind in kinds
         }
-        self._namespaces: tuple[Cache[NamespaceFacts], ListWatch[Any]] | None = None
+        self._opted_in: dict[str, Following[NamespaceFacts]] = {}
         self._devices = ClaimedDevices(api, parts.clock, self.pods_changed.set, _seed())
         for name, follow in self._devices.followings.items():
             self._begin(threading.Thread(target=follow, args=(self._stopping.wait,), name=name, daemon=True))
@@ -76,6 +94,8 @@ class ClusterSight:
     def start(self) -> None:
         """Begin to follow."""
         self._is_started = True
+        if meaning := meant_by_free(self._own, self.names):
+            _log.info("free-capacity", meaning=meaning)
         for thread in self._threads:
             thread.start()
 
@@ -90,7 +110,7 @@ class ClusterSight:
     def close(self) -> None:
         """Follow no longer."""
         self._stopping.set()
-        for _, following in self._followed.values():
+        for following in [*self._followed.values(), *self._opted_in.values()]:
             following.stop()
         self._devices.stop()
         for thread in self._threads:
@@ -98,46 +118,56 @@ class ClusterSight:
                 thread.join(_END_SECONDS)
 
     def check_fresh(self) -> None:
-        """Refuse to decide by what is not known, or no longer; namespaces, which only those need whose sizes are to be
-        set, and claims of devices, which many servers do not have, are waited for, and may be unknown.
+        """Refuse to decide by what is not known, or no longer; a namespace of several that cannot be read is left out.
+        Namespaces themselves, which only those need whose sizes are to be set, and claims of devices, which many
+        servers do not have, are waited for, and may be unknown.
 
         Raises:
             BackendUnavailable: something could not be read yet, or has not been heard of for too long.
         """
         began = self._parts.clock()
-        for name, (cache, following) in self._decided_by().items():
-            while not cache.is_synced:
+        for name, following in self._followed.items():
+            while not following.is_settled:
                 late = self._parts.clock() - began > self._patience_seconds
                 if late or self._parts.wait(LOOK_SECONDS):
                     raise BackendUnavailable(self._unread(name, following))
-            if cache.age_seconds > _STALE_SECONDS:
-                line = f"nothing was heard of {name} for {cache.age_seconds:.0f} s"
+            if following.is_stale:
+                line = f"nothing was heard of {name} for {following.cache.age_seconds:.0f} s"
                 raise BackendUnavailable(f"{line}{_why(following)}")
         while not self._devices.is_settled and self._parts.clock() - began <= self._patience_seconds:
             if self._parts.wait(LOOK_SECONDS):
                 break
+        unread = self.unread_namespaces()
+        if unread.keys() >= set(self.names):
+            raise BackendUnavailable(f"none of the namespaces can be read: {next(iter(unread.values()))}")
         if any(entry.kept.mode is not UpdateMode.OFF for entry in self.targets.entries().values()):
             self.namespaces()
 
     @property
     def unread(self) -> str:
         """What could not be read even once, in a line; empty where a decision can be about everything."""
-        for name, (cache, following) in self._decided_by().items():
-            if not cache.is_synced:
+        for name, following in self._followed.items():
+            if not following.is_settled:
                 return self._unread(name, following)
         return ""
+
+    def unread_namespaces(self) -> dict[str, str]:
+        """Namespaces of several in which something cannot be read, and why: nothing is decided about them."""
+        unread = unread_in(self._followed.values())
+        self.news.look("ElasticTargets", unread)
+        return unread
 
     @property
     def is_fresh(self) -> bool:
         """Whether everything that a decision is about was heard of lately."""
-        return all(cache.age_seconds <= _STALE_SECONDS for cache, _ in self._decided_by().values())
+        return not any(following.is_stale for following in self._followed.values())
 
     def found(self) -> dict[tuple[str, str, str], TargetFacts]:
         """Objects that targets may point at, by kind, namespace and name."""
         return {
             (kind, namespace, name): entry.kept
             for kind, cache in self.objects.items()
-            for (namespace, name), entry in cache.entries().items()
+            for (namespace, name), entry in self._of_readable(cache)
         }
 
     def seen(self, readings: Mapping[str, Reading] | None = None) -> Seen:
@@ -150,14 +180,14 @@ class ClusterSight:
         return Seen(
             sorted(nodes, key=lambda node: node.name),
             [entry.kept for entry in self.pods.entries().values()],
-            [entry.kept for entry in self.targets.entries().values()],
+            [entry.kept for _, entry in self._of_readable(self.targets)],
             self.found(),
             readings or {},
         )
 
     def by_id(self) -> dict[str, ElasticTarget]:
         """Targets by namespace and name."""
-        return {f"{where}/{name}": entry.kept for (where, name), entry in self.targets.entries().items()}
+        return {f"{where}/{name}": entry.kept for (where, name), entry in self._of_readable(self.targets)}
 
     def object_of(self, target: ElasticTarget) -> Entry[TargetFacts] | None:
         """What a target points at; None where it is not there."""
@@ -172,58 +202,78 @@ class ClusterSight:
         """What a decision would be about, without how far jobs are, and how large."""
         targets = [
             (key, entry.uid, entry.kept.generation, entry.kept.is_frozen)
-            for key, entry in self.targets.entries().items()
+            for key, entry in self._of_readable(self.targets)
         ]
         objects = [
             (kind, key, entry.uid, entry.kept.is_over, entry.kept.obstacle, entry.kept.hold, _is_frozen(entry.kept))
             for kind, cache in self.objects.items()
-            for key, entry in cache.entries().items()
+            for key, entry in self._of_readable(cache)
         ]
-        namespaces = [] if self._namespaces is None else list(self._namespaces[0].entries().items())
+        followings = list(self._opted_in.values())
+        namespaces = [(key, entry.kept) for each in followings for key, entry in each.cache.entries().items()]
         nodes = [entry.kept for entry in self.nodes.entries().values()]
-        return frozenset([*targets, *objects, *nodes, *((key, entry.kept) for key, entry in namespaces)])
+        return frozenset([*targets, *objects, *nodes, *namespaces])
 
     def namespaces(self) -> tuple[Mapping[str, NamespaceFacts], str]:
         """What is kept of namespaces, which are followed from the first call on: whoever only advises may not read
-        them. Where they cannot be read, nothing, and why in a line.
+        them. Of those that cannot be read nothing, and why in a line.
         """
-        if self._namespaces is None:
-            selectors = {"fieldSelector": f"metadata.name={self._namespace}"} if self._namespace else None
-            self._follow(NAMESPACES, namespace_facts, everywhere=True, selectors=selectors)
-            self._namespaces = self._followed[NAMESPACES.plural]
-        cache, following = self._namespaces
+        if not self._opted_in:
+            self._opted_in = {name: self._follow_namespace(name) for name in self.names}
         began = self._parts.clock()
-        while not cache.is_synced and not following.trouble and self._parts.clock() - began < self._patience_seconds:
-            if self._parts.wait(LOOK_SECONDS):
-                break
-        if not cache.is_synced or cache.age_seconds > _STALE_SECONDS:
-            return {}, f"namespaces cannot be read{_why(following)}"
-        return {name: entry.kept for (_, name), entry in cache.entries().items()}, ""
+        found: dict[str, NamespaceFacts] = {}
+        unread = ""
+        for following in self._opted_in.values():
+            cache = following.cache
+            while not (cache.is_synced or following.trouble) and self._parts.clock() - began < self._patience_seconds:
+                if self._parts.wait(LOOK_SECONDS):
+                    break
+            if cache.is_synced and cache.age_seconds <= STALE_SECONDS:
+                found |= {name: entry.kept for (_, name), entry in cache.entries().items()}
+            else:
+                unread = f"namespaces cannot be read{_why(following)}"
+        return found, unread
 
-    def _unread(self, name: str, following: ListWatch[Any]) -> str:
+    def _unread(self, name: str, following: Following[Any]) -> str:
         return f"{name} could not be read yet from {self._api.address}{_why(following)}"
 
-    def _decided_by(self) -> dict[str, tuple[Cache[Any], ListWatch[Any]]]:
-        return {name: each for name, each in self._followed.items() if name != NAMESPACES.plural}
+    def _of_readable(self, cache: Cache[_Kept]) -> Iterable[tuple[Key, Entry[_Kept]]]:
+        unread = self.unread_namespaces()
+        return [(key, entry) for key, entry in cache.entries().items() if key[0] not in unread]
+
+    def _follow_namespace(self, name: str) -> Following[NamespaceFacts]:
+        """One by its name alone, which is a right that can be granted of one alone."""
+        selectors = {"fieldSelector": f"metadata.name={name}"} if name else None
+        return self._following(NAMESPACES, namespace_facts, ("",), self.changed, selectors)
 
     def _follow(
         self,
         resource: Resource,
         keep: Callable[[Json], Any],
+        namespaces: tuple[str, ...],
         *,
-        everywhere: bool = False,
         on_change: threading.Event | None = None,
         selectors: Query | None = None,
     ) -> Cache[Any]:
-        cache: Cache[Any] = Cache(keep, self._parts.clock, (on_change or self.changed).set)
-        namespace = "" if everywhere else self._namespace
-        following: ListWatch[Any] = ListWatch(
-            self._api, resource, cache, self._parts.clock, namespace, selectors, seed=_seed()
+        following = self._following(resource, keep, namespaces, on_change or self.changed, selectors)
+        self._followed[resource.plural] = following
+        return following.cache
+
+    def _following(
+        self,
+        resource: Resource,
+        keep: Callable[[Json], Any],
+        namespaces: tuple[str, ...],
+        on_change: threading.Event,
+        selectors: Query | None,
+    ) -> Following[Any]:
+        clock = self._parts.clock
+        following: Following[Any] = Following(
+            self._api, resource, keep, clock, on_change.set, namespaces, selectors, _seed()
         )
-        self._followed[resource.plural] = (cache, following)
-        name = f"watch-{resource.plural}"
-        self._begin(threading.Thread(target=following.run, args=(self._stopping.wait,), name=name, daemon=True))
-        return cache
+        for thread in following.threads(self._stopping.wait):
+            self._begin(thread)
+        return following
 
     def _begin(self, thread: threading.Thread) -> None:
         self._threads.append(thread)
@@ -239,5 +289,5 @@ def _is_frozen(facts: TargetFacts) -> bool:
     return is_frozen(facts.annotations)
 
 
-def _why(following: ListWatch[Any]) -> str:
+def _why(following: Following[Any]) -> str:
     return f": {following.trouble}" if following.trouble else ""

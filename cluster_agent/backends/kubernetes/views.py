@@ -10,10 +10,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from cluster_agent.backend_settings import KubernetesBackendSettings
 from cluster_agent.backends.kubernetes.backend import KINDS
+from cluster_agent.backends.kubernetes.namespaces import namespaces_of
 from cluster_agent.backends.kubernetes.observation import Observed, Seen, observed
+from cluster_agent.backends.kubernetes.own_nodes import facts_of, meant_by_free, selector_of
 from cluster_agent.kubernetes.api_server import Json, Query
-from cluster_agent.kubernetes.capacity import NodeFacts, node_facts, pod_facts
+from cluster_agent.kubernetes.capacity import NodeFacts, pod_facts
 from cluster_agent.kubernetes.device_claims import (
     GROUP,
     claim_facts,
@@ -49,7 +52,8 @@ class ClusterView:
     Attributes:
         targets: by namespace and name.
         serves_targets: whether the CRD is installed.
-        unseen: the plurals of what this user may not read everywhere.
+        unseen: the plurals of what this user may not read everywhere, or in all of the agent's namespaces.
+        meaning_of_free: what is meant where only some nodes and pods are looked at; else empty.
     """
 
     seen: Seen
@@ -58,6 +62,7 @@ class ClusterView:
     unix_seconds: float
     serves_targets: bool
     unseen: tuple[str, ...]
+    meaning_of_free: str = ""
 
     @property
     def sees_room(self) -> bool:
@@ -65,8 +70,8 @@ class ClusterView:
         return not {"nodes", "pods"} & set(self.unseen)
 
 
-def look(api: Reads, namespace: str, unix_seconds: float, slot_seconds: float) -> ClusterView:
-    """Read a cluster.
+def look(api: Reads, namespace: str, unix_seconds: float, settings: KubernetesBackendSettings) -> ClusterView:
+    """Read a cluster as the agent with these settings sees it.
 
     Args:
         namespace: whose targets and jobs, where the user may not read those of all; may be empty.
@@ -75,38 +80,54 @@ def look(api: Reads, namespace: str, unix_seconds: float, slot_seconds: float) -
         ApiError: the server does not answer, or lets nothing be read.
     """
     unseen: list[str] = []
+    own, names = settings.own_nodes, namespaces_of(settings)
 
-    def read(resource: Resource) -> list[Json]:
+    def read(resource: Resource, query: Query | None = None) -> list[Json]:
         try:
-            return listed(api, resource)
+            return listed(api, resource, query=query)
         except Forbidden:
             if resource.namespaced and not namespace:
                 raise
         unseen.append(resource.plural)
         return listed(api, resource, namespace) if resource.namespaced else []
 
+    def read_in(resource: Resource) -> list[Json]:
+        """Of the agent's namespaces; of these what this user may read."""
+        if names == ("",):
+            return read(resource)
+        found: list[Json] = []
+        for name in names:
+            try:
+                found += listed(api, resource, name)
+            except Forbidden:
+                if name == namespace:
+                    raise
+                unseen.append(resource.plural)
+        return found
+
     serves_targets = True
     try:
-        targets = [elastic_target(each) for each in read(ELASTIC_TARGETS)]
+        targets = [elastic_target(each) for each in read_in(ELASTIC_TARGETS)]
     except NotFound:
         targets, serves_targets = [], False
-    pods = [pod_facts(each) for each in read(PODS)]
+    pods = [pod_facts(each) for each in (read(PODS) if own is None else read_in(PODS))]
     found = {
         (kind.resource.kind, str(each["metadata"].get("namespace")), str(each["metadata"]["name"])): kind.facts(each)
         for kind in KINDS
-        for each in read(kind.resource)
+        for each in read_in(kind.resource)
     }
-    nodes = sorted((node_facts(each) for each in read(NODES)), key=lambda node: node.name)
+    nodes = sorted((facts_of(each, own) for each in read(NODES, selector_of(own))), key=lambda node: node.name)
     nodes = _less_claimed(api, nodes, read)
     seen = Seen(nodes, [each for each in pods if each is not None], targets, found)
     kinds = frozenset(f"{kind.resource.api_version} {kind.resource.kind}" for kind in KINDS)
     return ClusterView(
         seen,
-        observed(seen, kinds, unix_seconds, slot_seconds),
+        observed(seen, kinds, unix_seconds, settings.slot_seconds),
         {f"{target.namespace}/{target.name}": target for target in targets},
         unix_seconds,
         serves_targets,
         tuple(dict.fromkeys(unseen)),
+        meant_by_free(own, names),
     )
 
 

@@ -28,10 +28,13 @@ MODES = ("advice", "auto", "training")
 CERTIFIED: Json = {"address": "learner.example.org:7070", "tlsSecret": "fedl2-tls"}
 ENROLLED: Json = {"address": "learner.example.org:7070", "enrollmentSecret": {"name": "invitation"}}
 MONITORED: Json = {name: {"enabled": True} for name in ("serviceMonitor", "rules", "dashboards")}
+OWN_NODES: Json = {"selector": "pool=research", "reserved": {"cpu": "500m"}}
 LEARNER: Json = {"enabled": True, "names": ["learner.example.org"]}
 VALUES: dict[str, Json] = {
     **{mode: {"mode": mode} for mode in MODES},
     **{f"{mode} of one namespace": {"mode": mode, "namespaces": ["team"]} for mode in MODES},
+    **{f"{mode} of two namespaces": {"mode": mode, "namespaces": ["team", "lab"]} for mode in MODES},
+    "on nodes of its own": {"mode": "training", "namespaces": ["team", "lab"], "ownNodes": OWN_NODES},
     "with certificates": {"fleet": CERTIFIED, "replicas": 1},
     "enrolled": {"fleet": ENROLLED, "replicas": 1, "state": {"size": "5Gi"}},
     "a learner beside": {"learner": LEARNER, "monitoring": MONITORED},

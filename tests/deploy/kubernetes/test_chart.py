@@ -16,6 +16,7 @@ from rendered import (
     ENROLLED,
     LEARNER,
     MODES,
+    OWN_NODES,
     VALUES,
     VERSIONS,
     by_helm,
@@ -30,6 +31,7 @@ from rendered import (
 )
 
 import global_learner.settings
+from cluster_agent.backend_settings import KubernetesBackendSettings
 from cluster_agent.settings import AgentSettings
 from cluster_agent.settings_file import read_settings
 
@@ -77,7 +79,7 @@ def test_the_agent_takes_its_settings(values: Json, tmp_path: Path) -> None:
     found = read(by_helm(values), tmp_path)
     assert found.backend.kind == "kubernetes"
     assert found.backend.lease_namespace == "fedl2"
-    assert found.backend.namespace == "".join(values.get("namespaces", []))
+    assert found.backend.namespaces == tuple(values.get("namespaces", ()))
     assert (found.learner is not None) == ("fleet" in values)
     (port,) = pod_spec(by_helm(values))["containers"][0]["ports"]
     assert (found.telemetry.metrics_port, found.telemetry.metrics_host) == (port["containerPort"], "0.0.0.0")  # noqa: S104
@@ -211,21 +213,37 @@ def test_rights_are_those_of_the_files_and_advice_writes_nothing_but_status_and_
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_with_namespaces_rights_are_the_same_there_and_elsewhere_only_reading_what_fills_the_cluster(mode: str) -> None:
+@pytest.mark.parametrize("namespaces", [["team"], ["team", "lab"]], ids=["one", "two"])
+def test_with_namespaces_rights_are_the_same_in_each_and_elsewhere_only_reading_what_fills_the_cluster(
+    mode: str, namespaces: list[str]
+) -> None:
     everywhere = grants(by_helm({"mode": mode}))
-    limited = grants(by_helm({"mode": mode, "namespaces": ["team"]}))
-    assert {(place or "team", *rest) for place, *rest in everywhere} == {
-        (place or "team", *rest) for place, *rest in limited
+    limited = grants(by_helm({"mode": mode, "namespaces": namespaces}))
+    whole = {"nodes", "pods", "namespaces", "resourceclaims", "resourceslices"}
+    reads = {right for right in everywhere if right[2] in whole and right[4] in READ}
+    in_one = {right for right in everywhere - reads if not right[0]}
+    assert {right for right in limited if right[0] in namespaces} == {
+        (name, *right[1:]) for right in in_one for name in namespaces
     }
-    cluster_wide = {(resource, verb) for place, _, resource, _, verb in limited if not place}
-    assert {resource for resource, _ in cluster_wide} <= {
-        "nodes",
-        "pods",
-        "resourceclaims",
-        "resourceslices",
-        "namespaces",
+    cluster_wide = {right for right in limited if not right[0]}
+    assert {(*right[:3], "", right[4]) for right in cluster_wide} == reads
+    assert {name for _, _, resource, name, _ in cluster_wide if resource == "namespaces"} <= {*namespaces}
+    assert all(name for _, _, resource, name, _ in cluster_wide if resource == "namespaces")
+
+
+def test_on_nodes_of_its_own_the_agent_reads_nodes_alone_everywhere(tmp_path: Path) -> None:
+    objects = by_helm({"mode": "advice", "namespaces": ["team", "lab"], "ownNodes": OWN_NODES})
+    limited = grants(objects)
+    assert {(resource, verb) for place, _, resource, _, verb in limited if not place} == {
+        ("nodes", verb) for verb in READ
     }
-    assert {verb for _, verb in cluster_wide} == READ
+    assert {place for place, _, resource, _, _ in limited if resource == "pods"} == {"team", "lab"}
+    backend = read(objects, tmp_path).backend
+    assert isinstance(backend, KubernetesBackendSettings)
+    assert backend.namespaces == ("team", "lab")
+    assert backend.own_nodes is not None
+    assert backend.own_nodes.model_dump() == OWN_NODES
+    assert "does not see pods of other namespaces" in notes({"namespaces": ["team"], "ownNodes": OWN_NODES})
 
 
 KUEUE: Json = {"mode": "training", "kueue": {"enabled": True}}
@@ -314,7 +332,13 @@ def test_other_settings_are_other_pods() -> None:
         ({"settings": {"backend": {"kubeconfig": "x"}}}, "at '/settings/backend': additional properties 'kubeconfig'"),
         ({"settings": {"telemetry": {"metrics_port": 1}}}, "additional properties 'metrics_port' not allowed"),
         ({"state": {"size": "much"}}, "at '/state/size': 'much' does not match"),
-        ({"namespaces": ["a", "b"]}, "namespaces: name one, or none for all"),
+        ({"namespaces": ["a", "a"]}, "at '/namespaces'"),
+        ({"ownNodes": OWN_NODES}, "ownNodes.selector needs namespaces"),
+        ({"namespaces": ["a"], "ownNodes": {"reserved": {"cpu": "1"}}}, "ownNodes.reserved needs ownNodes.selector"),
+        (
+            {"namespaces": ["a"], "ownNodes": {"selector": "a", "reserved": {"cpu": "much"}}},
+            "at '/ownNodes/reserved/cpu'",
+        ),
         ({"image": {"tag": "latest"}}, "image.tag: name a version"),
         ({"fleet": {"tlsSecret": "x"}}, "fleet.address is missing: write the learner's HOST:PORT"),
         ({"fleet": {"address": "nowhere"}}, "at '/fleet/address': 'nowhere' does not match"),

@@ -109,6 +109,12 @@ def verb_of(method: str, query: Mapping[str, str], name: str) -> str:
     return _VERBS[method]
 
 
+def named_by(query: Mapping[str, str]) -> str:
+    """The one object that a list or a watch is of: a Role may grant it by that name."""
+    field, _, name = query.get("fieldSelector", "").partition("=")
+    return name.removeprefix("=") if field == "metadata.name" else ""
+
+
 async def body_of(request: web.Request) -> Any:
     """The body, from JSON or YAML.
 

@@ -22,7 +22,7 @@ from apiserver.answers.listing import listed
 from apiserver.answers.logs import log_of
 from apiserver.answers.tables import table_of, wants_table
 from apiserver.answers.watching import Watches, WatchOptions
-from apiserver.asked import Asked, Fault, answered, body_of, place_of, verb_of, webhook_down
+from apiserver.asked import Asked, Fault, answered, body_of, named_by, place_of, verb_of, webhook_down
 from apiserver.controllers.stepping import Controller
 from apiserver.controllers.turns import Turns
 from apiserver.rbac import reviewed
@@ -199,7 +199,8 @@ class KubeServer:
         verb = verb_of(request.method, request.query, place.name)
         namespace = place.namespace if served.namespaced else ""
         dry_run = request.query.get("dryRun") == "All"
-        asked = Asked(verb, served.table, namespace, place.name, place.part, user, dry_run)
+        name = place.name or named_by(request.query)
+        asked = Asked(verb, served.table, namespace, name, place.part, user, dry_run)
         self.asked.append(asked)
         if served.table not in _REVIEWS:
             self._check_rights(asked, place.group, place.plural)

@@ -9,16 +9,16 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import structlog
 
 from cluster_agent.backends.kubernetes.training.asks import Ask
-from cluster_agent.backends.kubernetes.training.coordinators import Coordinators, Line
-from cluster_agent.backends.kubernetes.training.kueue import Kueue
+from cluster_agent.backends.kubernetes.training.coordinators import Line
 from cluster_agent.backends.kubernetes.training.last_checkpoint import Parting, parting
 from cluster_agent.backends.kubernetes.training.memory import Memory, Told
-from cluster_agent.backends.kubernetes.training.objects import JobObjects, Refused, ServiceFacts
+from cluster_agent.backends.kubernetes.training.objects import JobObjects, Refused
+from cluster_agent.backends.kubernetes.training.parts import Hands, Sight
 from cluster_agent.backends.kubernetes.training.plan import plan
 from cluster_agent.backends.kubernetes.training.ranks.plan import GangStep, plan_ranks
 from cluster_agent.backends.kubernetes.training.reservations import asks_of, promised, reserve
@@ -27,10 +27,9 @@ from cluster_agent.backends.kubernetes.training.statuses import Granted, event_l
 from cluster_agent.backends.kubernetes.training.step import Ended, Standing, Step
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
 from cluster_agent.backends.kubernetes.training.telling import Teller
-from cluster_agent.kubernetes.api_server import ApiServer, Json
-from cluster_agent.kubernetes.cache import Cache
+from cluster_agent.kubernetes.api_server import Json
 from cluster_agent.kubernetes.errors import ApiError, ApiRefused, ApiUnanswered, NotActing
-from cluster_agent.kubernetes.events import EventRecorder, EventType
+from cluster_agent.kubernetes.events import EventType
 from cluster_agent.kubernetes.training import manifests
 from cluster_agent.kubernetes.training.manifests import COORDINATOR, leader
 from cluster_agent.kubernetes.training.training_job import LAST_CHECKPOINT, TrainingJob
@@ -42,42 +41,6 @@ from policy_net.domain import SUSPENDED, Allocation
 _log = structlog.get_logger()
 
 _NO_LAST_CHECKPOINT = "NoLastCheckpoint", EventType.WARNING
-
-
-@dataclass(frozen=True, slots=True)
-class Sight:
-    """What the controller sees; each cache is followed by somebody else.
-
-    Attributes:
-        room: what the cluster has left now.
-    """
-
-    jobs: Cache[TrainingJob]
-    pods: Cache[TaskPod]
-    services: Cache[ServiceFacts]
-    room: Callable[[], Room]
-
-
-@dataclass(frozen=True, slots=True)
-class Hands:
-    """What it does things with.
-
-    Attributes:
-        agent_key: from which jobs' tokens follow.
-        may_write: whether this agent acts; asked before each write.
-        kueue: for jobs that it admits.
-        last_checkpoint_seconds: how long a deleted job may take for its last checkpoint.
-        tried: a job with what is wrong with its templates.
-    """
-
-    api: ApiServer
-    coordinators: Coordinators
-    events: EventRecorder
-    agent_key: bytes
-    may_write: Callable[[], bool]
-    kueue: Kueue
-    last_checkpoint_seconds: float = 300.0
-    tried: Callable[[TrainingJob], TrainingJob] = lambda job: job
 
 
 class TrainingController:
@@ -128,7 +91,8 @@ class TrainingController:
 
     def step(self) -> None:
         """Look at every job once, and do what is to be done."""
-        jobs = [entry.kept for entry in self._sight.jobs.entries().values()]
+        unread = self._sight.unread()
+        jobs = [entry.kept for key, entry in self._sight.jobs.entries().items() if key[0] not in unread]
         jobs.sort(key=lambda job: (job.created, job.namespace, job.name))
         pods: dict[tuple[str, str], list[TaskPod]] = {}
         for entry in self._sight.pods.entries().values():

@@ -11,11 +11,7 @@ from typing import Any
 import structlog
 
 from cluster_agent.backends.kubernetes.observation import seconds_of
-from cluster_agent.backends.kubernetes.training.controller import (
-    Hands,
-    Sight,
-    TrainingController,
-)
+from cluster_agent.backends.kubernetes.training.controller import TrainingController
 from cluster_agent.backends.kubernetes.training.coordinators import (
     POLL_SECONDS,
     CoordinatorCalls,
@@ -33,6 +29,7 @@ from cluster_agent.backends.kubernetes.training.measured import (
     usual_of,
 )
 from cluster_agent.backends.kubernetes.training.objects import service_facts
+from cluster_agent.backends.kubernetes.training.parts import Hands, Sight
 from cluster_agent.backends.kubernetes.training.reservations import COORDINATOR_ASKS
 from cluster_agent.backends.kubernetes.training.room import Room
 from cluster_agent.backends.kubernetes.training.statuses import Granted
@@ -42,9 +39,9 @@ from cluster_agent.kubernetes.api_server import ApiServer
 from cluster_agent.kubernetes.cache import Cache
 from cluster_agent.kubernetes.capacity import Amounts
 from cluster_agent.kubernetes.events import EventRecorder
-from cluster_agent.kubernetes.list_watch import ListWatch
+from cluster_agent.kubernetes.following import Following, unread_in
 from cluster_agent.kubernetes.node_choice import NodeChoice, node_choice
-from cluster_agent.kubernetes.resources import PODS, Resource
+from cluster_agent.kubernetes.resources import PODS
 from cluster_agent.kubernetes.training.manifests import JOB_LABEL, SERVICES
 from cluster_agent.kubernetes.training.training_job import TRAINING_JOBS, TrainingJob, UpdateMode, training_job
 from elastic_runtime.protocol.plan import Phase
@@ -58,9 +55,10 @@ Demand = Callable[[Amounts], Resources]
 
 
 class TrainingJobs:
-    """All TrainingJobs of a cluster, or of a namespace.
+    """All TrainingJobs of a cluster, or of some namespaces.
 
     Args:
+        namespaces: whose, each followed by itself; an empty name stands for all there are.
         room: what the cluster has left now.
         agent_key: from which jobs' tokens follow.
         may_write: whether this agent acts.
@@ -69,12 +67,13 @@ class TrainingJobs:
         last_checkpoint_seconds: how long a deleted job may take for its last checkpoint.
         on_told: is told the kind and the reason of each event.
         look_seconds: between two looks at all of them where nothing is new, and between two questions to a coordinator.
+        on_unread: is told again and again why namespaces cannot be read, by their names.
     """
 
     def __init__(
         self,
         api: ApiServer,
-        namespace: str,
+        namespaces: Sequence[str],
         room: Callable[[], Room],
         agent_key: bytes,
         may_write: Callable[[], bool],
@@ -86,6 +85,7 @@ class TrainingJobs:
         last_checkpoint_seconds: float = 300.0,
         on_told: Callable[[str, str], None] = lambda *_: None,
         look_seconds: float = POLL_SECONDS,
+        on_unread: Callable[[Mapping[str, str]], None] = lambda _: None,
     ) -> None:
         self._clock, self._unix_clock, self._lease_epoch = clock, unix_clock, lease_epoch
         self._look_seconds = look_seconds
@@ -96,23 +96,17 @@ class TrainingJobs:
             self._news.set()
             on_news()
 
-        self.jobs: Cache[TrainingJob] = Cache(training_job, clock, wake)
-        pods: Cache[Any] = Cache(task_pod_facts, clock, self._news.set)
-        services: Cache[Any] = Cache(service_facts, clock, self._news.set)
         seed = f"{socket.gethostname()}/{os.getpid()}"
-
-        def follow(resource: Resource, cache: Cache[Any], selectors: Mapping[str, str] | None) -> ListWatch[Any]:
-            return ListWatch(api, resource, cache, clock, namespace, selectors, seed=seed)
-
-        ours = {"labelSelector": JOB_LABEL}
-        self._followed: dict[str, tuple[Cache[Any], ListWatch[Any]]] = {
-            "trainingjobs": (self.jobs, follow(TRAINING_JOBS, self.jobs, None)),
-            "pods of TrainingJobs": (pods, follow(PODS, pods, ours)),
-            "services of TrainingJobs": (services, follow(SERVICES, services, ours)),
-        }
+        ours, news = {"labelSelector": JOB_LABEL}, self._news.set
+        jobs = Following(api, TRAINING_JOBS, training_job, clock, wake, namespaces, None, seed)
+        pods = Following(api, PODS, task_pod_facts, clock, news, namespaces, ours, seed)
+        services = Following(api, SERVICES, service_facts, clock, news, namespaces, ours, seed)
+        self._on_unread = on_unread
+        self._followed: tuple[Following[Any], ...] = (jobs, pods, services)
+        self.jobs: Cache[TrainingJob] = jobs.cache
         self._coordinators = Coordinators(clock, wake, lambda line: connect(line, lease_epoch), look_seconds)
         self._events = EventRecorder(api, socket.gethostname(), clock, unix_clock, on_told=on_told)
-        self._workloads = WorkloadWatch(api, namespace, clock, self._news.set)
+        self._workloads = WorkloadWatch(api, namespaces, clock, self._news.set)
         kueue = Kueue(api, self._workloads, may_write, clock, unix_clock)
         self._templates = Templates(api, clock)
         hands = Hands(
@@ -125,15 +119,13 @@ class TrainingJobs:
             last_checkpoint_seconds,
             self._templates.tried,
         )
-        self._controller = TrainingController(Sight(self.jobs, pods, services, room), hands, clock, unix_clock)
+        sight = Sight(self.jobs, pods.cache, services.cache, room, self._unread)
+        self._controller = TrainingController(sight, hands, clock, unix_clock)
         self._measured: dict[str, Measured] = {}
         self._observed: dict[str, tuple[TrainingJob, Job]] = {}
         self._done: dict[str, float] = {}
         self._decided_seconds = clock()
-        self._threads = [
-            threading.Thread(target=following.run, args=(self._stopping.wait,), name=f"watch-{name}", daemon=True)
-            for name, (_, following) in self._followed.items()
-        ]
+        self._threads = [thread for each in self._followed for thread in each.threads(self._stopping.wait)]
         self._threads += [
             threading.Thread(target=self._control, name="training-jobs", daemon=True),
             threading.Thread(target=self._events.run, args=(self._stopping.is_set,), name="events", daemon=True),
@@ -148,7 +140,7 @@ class TrainingJobs:
         """Look after them no longer; they go on."""
         self._stopping.set()
         self._news.set()
-        for _, following in self._followed.values():
+        for following in self._followed:
             following.stop()
         self._workloads.close()
         for thread in self._threads:
@@ -158,13 +150,14 @@ class TrainingJobs:
 
     @property
     def is_known(self) -> bool:
-        """Whether all of them were read once; without their CRD they never are."""
-        return all(cache.is_synced for cache, _ in self._followed.values())
+        """Whether all of them were read once, but for namespaces of several that cannot be read; without their CRD
+        they never are."""
+        return all(following.is_settled for following in self._followed)
 
     @property
     def trouble(self) -> str:
         """Why they cannot be read, in a line."""
-        return next((following.trouble for _, following in self._followed.values() if following.trouble), "")
+        return next((following.trouble for following in self._followed if following.trouble), "")
 
     def choices(self) -> dict[str, tuple[str, NodeChoice]]:
         """See `OwnJobs`: what the pods of these take is what is being decided."""
@@ -271,7 +264,15 @@ class TrainingJobs:
         return decided, "decided by the policy"
 
     def _all(self) -> list[TrainingJob]:
-        return sorted((entry.kept for entry in self.jobs.entries().values()), key=lambda job: (job.created, job.job_id))
+        unread = self._unread()
+        jobs = [entry.kept for (namespace, _), entry in self.jobs.entries().items() if namespace not in unread]
+        return sorted(jobs, key=lambda job: (job.created, job.job_id))
+
+    def _unread(self) -> Mapping[str, str]:
+        """Namespaces of several in which something cannot be read: their jobs go on as they are."""
+        unread = unread_in(self._followed)
+        self._on_unread(unread)
+        return unread
 
     def _unended(self) -> Iterable[TrainingJob]:
         return [job for job in self._all() if not job.outcome and not job.deleting]

@@ -10,7 +10,7 @@ import contextlib
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from cluster_agent.backends.kubernetes.training.memory import Told
 from cluster_agent.backends.kubernetes.training.quota import (
@@ -28,7 +28,7 @@ from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
 from cluster_agent.kubernetes.api_server import ApiServer, ContentType, Json, whole_time
 from cluster_agent.kubernetes.cache import Cache
 from cluster_agent.kubernetes.errors import AlreadyExists, ApiError, Conflict, NotActing, NotFound
-from cluster_agent.kubernetes.list_watch import ListWatch
+from cluster_agent.kubernetes.following import Following
 from cluster_agent.kubernetes.training import workloads
 from cluster_agent.kubernetes.training.manifests import JOB_LABEL
 from cluster_agent.kubernetes.training.training_job import TrainingJob
@@ -49,36 +49,38 @@ class WorkloadWatch:
     """Workloads of TrainingJobs as the API server has them, by job; nobody is asked before `begin`.
 
     Args:
-        namespace: whose; everybody's where empty.
+        namespaces: whose, each followed by itself; an empty name stands for all there are.
         clock: monotonic seconds.
         on_news: called where one has changed; must not block.
     """
 
-    def __init__(self, api: ApiServer, namespace: str, clock: Callable[[], float], on_news: Callable[[], None]) -> None:
+    def __init__(
+        self, api: ApiServer, namespaces: Sequence[str], clock: Callable[[], float], on_news: Callable[[], None]
+    ) -> None:
         self._on_news = on_news
-        self.cache: Cache[Workload] = Cache(workloads.workload_facts, clock, self._on_change)
         seed = f"{socket.gethostname()}/{os.getpid()}"
         ours = {"labelSelector": JOB_LABEL}
-        self._following = ListWatch(api, WORKLOADS, self.cache, clock, namespace, ours, seed=seed)
+        self._following = Following(
+            api, WORKLOADS, workloads.workload_facts, clock, self._on_change, namespaces, ours, seed
+        )
+        self.cache: Cache[Workload] = self._following.cache
         self._stopping = threading.Event()
         self._by_owner: dict[str, list[Workload]] | None = None
-        self._thread: threading.Thread | None = None
+        self._threads: list[threading.Thread] = []
 
     def begin(self) -> None:
         """Follow them from now on; again and again is once."""
-        if self._thread is None:
-            run = self._following.run
-            self._thread = threading.Thread(
-                target=run, args=(self._stopping.wait,), name="watch-workloads", daemon=True
-            )
-            self._thread.start()
+        if not self._threads:
+            self._threads = self._following.threads(self._stopping.wait)
+            for thread in self._threads:
+                thread.start()
 
     def close(self) -> None:
         """Follow them no longer."""
         self._stopping.set()
         self._following.stop()
-        if self._thread is not None:
-            self._thread.join(_END_SECONDS)
+        for thread in self._threads:
+            thread.join(_END_SECONDS)
 
     @property
     def trouble(self) -> str:
@@ -130,7 +132,7 @@ class Kueue:
         """What a job may have now; what is to be written about that is."""
         self._watch.begin()
         held = held_by([pod for pod in pods if pod.owner == job.uid], told)
-        if self._watch.cache.is_synced:
+        if self._watch.cache.has_read(job.namespace):
             now = self._clock()
             patient = now - self._waits_since.get(job.uid, now) < PATIENT_SECONDS
             quota = self._carry_out(job, plan_quota(job, wanted, held, self._watch.of(job.uid), patient), wanted, held)

@@ -1,6 +1,7 @@
 {{/* What no schema can say in a line: values that do not go together. */}}
 {{- define "fedl2.checks" -}}
-{{- if gt (len .Values.namespaces) 1 }}{{ fail "namespaces: name one, or none for all: an agent follows one namespace, or every one" }}{{ end }}
+{{- if and .Values.ownNodes.selector (not .Values.namespaces) }}{{ fail "ownNodes.selector needs namespaces: those whose pods are on these nodes, and no others" }}{{ end }}
+{{- if and .Values.ownNodes.reserved (not .Values.ownNodes.selector) }}{{ fail "ownNodes.reserved needs ownNodes.selector: which nodes these are" }}{{ end }}
 {{- if eq .Values.image.tag "latest" }}{{ fail "image.tag: name a version; what latest is changes without anybody's decision" }}{{ end }}
 {{- if and .Values.kueue.enabled (ne .Values.mode "training") }}{{ fail (printf "kueue.enabled is true, and mode is %s: Kueue admits TrainingJobs, which only mode training runs" .Values.mode) }}{{ end }}
 {{- with .Values.fleet }}

@@ -1,7 +1,8 @@
 {{/* The agent's settings: what follows from the other values, under what `settings` says. */}}
 {{- define "fedl2.settings" -}}
 {{- $backend := dict "kind" "kubernetes" "lease_namespace" .Release.Namespace }}
-{{- with .Values.namespaces }}{{ $_ := set $backend "namespace" (first .) }}{{ end }}
+{{- with .Values.namespaces }}{{ $_ := set $backend "namespaces" . }}{{ end }}
+{{- with .Values.ownNodes }}{{ if .selector }}{{ $_ := set $backend "own_nodes" (dict "selector" .selector "reserved" .reserved) }}{{ end }}{{ end }}
 {{- if eq .Values.mode "training" }}{{ $_ := set $backend "training" (dict "key_file" "/etc/fedl2-training/key") }}{{ end }}
 {{- $telemetry := dict "metrics_host" "0.0.0.0" "metrics_port" 9090 }}
 {{- $agent := dict "cluster" .Values.cluster "state_dir" "/var/lib/fedl2" }}

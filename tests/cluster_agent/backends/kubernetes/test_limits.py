@@ -54,7 +54,7 @@ def test_nothing_is_in_the_way_of_a_target_of_a_namespace_that_opted_in() -> Non
         ),
         (
             member(),
-            situation(unread="namespaces cannot be read: 403"),
+            situation(namespaces={}, unread="namespaces cannot be read: 403"),
             "NotOptedIn",
             "which namespaces have opted in is not known: namespaces cannot be read: 403",
         ),

@@ -16,11 +16,12 @@ from typing import Any
 from training_objects import job_object
 
 from cluster_agent.backends.kubernetes.training.asks import Ask
-from cluster_agent.backends.kubernetes.training.controller import Hands, Sight, TrainingController
+from cluster_agent.backends.kubernetes.training.controller import TrainingController
 from cluster_agent.backends.kubernetes.training.coordinators import Line
 from cluster_agent.backends.kubernetes.training.kueue import Kueue, WorkloadWatch
 from cluster_agent.backends.kubernetes.training.memory import Told
 from cluster_agent.backends.kubernetes.training.objects import service_facts
+from cluster_agent.backends.kubernetes.training.parts import Hands, Sight
 from cluster_agent.backends.kubernetes.training.room import Room
 from cluster_agent.backends.kubernetes.training.step import Ended
 from cluster_agent.backends.kubernetes.training.task_pods import task_pod_facts

@@ -51,7 +51,7 @@ class Agent:
                 10.0,
                 on_error=lambda error: self.telemetry.api_failures.labels(error.word).inc(),
             ),
-            "",
+            ("",),
             self.room,
             key,
             lambda: self.acts,

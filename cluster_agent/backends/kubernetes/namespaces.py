@@ -1,0 +1,67 @@
+"""Namespaces that an agent is to look after and cannot: a line in the log when that begins and when it ends, and a
+metric as long as it is so."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+
+import structlog
+from prometheus_client import Gauge
+
+from cluster_agent.backend_settings import KubernetesBackendSettings
+
+_log = structlog.get_logger()
+
+
+def namespaces_of(settings: KubernetesBackendSettings) -> tuple[str, ...]:
+    """Those that are followed, each by itself; an empty name stands for all there are."""
+    return settings.namespaces or (settings.namespace,)
+
+
+class NamespaceNews:
+    """Is told again and again which namespaces cannot be read, and says what is new of it; from any thread.
+
+    Args:
+        names: of all that are looked after.
+        gauge: of those that cannot be read, with their names.
+    """
+
+    def __init__(self, names: Sequence[str], gauge: Gauge) -> None:
+        self._gauge = gauge
+        self._lock = threading.Lock()
+        self._unread: dict[str, dict[str, str]] = {name: {} for name in names if name}
+        for name in self._unread:
+            gauge.labels(name).set(0)
+
+    def look(self, whose: str, unread: Mapping[str, str]) -> None:
+        """Take note.
+
+        Args:
+            whose: objects these are.
+            unread: why they cannot be read, by namespace.
+        """
+        with self._lock:
+            for name, reasons in self._unread.items():
+                before, now = reasons.get(whose, ""), unread.get(name, "")
+                if now and not before:
+                    _log.warning(
+                        "namespace-left-out",
+                        namespace=name,
+                        objects=whose,
+                        error=now,
+                        hint="is there such a namespace, and the agent's Role in it? The others go on",
+                    )
+                elif before and not now:
+                    _log.info("namespace-looked-after", namespace=name, objects=whose)
+                if now:
+                    reasons[whose] = now
+                else:
+                    reasons.pop(whose, None)
+                self._gauge.labels(name).set(1 if reasons else 0)
+
+    @property
+    def lines(self) -> list[str]:
+        """Of each namespace that is left out, why."""
+        with self._lock:
+            return [f"namespace {name}: {line}" for name, why in self._unread.items() for line in why.values()]
