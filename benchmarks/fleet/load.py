@@ -13,8 +13,9 @@ import random
 import sys
 import time
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 import grpc
 
@@ -81,6 +82,18 @@ class Done:
     late_ms: list[float] = field(default_factory=list)
     refused: Counter[str] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
+
+    def to_json(self) -> str:
+        """As it is answered; `asdict` makes counts of pairs out of a counter that is not empty."""
+        return json.dumps({each.name: getattr(self, each.name) for each in fields(self)})
+
+    def add(self, answer: dict[str, Any]) -> None:
+        """Take what another process met, from its answer's JSON."""
+        self.acknowledged.update({name: (told[0], told[1]) for name, told in answer["acknowledged"].items()})
+        for name in ("push_ms", "pull_ms", "heartbeat_ms", "late_ms"):
+            getattr(self, name).extend(answer[name])
+        self.refused.update(answer["refused"])
+        self.failures.update(answer["failures"])
 
 
 class Cluster:
@@ -221,7 +234,7 @@ async def _serve_commands(spec: PolicySpec) -> None:
                 clusters = await _open(spec, Opened(**command))
                 print(json.dumps(len(clusters)), flush=True)
             else:
-                print(json.dumps(asdict(await run(clusters, Pace(**command)))), flush=True)
+                print((await run(clusters, Pace(**command))).to_json(), flush=True)
     finally:
         for cluster in clusters:
             await cluster.close()

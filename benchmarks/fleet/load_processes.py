@@ -6,7 +6,6 @@ import contextlib
 import json
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -45,13 +44,7 @@ class LoadProcesses:
         """
         done = Done()
         for answer in self._all([asdict(pace)] * len(self._running)):
-            done.acknowledged.update({name: (told[0], told[1]) for name, told in answer["acknowledged"].items()})
-            done.push_ms += answer["push_ms"]
-            done.pull_ms += answer["pull_ms"]
-            done.heartbeat_ms += answer["heartbeat_ms"]
-            done.late_ms += answer["late_ms"]
-            done.refused += Counter(answer["refused"])
-            done.failures += Counter(answer["failures"])
+            done.add(answer)
         return done
 
     def _all(self, commands: list[dict[str, Any]]) -> list[Any]:
