@@ -6,6 +6,7 @@ import json
 import time
 import urllib.request
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,26 +68,38 @@ def start_learner(
     _wait_for(home / "ports.json", processes)
     ports = json.loads((home / "ports.json").read_text())
     address = f"127.0.0.1:{ports['port']}"
-    identities = _enroll(home, address, clusters)
+    identities = enroll(home, address, clusters)
     return Server(name, address, processes.pid_of(name), identities, home / "state", ports["http_port"])
 
 
-def _enroll(home: Path, address: str, clusters: Sequence[str]) -> dict[str, str]:
-    """Invite every cluster and trade its token, with the code of `policyctl` and of the agent."""
-    identities = {}
-    if clusters:
-        admin = AdminClient(address, TlsFiles(certificate=home / "state" / "identity" / "admin.pem"), CALL_SECONDS)
-        for cluster in clusters:
-            reply = admin.enroll_cluster(cluster)
-            token = home / f"{cluster}.enrollment"
-            authority = reply.authority.decode()
-            EnrollmentFile(cluster, reply.token, reply.enroll_port, reply.expires_unix_seconds, authority).write(token)
-            settings = LearnerAddress(address=address, enrollment_file=token)
-            client = LearnerClient(settings, cluster, lambda _method, _outcome: None, home / cluster)
-            _register(client)
-            client.close()
-            identities[cluster] = str(home / cluster / "identity.pem")
-        admin.close()
+def enroll(home: Path, address: str, clusters: Sequence[str], at_once: int = 1) -> dict[str, str]:
+    """Invite every cluster and trade its token, with the code of `policyctl` and of the agent.
+
+    Args:
+        home: the learner's; each cluster gets a folder in it.
+        at_once: how many do so at a time.
+
+    Returns:
+        each cluster's identity file.
+    """
+    if not clusters:
+        return {}
+    admin = AdminClient(address, TlsFiles(certificate=home / "state" / "identity" / "admin.pem"), CALL_SECONDS)
+
+    def enroll_one(cluster: str) -> str:
+        reply = admin.enroll_cluster(cluster)
+        token = home / f"{cluster}.enrollment"
+        authority = reply.authority.decode()
+        EnrollmentFile(cluster, reply.token, reply.enroll_port, reply.expires_unix_seconds, authority).write(token)
+        settings = LearnerAddress(address=address, enrollment_file=token)
+        client = LearnerClient(settings, cluster, lambda _method, _outcome: None, home / cluster)
+        _register(client)
+        client.close()
+        return str(home / cluster / "identity.pem")
+
+    with ThreadPoolExecutor(at_once) as pool:
+        identities = dict(zip(clusters, pool.map(enroll_one, clusters), strict=True))
+    admin.close()
     return identities
 
 

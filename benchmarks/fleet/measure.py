@@ -1,0 +1,163 @@
+"""The whole measurement: clusters enrolled, connected, let loose, the learner killed, its log counted."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.fleet.counting import count_in
+from benchmarks.fleet.load import Done, Pace
+from benchmarks.fleet.load_processes import load_processes
+from benchmarks.fleet.memory import Sample, Watch, growth_percent, resident_bytes
+from benchmarks.push.load_process import LoadProcess
+from benchmarks.push.policies import policy
+from benchmarks.push.servers import Server, enroll, metrics, start_echo, start_learner
+from deploy.local.processes import Processes
+from policy_net.exchange.policy_file import PolicyFile
+
+_ENROLLED_AT_ONCE = 8
+_RATIO_CLUSTERS = 16
+OnStep = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is measured.
+
+    Attributes:
+        clusters: how many there are.
+        processes: over which they are dealt.
+        settle_share: part of the time after which memory should be flat.
+        ratio_rounds: turns of the learner and of the echo for `push_over_echo`; 0 leaves it out.
+        ratio_seconds: of each turn.
+    """
+
+    clusters: int
+    processes: int
+    pace: Pace
+    settle_share: float = 0.2
+    ratio_rounds: int = 7
+    ratio_seconds: float = 2.0
+
+
+def measure(folder: Path, plan: Plan, on_step: OnStep) -> dict[str, Any]:
+    """All figures, as the command prints them."""
+    first = policy()
+    names = [f"cluster{number:04d}" for number in range(plan.clusters)]
+    with Processes(folder) as processes:
+        on_step("starting the learner")
+        learner = start_learner(processes, folder, "learner", first, (), identity={"enroll_port": 0})
+        alone_bytes = resident_bytes(learner.pid)
+        on_step(f"enrolling {len(names)} clusters")
+        began = time.perf_counter()
+        identities = enroll(folder / "learner", learner.address, names, _ENROLLED_AT_ONCE)
+        enrolled_seconds = time.perf_counter() - began
+        with load_processes(first.spec.to_json(), plan.processes) as load:
+            on_step(f"connecting {len(names)} clusters")
+            began = time.perf_counter()
+            load.open(learner.address, identities)
+            connected_seconds = time.perf_counter() - began
+            connected_bytes = resident_bytes(learner.pid)
+            on_step(f"{len(names)} clusters, {plan.pace.seconds:.0f} s")
+            load_before = os.getloadavg()
+            with Watch(learner.pid) as watch:
+                done = load.run(plan.pace)
+            load_after = os.getloadavg()
+            processes.check()
+            told = metrics(learner)
+            on_step("counting what the log holds")
+            processes.kill("learner")
+        counted = count_in(learner.state_dir, first.spec.digest, done.acknowledged)
+        on_step(f"{_RATIO_CLUSTERS} clusters, the learner and the echo in turns")
+        ratio = _over_echo(processes, folder, first, plan)
+    return {
+        "lost": counted.lost,
+        "p99_ms": _percentile(done.push_ms, 0.99),
+        "memory_growth_percent": round(growth_percent(watch.samples, plan.settle_share * plan.pace.seconds), 2),
+        **ratio,
+        "clusters": plan.clusters,
+        "seconds": plan.pace.seconds,
+        "period_seconds": plan.pace.period_seconds,
+        "heartbeat_seconds": plan.pace.heartbeat_seconds,
+        "acknowledged": sum(len(numbers) for _, numbers in done.acknowledged.values()),
+        **asdict(counted),
+        "refused": dict(done.refused),
+        "failures": dict(done.failures),
+        **_times(done),
+        **_usage(watch.samples, done, plan.clusters, alone_bytes, connected_bytes),
+        "updates_per_fsync": round(
+            told["fedl2_learner_group_updates_sum"] / told["fedl2_learner_group_updates_count"], 2
+        ),
+        "enroll_seconds": round(enrolled_seconds, 1),
+        "connect_seconds": round(connected_seconds, 1),
+        "load_average": [round(load_before[0], 2), round(load_after[1], 2)],
+        "processors": os.cpu_count(),
+    }
+
+
+def _times(done: Done) -> dict[str, float]:
+    """Milliseconds, as the clusters saw them; `late` is how much too late their own timers came."""
+    return {
+        "p50_ms": _percentile(done.push_ms, 0.5),
+        "max_ms": _percentile(done.push_ms, 1.0),
+        "pull_p99_ms": _percentile(done.pull_ms, 0.99),
+        "heartbeat_p99_ms": _percentile(done.heartbeat_ms, 0.99),
+        "late_p99_ms": _percentile(done.late_ms, 0.99),
+    }
+
+
+def _usage(
+    samples: Sequence[Sample], done: Done, clusters: int, alone_bytes: int, connected_bytes: int
+) -> dict[str, float]:
+    """What the learner took: of the processor, all calls together, and of memory."""
+    cpu = samples[-1].cpu_seconds - samples[0].cpu_seconds
+    seconds = samples[-1].seconds - samples[0].seconds
+    return {
+        "learner_cpu_share": round(cpu / seconds, 3),
+        "learner_cpu_ms_per_update": round(1000.0 * cpu / max(1, len(done.push_ms)), 3),
+        "heartbeats": len(done.heartbeat_ms),
+        "memory_mb": round(samples[-1].resident_bytes / 1e6, 1),
+        "memory_most_mb": round(max(sample.resident_bytes for sample in samples) / 1e6, 1),
+        "memory_alone_mb": round(alone_bytes / 1e6, 1),
+        "memory_kb_per_connection": round((connected_bytes - alone_bytes) / 1e3 / clusters, 1),
+    }
+
+
+def _over_echo(processes: Processes, folder: Path, first: PolicyFile, plan: Plan) -> dict[str, float]:
+    """Pushes a second over those of the bare echo, turn by turn, and what one costs the processor there and here."""
+    if not plan.ratio_rounds:
+        return {}
+    names = [f"cluster{number}" for number in range(_RATIO_CLUSTERS)]
+    learner = start_learner(processes, folder, "beside-echo", first, names)
+    echo = start_echo(processes, folder, "echo", learner)
+    ratios, rates, cpu, echo_cpu = [], [], [], []
+    with LoadProcess(first.spec.to_json()) as load:
+
+        def turn(server: Server) -> tuple[float, float]:
+            done = load.run(server, names, plan.ratio_seconds, echo=server is echo)
+            processes.check()
+            return done.updates / done.seconds, 1000.0 * done.server_cpu_seconds / done.updates
+
+        for _ in range(plan.ratio_rounds):
+            (rate, cost), (echo_rate, echo_cost) = turn(learner), turn(echo)
+            ratios.append(rate / echo_rate)
+            rates.append(rate)
+            cpu.append(cost)
+            echo_cpu.append(echo_cost)
+    return {
+        "push_over_echo": round(statistics.median(ratios), 3),
+        "pushes_per_second": round(statistics.median(rates), 1),
+        "push_cpu_ms": round(statistics.median(cpu), 3),
+        "echo_cpu_ms": round(statistics.median(echo_cpu), 3),
+    }
+
+
+def _percentile(values: Sequence[float], share: float) -> float:
+    """Of all values, the one that this share of them does not exceed; 0 of none."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
