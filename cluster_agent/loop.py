@@ -159,7 +159,7 @@ class DecisionLoop:
         """Decide until the backend is finished or the agent is to stop."""
         while not self._backend.finished:
             try:
-                if not self._decide_once():
+                if not self.decide_once():
                     return
             except (BackendUnavailable, InvalidAllocation) as error:
                 # Invalid in spite of the guard: the cluster has changed since it was observed.
@@ -168,8 +168,12 @@ class DecisionLoop:
                 if self._wait(_BACKEND_RETRY_SECONDS):
                     return
 
-    def _decide_once(self) -> bool:
-        """One decision and what came of it; False when the agent is to stop."""
+    def decide_once(self) -> bool:
+        """One decision and what came of it; False when the agent is to stop.
+
+        Raises:
+            BackendUnavailable, InvalidAllocation: as `Backend`.
+        """
         observed = self._backend.observe()
         if observed is None:
             return False

@@ -79,6 +79,7 @@ class Conduct:
         self._speeds = OnlineFit()
         self._speeds.restore(speeds.snapshot())
         self._in_force = False
+        self._to_be_saved = False
         self._sums_sent = -1
 
     @property
@@ -116,7 +117,7 @@ class Conduct:
             state.duty, state.assigned_version, state.expires = duty, assigned_version, expires
 
     def begin(self, state: ClusterState, number: int) -> Turn:
-        """Who makes the decision about a state; written down before anything is carried out."""
+        """Who makes the decision about a state."""
         with self._lock:
             known = self._state
             interval = known.presence.moved_to(state, self._alone_seconds)
@@ -141,8 +142,7 @@ class Conduct:
             if in_force is not self._in_force:
                 _log.info("duty-begun" if in_force else "duty-suspended", **_words(known.duty))
             before, self._in_force = self._in_force, in_force
-            if full or in_force or before or known.duty is not None:
-                self._save()
+            self._to_be_saved = full or in_force or before or known.duty is not None
             return turn
 
     def words_for_log(self) -> dict[str, object] | None:
@@ -156,11 +156,13 @@ class Conduct:
             return {"rollout": duty.rollout, "role": duty.role.value, "acted": acted, "block": block}
 
     def decided(self, guarded: GuardedDecision) -> None:
-        """Count a decision in its block."""
+        """Count a decision in its block, and write all down, before it is carried out."""
         with self._lock:
             tally = self._state.alternation.tally
             if tally is not None:
                 tally.decided(guarded.decide_seconds, changed=bool(guarded.interventions))
+            if self._to_be_saved:
+                self._save()
 
     def carried_out(self, state: ClusterState, progress: list[Progress]) -> None:
         """Take in what jobs did after the decision about a state."""

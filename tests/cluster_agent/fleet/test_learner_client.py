@@ -40,6 +40,8 @@ class Service(fleet_pb2_grpc.FleetServicer):
         self.hold: threading.Event | None = None
         self.pushes: list[fleet_pb2.PushRequest] = []
         self.heartbeats: list[fleet_pb2.HeartbeatRequest] = []
+        self.evidence: list[fleet_pb2.ShareEvidenceRequest] = []
+        self.duty: fleet_pb2.RolloutDuty | None = None
         self.spec_digest = SPEC.digest
 
     def Register(self, request, context):  # type: ignore[no-untyped-def]  # noqa: N802
@@ -71,7 +73,12 @@ class Service(fleet_pb2_grpc.FleetServicer):
     def Heartbeat(self, request, context):  # type: ignore[no-untyped-def]  # noqa: N802
         self._misbehave(context)
         self.heartbeats.append(request)
-        return fleet_pb2.HeartbeatReply(assigned_version=4, head_step=9, reregister=True)
+        return fleet_pb2.HeartbeatReply(assigned_version=4, head_step=9, reregister=True, duty=self.duty)
+
+    def ShareEvidence(self, request, context):  # type: ignore[no-untyped-def]  # noqa: N802
+        self._misbehave(context)
+        self.evidence.append(request)
+        return fleet_pb2.ShareEvidenceReply(taken=True, next_block=len(request.blocks))
 
     def FetchPolicy(self, request, context):  # type: ignore[no-untyped-def]  # noqa: N802
         self._misbehave(context)
