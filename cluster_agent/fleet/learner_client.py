@@ -32,8 +32,7 @@ from cluster_agent.fleet.learner_protocol import (
     ShareAnswer,
 )
 from cluster_agent.recording.job_timelines import JobTimeline
-from cluster_agent.rollout.conduct import Evidence
-from cluster_agent.rollout.evidence_message import evidence_request
+from cluster_agent.rollout.evidence import Evidence, evidence_request
 from cluster_agent.settings import LearnerSettings
 from foundation.text import plain_line
 from policy_net.errors import PolicyNetError, SpecMismatch

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from cluster_agent.backends.base import BackendStatus
 from cluster_agent.recording.job_timelines import JobTimeline
-from cluster_agent.rollout.conduct import Evidence
+from cluster_agent.rollout.evidence import Evidence
 from policy_net.exchange.rollout_duty import RolloutDuty
 from policy_net.exchange.signed_documents import SignedDocument
 from policy_net.exchange.spec import Weights, WeightSpec

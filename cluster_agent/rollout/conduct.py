@@ -21,6 +21,7 @@ from cluster_agent.guard import GuardedDecision
 from cluster_agent.rollout.beside import BesideDecision
 from cluster_agent.rollout.block_tally import FinishedBlock
 from cluster_agent.rollout.duty_state import DutyState, load_state
+from cluster_agent.rollout.evidence import Evidence
 from cluster_agent.rollout.shadow_sums import ShadowSums, believed_progress, log_gain
 from policy_net.domain import ClusterState, Job, Progress
 from policy_net.exchange.rollout_duty import DutyRole, RolloutDuty
@@ -36,19 +37,6 @@ class DutyStatus:
     rollout: int = 0
     role: str = ""
     beside_version: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """What the learner is to hear.
-
-    Attributes:
-        shadow: None where nothing is new.
-    """
-
-    rollout: int
-    blocks: tuple[FinishedBlock, ...]
-    shadow: ShadowSums | None
 
 
 class Conduct:

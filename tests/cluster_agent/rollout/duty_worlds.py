@@ -28,7 +28,8 @@ from cluster_agent.recording.decision_log import DecisionLog
 from cluster_agent.recording.decision_recorder import DecisionRecorder
 from cluster_agent.recording.memory import AgentMemory
 from cluster_agent.rollout.beside import Beside
-from cluster_agent.rollout.conduct import Conduct, Evidence
+from cluster_agent.rollout.conduct import Conduct
+from cluster_agent.rollout.evidence import Evidence
 from cluster_agent.settings import PolicySettings, RetrySettings
 from cluster_agent.telemetry import Telemetry
 from policy_net.domain import PolicyContext

@@ -1,15 +1,28 @@
-"""Evidence on the wire: what an agent tells of a rollout, in fleet.proto's words."""
+"""Evidence of a rollout: what an agent tells of it, in fleet.proto's words."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
 from cluster_agent.rollout.block_tally import FinishedBlock
-from cluster_agent.rollout.conduct import Evidence
+from cluster_agent.rollout.shadow_sums import ShadowSums
 from policy_net.exchange.generated import fleet_pb2
 
 MOST_BLOCKS = 64
 """Of one message; what is left comes with the next heartbeats."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What the learner is to hear.
+
+    Attributes:
+        shadow: None where nothing is new.
+    """
+
+    rollout: int
+    blocks: tuple[FinishedBlock, ...]
+    shadow: ShadowSums | None
 
 
 def evidence_request(cluster: str, incarnation: int, evidence: Evidence) -> fleet_pb2.ShareEvidenceRequest:
