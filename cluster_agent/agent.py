@@ -14,6 +14,7 @@ from cluster_agent.acting.active_policy import ActivePolicy, Candidate, Candidat
 from cluster_agent.acting.deadline import DeadlineAsker
 from cluster_agent.backends.base import AgentParts, backend_module
 from cluster_agent.errors import NoPolicy
+from cluster_agent.fleet.duty_following import DutyFollower, DutyParts
 from cluster_agent.fleet.fleet_link import FleetDuties, FleetLink, Follows
 from cluster_agent.fleet.learner_client import LearnerClient
 from cluster_agent.fleet.learner_protocol import AgentStatus, Head
@@ -26,18 +27,21 @@ from cluster_agent.health import Health
 from cluster_agent.learning.experience import BelievedReward, ExperienceQueue
 from cluster_agent.learning.rounds import RoundLink, RoundWork
 from cluster_agent.learning.trainer import TrainedPolicy, Trainer, TrainingCounts
-from cluster_agent.loop import Deciding, DecisionLoop, Lessons, Records
+from cluster_agent.loop import Alternative, Deciding, DecisionLoop, Lessons, Records
 from cluster_agent.recording.decision_log import DecisionLog
 from cluster_agent.recording.decision_recorder import DecisionRecorder
 from cluster_agent.recording.job_timelines import JobTimelines
 from cluster_agent.recording.memory import AgentMemory
 from cluster_agent.recording.state_files import hold_folder, write_json
+from cluster_agent.rollout.beside import Beside
+from cluster_agent.rollout.conduct import Conduct
 from cluster_agent.settings import Acting, AgentSettings, LearnerSettings
 from cluster_agent.telemetry import Telemetry
 from foundation.backoff import Backoff
 from policy_net.domain import PolicyContext
 from policy_net.exchange.spec import WeightSpec
 from policy_net.policy import build_policy
+from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
 from policy_net.throughput.parametric import OnlineFit
 
 _log = structlog.get_logger()
@@ -136,7 +140,7 @@ class Agent:
         return AgentStatus(
             cluster=self._backend.status(),
             decisions=self._loop.decisions,
-            acting_version=self._active.current.identity.version,
+            acting_version=self._active.acting.identity.version,
             learning_step=0 if trainer is None else trainer.head_step,
             interventions=self._loop.interventions,
             finished=self._backend.finished,
@@ -150,14 +154,21 @@ class Agent:
     def _build_loop(self) -> DecisionLoop:
         settings = self._settings
         deadline_seconds = settings.guard.deadline_ms / 1000.0
-        asker = DeadlineAsker(deadline_seconds, time.perf_counter)
+        asker, other_asker = (DeadlineAsker(deadline_seconds, time.perf_counter) for _ in range(2))
+
+        def held() -> tuple[str, GaussianProcessBeliefs] | None:
+            beside = None if other_asker.busy else self._active.beside
+            return None if beside is None or beside.beliefs is None else (beside.identity.digest, beside.beliefs)
+
         memory = AgentMemory(
             settings.state_dir,
             self._beliefs,
             lambda: None if asker.busy else self._active.current.beliefs,
             lambda: self._active.current.identity.digest,
             settings.sharing.shares,
+            held,
         )
+        self._believed_beside = memory.believed_beside
         self._telemetry.own_statistics.set_function(lambda: len(self._reward.statistics()))
         self._telemetry.prior_statistics.set_function(self._prior_size)
         fallback = build_policy(settings.guard.fallback, PolicyContext(seed=settings.policy.seed))
@@ -168,9 +179,22 @@ class Agent:
             recorder = DecisionRecorder(log, fallback, settings.policy)
         followed = 0 if settings.learner is None else settings.learner.job_timelines
         self._timelines = JobTimelines(followed, resumed=memory.decisions > 0) if followed else None
+        guard = Guard(fallback, deadline_seconds, memory.interventions)
+        self._conduct = Conduct(
+            settings.state_dir,
+            settings.cluster,
+            self._active,
+            self._beliefs,
+            time.time,
+            self._telemetry.log_failures.inc,
+        )
+        self._watch_rollout(self._conduct)
+        # A simulated cluster's clock stands still while somebody thinks; a live one's does not.
+        patience_seconds = deadline_seconds if settings.backend.kind == "simulated" else 0.0
+        alternative = Alternative(self._conduct, Beside(other_asker, guard, patience_seconds))
         return DecisionLoop(
             self._backend,
-            Deciding(self._active, Guard(fallback, deadline_seconds, memory.interventions), asker),
+            Deciding(self._active, guard, asker, alternative),
             Records(memory, recorder, self._timelines),
             Lessons(self._reward, None if self._queue is None else self._queue.put),
             self._telemetry,
@@ -210,9 +234,26 @@ class Agent:
         if follows_head and trainer is None:
             follows = Follows.HEAD
         sharing = Sharing(client, settings.sharing, self._reward.statistics, self._telemetry, time.monotonic)
-        duties = FleetDuties(learner.heartbeat_seconds, follows, sharing)
+        parts = DutyParts(
+            self._active,
+            self._conduct,
+            self._source,
+            KeptVersion(settings.state_dir, beside=True),
+            learner.rollouts,
+            self._believed_beside,
+            time.monotonic,
+        )
+        rollouts = DutyFollower(client, parts, self._telemetry) if follows is Follows.VERSIONS else None
+        if rollouts is not None:
+            rollouts.resume()
+        duties = FleetDuties(learner.heartbeat_seconds, follows, sharing, rollouts)
         link = FleetLink(access(2), self._active, self._source, self.status, duties)
         return _Fleet(client, link, trainer, rounds)
+
+    def _watch_rollout(self, conduct: Conduct) -> None:
+        self._telemetry.beside_version.set_function(lambda: conduct.status.beside_version)
+        self._telemetry.rollout_number.set_function(lambda: conduct.status.rollout)
+        self._telemetry.evidence_blocks.set_function(lambda: conduct.blocks_waiting)
 
     def _prior_size(self) -> int:
         beliefs = self._active.current.beliefs

@@ -71,6 +71,16 @@ class GuardedDecision:
         return not self.interventions and self.samples is not None
 
 
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """A proposal, clamped; `decision` is None, and `reason` says why, where nothing of it can be used."""
+
+    decision: Decision | None
+    clamped: tuple[Intervention, ...]
+    reason: Intervention | None = None
+    detail: str = ""
+
+
 class Asker(Protocol):
     """Puts the question to the policy; `deadline.py` has the one that does not wait for ever."""
 
@@ -103,15 +113,12 @@ class Guard:
     def decide(self, ask: Asker, state: ClusterState, trigger: Trigger) -> GuardedDecision:
         """The policy's decision where it can be had, clamped or replaced where not."""
         proposal = ask(state, trigger)
-        reason, detail = self._distrust(proposal)
-        clamped: list[Intervention] = []
-        if reason is None and proposal.decision is not None:
-            decision, clamped = clamp(proposal.decision, state)
-            if state.jobs and not _anything_trains(decision, state):
-                reason, detail = Intervention.IDLE, "no job would train"
-        if reason is None:
-            done, interventions, detail = "clamped", tuple(clamped), ", ".join(clamped)
+        judged = self._judged(proposal, state)
+        decision, clamped, reason, detail = judged.decision, judged.clamped, judged.reason, judged.detail
+        if decision is not None:
+            done, interventions, detail = "clamped", clamped, ", ".join(clamped)
         else:
+            assert reason is not None  # noqa: S101  (why there is no decision)
             decision, failed = self._fall_back(state, trigger)
             done, interventions = "fallback", (*clamped, reason, *failed)
         if interventions:
@@ -119,6 +126,20 @@ class Guard:
             reasons = (*decision.reasons, *(f"{done}:{intervention.value}" for intervention in interventions))
             decision = replace(decision, reasons=reasons)
         return GuardedDecision(decision, proposal.samples, interventions, proposal.seconds, detail, proposal.asked)
+
+    def would(self, proposal: Proposal, state: ClusterState) -> tuple[Decision | None, tuple[Intervention, ...]]:
+        """What would become of a proposal, without a count: None where the fallback would decide in its place."""
+        judged = self._judged(proposal, state)
+        return judged.decision, judged.clamped if judged.reason is None else (*judged.clamped, judged.reason)
+
+    def _judged(self, proposal: Proposal, state: ClusterState) -> _Judged:
+        reason, detail = self._distrust(proposal)
+        if reason is not None or proposal.decision is None:
+            return _Judged(None, (), reason, detail)
+        decision, clamped = clamp(proposal.decision, state)
+        if state.jobs and not _anything_trains(decision, state):
+            return _Judged(None, tuple(clamped), Intervention.IDLE, "no job would train")
+        return _Judged(decision, tuple(clamped))
 
     def _distrust(self, proposal: Proposal) -> tuple[Intervention | None, str]:
         """Why nothing of the proposal can be used; None if it can."""

@@ -13,13 +13,15 @@ from typing import Protocol
 
 import structlog
 
-from cluster_agent.acting.active_policy import ActivePolicy, Candidate
+from cluster_agent.acting.active_policy import ActivePolicy, Candidate, Turn
 from cluster_agent.acting.deadline import DeadlineAsker
 from cluster_agent.backends.base import Backend
 from cluster_agent.errors import BackendUnavailable
 from cluster_agent.guard import Guard, GuardedDecision
-from cluster_agent.recording.decision_recorder import Before, DecisionRecorder
+from cluster_agent.recording.decision_recorder import Before, DecisionRecorder, Held
 from cluster_agent.recording.job_timelines import JobTimelines
+from cluster_agent.rollout.beside import Beside, show
+from cluster_agent.rollout.conduct import Conduct
 from cluster_agent.telemetry import Telemetry
 from policy_net.domain import ClusterState, Origin, Progress, Trigger
 from policy_net.errors import InvalidAllocation
@@ -56,12 +58,25 @@ class Memory(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Alternative:
+    """A second policy beside the assigned one: whose turn it is, and the way to ask it."""
+
+    conduct: Conduct
+    beside: Beside
+
+
+@dataclass(frozen=True, slots=True)
 class Deciding:
-    """The policy that decides, the thread in which it does, and the guard behind it."""
+    """The policy that decides, the thread in which it does, and the guard behind it.
+
+    Attributes:
+        alternative: what a rollout may ask; None where nobody could.
+    """
 
     active: ActivePolicy
     guard: Guard
     asker: DeadlineAsker
+    alternative: Alternative | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +125,7 @@ class DecisionLoop:
         self._active = deciding.active
         self._guard = deciding.guard
         self._asker = deciding.asker
+        self._alternative = deciding.alternative
         self._memory = records.memory
         self._recorder = records.recorder
         self._timelines = records.timelines
@@ -133,6 +149,9 @@ class DecisionLoop:
             self._telemetry.log_failures.inc()
             _log.error("memory-not-saved", error=str(error))
         self._asker.close()
+        if self._alternative is not None:
+            self._alternative.beside.close()
+            self._alternative.conduct.close()
         if self._recorder is not None:
             self._recorder.close()
 
@@ -140,7 +159,7 @@ class DecisionLoop:
         """Decide until the backend is finished or the agent is to stop."""
         while not self._backend.finished:
             try:
-                if not self._decide_once():
+                if not self.decide_once():
                     return
             except (BackendUnavailable, InvalidAllocation) as error:
                 # Invalid in spite of the guard: the cluster has changed since it was observed.
@@ -149,26 +168,40 @@ class DecisionLoop:
                 if self._wait(_BACKEND_RETRY_SECONDS):
                     return
 
-    def _decide_once(self) -> bool:
-        """One decision and what came of it; False when the agent is to stop."""
+    def decide_once(self) -> bool:
+        """One decision and what came of it; False when the agent is to stop.
+
+        Raises:
+            BackendUnavailable, InvalidAllocation: as `Backend`.
+        """
         observed = self._backend.observe()
         if observed is None:
             return False
         state, trigger = observed
         number = self.decisions
-        candidate, fresh = self._active.begin_decision(number)
-        if fresh:
+        turn = self._begin_turn(state, number)
+        candidate = turn.acting
+        if turn.activated:
             _log.info("policy-activated", policy=candidate.identity.name, version=candidate.identity.version)
+        asker, other_asker = self._askers(candidate)
         before = None
         if self._recorder is not None:
-            before = self._recorder.begin(number, candidate, fresh=fresh, busy=self._asker.busy)
-        guarded = self._guard.decide(partial(self._asker.ask, candidate.policy), state, trigger)
+            held = None if turn.other is None else Held(turn.other, other_asker.busy)
+            before = self._recorder.begin(number, candidate, fresh=turn.fresh, busy=asker.busy, held=held)
+        guarded = self._guard.decide(partial(asker.ask, candidate.policy), state, trigger)
         self.decisions += 1
         self._keep(state, trigger, candidate, guarded, before)
+        if self._alternative is not None and turn.other is not None:
+            self._alternative.beside.ask(number, turn.other, other_asker, state, trigger)
         origin = Origin(candidate.identity.name, number)
-        progress = self._backend.apply(replace(guarded.decision, origin=origin))
+        try:
+            progress = self._backend.apply(replace(guarded.decision, origin=origin))
+        finally:
+            other = self._other_decided(state, guarded, before)
         seconds = self._backend.time_seconds - state.time_seconds
-        reward = self._learn_from(state, progress, seconds, candidate, guarded)
+        if self._alternative is not None:
+            self._alternative.conduct.carried_out(state, progress)
+        reward = self._learn_from(state, progress, seconds, turn, guarded)
         self._previous_reward = reward
         self._telemetry.decided(guarded, reward, candidate.identity.version)
         _log.info(
@@ -178,6 +211,7 @@ class DecisionLoop:
             trigger=trigger.value,
             jobs=len(state.jobs),
             policy=candidate.identity.name,
+            otherwise=other,
             tasks=sum(grant.tasks for grant in guarded.decision.allocation.values()),
             interventions=[intervention.value for intervention in guarded.interventions],
             detail=guarded.detail,
@@ -185,6 +219,32 @@ class DecisionLoop:
             reward=None if reward is None else round(reward, 4),
         )
         return True
+
+    def _begin_turn(self, state: ClusterState, number: int) -> Turn:
+        if self._alternative is None:
+            return self._active.begin_turn(number)
+        return self._alternative.conduct.begin(state, number)
+
+    def _askers(self, acting: Candidate) -> tuple[DeadlineAsker, DeadlineAsker]:
+        """Who asks the acting policy, and who the other: each has its own, so that one that hangs holds up no other."""
+        if self._alternative is None:
+            return self._asker, self._asker
+        beside = self._alternative.beside.asker
+        return (beside, self._asker) if acting is self._active.beside else (self._asker, beside)
+
+    def _other_decided(self, state: ClusterState, guarded: GuardedDecision, before: Before | None) -> str | None:
+        """Take down what the policy beside would have done; a word on it for the log line."""
+        if self._alternative is None:
+            return None
+        decided = self._alternative.beside.answer()
+        if decided is None:
+            return None
+        self._alternative.conduct.compared(state, guarded, decided)
+        if self._recorder is not None and before is not None:
+            self._recorder.on_beside(decided.to_json(before.held_digest))
+        if decided.decision is None:
+            return "nothing"
+        return "same" if decided.decision.allocation == guarded.decision.allocation else "differently"
 
     def _keep(
         self,
@@ -195,9 +255,13 @@ class DecisionLoop:
         before: Before | None,
     ) -> None:
         """Log and remember; a full disk is reported and does not stop the cluster."""
+        rollout = None
+        if self._alternative is not None:
+            self._alternative.conduct.decided(guarded)
+            rollout = self._alternative.conduct.words_for_log()
         try:
             if self._recorder is not None and before is not None:
-                self._recorder.write(before, candidate, state, trigger, guarded, self._previous_reward)
+                self._recorder.write(before, candidate, state, trigger, guarded, self._previous_reward, rollout)
             self._memory.save(self.decisions, self._guard.counts)
         except OSError as error:
             self._telemetry.log_failures.inc()
@@ -208,7 +272,7 @@ class DecisionLoop:
         state: ClusterState,
         progress: list[Progress],
         seconds: float,
-        candidate: Candidate,
+        turn: Turn,
         guarded: GuardedDecision,
     ) -> float | None:
         """Show everybody what happened; a decision that the guard changed teaches beliefs, never the actor.
@@ -224,11 +288,15 @@ class DecisionLoop:
             if self._learn is not None and experience is not None:
                 self._learn(experience)
             self._guard.fallback.observe(progress)
-            free = not self._asker.busy
+            asker, other_asker = self._askers(turn.acting)
+            free = not asker.busy
             if free:
-                candidate.policy.observe(progress)
+                turn.acting.policy.observe(progress)
+            held = None if other_asker.busy else turn.other
             if self._recorder is not None:
-                self._recorder.on_observed(progress, candidate, by_policy=free)
+                self._recorder.on_observed(progress, turn.acting, by_policy=free, by_held=self._shown(held, progress))
+            else:
+                self._shown(held, progress)
         except Exception:
             if self._recorder is not None:
                 self._recorder.on_observations_lost()
@@ -236,3 +304,14 @@ class DecisionLoop:
             _log.exception("lesson-failed", number=self.decisions - 1)
             return None
         return reward
+
+    def _shown(self, held: Candidate | None, progress: list[Progress]) -> Candidate | None:
+        """Show the policy beside the acting one what jobs did; None if it was not shown, or could not take it."""
+        if held is None:
+            return None
+        fault = show(held, progress)
+        if fault is None:
+            return held
+        self._telemetry.lesson_failures.inc()
+        _log.error("lesson-failed", policy=held.identity.name, number=self.decisions - 1, error=repr(fault))
+        return None

@@ -121,6 +121,9 @@ class LearnerSettings(Section):
     unsigned_versions: Literal["refuse", "allow"] = "refuse"
     """Whether a version without the fleet's signature may act. `allow` is for the time of an upgrade, with a learner
     that does not sign yet: once a signature was seen, every version needs one."""
+    rollouts: Literal["follow", "shadow-only", "off"] = "follow"
+    """What a rollout may ask of this cluster. `shadow-only`: a candidate's decisions may be computed, and never carried
+    out. `off`: neither. The learner hears of it; versions that are assigned act all the same."""
     retry: RetrySettings = RetrySettings()
     tls: TlsSettings | None = None
     """Certificates that were made elsewhere. Without this and `enrollment_file` all is plain text, in which the learner

@@ -105,6 +105,27 @@ class Telemetry:
             ["outcome"],
             registry=self.registry,
         )
+        self.evidence_reports = Counter(
+            "fedl2_agent_evidence_reports_total",
+            "Reports of a rollout's evidence to the learner, by outcome (taken, over, refused, unanswered).",
+            ["outcome"],
+            registry=self.registry,
+        )
+        self.beside_version = Gauge(
+            "fedl2_agent_beside_version_number",
+            "The version that a rollout has this agent hold beside the assigned one; 0 for none.",
+            registry=self.registry,
+        )
+        self.rollout_number = Gauge(
+            "fedl2_agent_rollout_number",
+            "The rollout whose duty this agent does now; 0 for none.",
+            registry=self.registry,
+        )
+        self.evidence_blocks = Gauge(
+            "fedl2_agent_evidence_blocks_count",
+            "Finished blocks of a rollout that the learner does not hold yet.",
+            registry=self.registry,
+        )
         self.own_statistics = Gauge(
             "fedl2_agent_own_statistics_count",
             "Splits of job types whose speed this cluster has seen.",

@@ -1,4 +1,4 @@
-"""The active policy, which decides, and its successor, which waits for the end of the present decision.
+"""The active policy, which decides, its successor, which waits for the end of the present decision, and one beside it.
 
 Any thread may propose a successor; only the loop makes it active, between two decisions, so that every decision is made
 by one policy from beginning to end.
@@ -7,16 +7,19 @@ by one policy from beginning to end.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
+
+import structlog
 
 import policy_net.baselines  # noqa: F401  (registers the schedulers' names)
 from cluster_agent.settings import PolicySettings
 from foundation.files import is_file
 from policy_net.dl2.policy import ActingMode, JobAwareExploration, LearnedPolicy
 from policy_net.domain import PolicyContext
+from policy_net.errors import BadInput
 from policy_net.exchange.policy_file import digest_of, parse_policy_file
 from policy_net.exchange.spec import SET, PolicySpec, SetSpec, Weights, WeightSpec, weights_to_bytes
 from policy_net.exchange.statistics import SpeedStatistic
@@ -24,6 +27,8 @@ from policy_net.policy import SchedulerPolicy, build_policy, policy_names
 from policy_net.set_policy.policy import DEFAULT_SET_FILE, SetPolicy
 from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
 from policy_net.throughput.parametric import OnlineFit
+
+_log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +143,31 @@ class CandidateFactory:
         return Candidate(policy, identity, spec, weights)
 
 
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Whose decision it is.
+
+    Attributes:
+        acting: makes the decision.
+        other: would have made it otherwise; None where one policy is held alone.
+        fresh: whether one of the two is here, or acts, since just now.
+        activated: whether the acting one acts since just now.
+    """
+
+    acting: Candidate
+    other: Candidate | None
+    fresh: bool
+    activated: bool
+
+
+Choice = Callable[[Candidate, Candidate | None], bool]
+"""Of the assigned policy and the one beside it: whether the one beside decides."""
+
+
 class ActivePolicy:
-    """The policy that decides now and at most one successor; the newest proposal wins.
+    """The policy that was assigned and at most one successor, of which the newest proposal wins; and one beside it.
+
+    The one beside never takes the place of the assigned one: it decides where it is told to (`begin_turn`).
 
     Args:
         seen: all that this cluster has seen of speeds, for a policy whose predecessor believed nothing.
@@ -151,33 +179,93 @@ class ActivePolicy:
     ) -> None:
         self._seen = OnlineFit() if seen is None else seen
         self._shares = shares
-        self._current = first
+        self._current = self._acting = first
         self._successor: Candidate | None = None
+        self._beside: Candidate | None = None
+        self._beside_wanted: tuple[Candidate, Mapping[str, object] | None] | None = None
         self._lock = threading.Lock()
 
     @property
     def current(self) -> Candidate:
-        """The policy that decides now."""
+        """The policy that was assigned, or chosen; it decides unless the one beside it does."""
         return self._current
+
+    @property
+    def acting(self) -> Candidate:
+        """The policy that made the latest decision, or makes the first."""
+        return self._acting
+
+    @property
+    def beside(self) -> Candidate | None:
+        """The policy that is held beside the current one, as of the latest decision."""
+        return self._beside
 
     def propose(self, candidate: Candidate) -> None:
         """Let `candidate` decide from the next decision on; callable from any thread."""
         with self._lock:
             self._successor = candidate
 
+    def hold_beside(self, candidate: Candidate | None, believed: Mapping[str, object] | None = None) -> None:
+        """Hold a policy beside the current one from the next decision on, or none; callable from any thread.
+
+        Args:
+            believed: what it believed of speeds when it was last held; without, it goes on from the current one's.
+        """
+        with self._lock:
+            self._beside_wanted = None if candidate is None else (candidate, believed)
+
     def begin_decision(self, number: int) -> tuple[Candidate, bool]:
-        """The policy that makes this decision, and whether it became active just now. Only the loop calls this.
+        """The policy that makes this decision, where it is the current one, and whether it became so just now."""
+        turn = self.begin_turn(number)
+        return turn.acting, turn.activated
+
+    def begin_turn(self, number: int, beside_decides: Choice = lambda _, __: False) -> Turn:
+        """Who makes this decision; only the loop calls this.
 
         The random numbers of a decision follow from the seed and its number alone, whichever policy was active before.
         """
         with self._lock:
             successor, self._successor = self._successor, None
+            wanted = self._beside_wanted
+        changed = successor is not None
         if successor is not None:
             if isinstance(successor.policy, SetPolicy):
                 self._inherit_beliefs(successor.policy)
             self._current = successor
-        number_decision(self._current.policy, number)
-        return self._current, successor is not None
+        beside = None if wanted is None else wanted[0]
+        if beside is not self._beside:
+            changed = True
+            if wanted is not None:
+                self._begin_beside(*wanted)
+            self._beside = beside
+        acting: Candidate = self._current
+        other = beside
+        if beside_decides(self._current, beside) and beside is not None:
+            acting, other = beside, self._current
+        activated = acting is not self._acting
+        self._acting = acting
+        for held in (self._current, beside):
+            if held is not None:
+                number_decision(held.policy, number)
+        return Turn(acting, other, changed or activated, activated)
+
+    def _begin_beside(self, candidate: Candidate, believed: Mapping[str, object] | None) -> None:
+        """Let a policy begin from what this cluster has seen, in beliefs of its own: both are shown everything."""
+        policy = candidate.policy
+        if not isinstance(policy, SetPolicy) or policy.beliefs is None:
+            return
+        if believed is not None:
+            try:
+                policy.beliefs.restore(believed)
+            except BadInput as error:
+                _log.warning("beliefs-not-restored", policy=candidate.identity.name, error=str(error))
+            else:
+                return
+        if isinstance(self._current.policy, SetPolicy):
+            policy.inherit(self._current.policy, self._shares, copy=True)
+        else:
+            policy.beliefs.begin_from_observations(self._seen)
+            policy.beliefs.leave_out_own(self._shares)
 
     def _inherit_beliefs(self, policy: SetPolicy) -> None:
         """What this cluster has seen outlives a version, and is not counted again as part of what the next one says."""

@@ -11,6 +11,7 @@ import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from cluster_agent.guard import Proposal
@@ -27,8 +28,16 @@ class RecordingPolicy(SchedulerPolicy, Protocol):
         ...
 
 
-_Answer = Future[tuple[Decision, Samples | None]]
-_Question = tuple[SchedulerPolicy, ClusterState, Trigger, _Answer]
+@dataclass(frozen=True, slots=True)
+class _Thought:
+    """What came of a question, and when it was over."""
+
+    answer: tuple[Decision, Samples | None] | None
+    error: Exception | None
+    ended: float
+
+
+_Question = tuple[SchedulerPolicy, ClusterState, Trigger, "Future[_Thought]"]
 
 
 class DeadlineAsker:
@@ -38,46 +47,51 @@ class DeadlineAsker:
         self._deadline_seconds = deadline_seconds
         self._clock = clock
         self._questions: queue.SimpleQueue[_Question | None] = queue.SimpleQueue()
-        self._overdue: _Answer | None = None
+        self._under_way: Future[_Thought] | None = None
         # A daemon, unlike an executor's threads: a policy that hangs must not keep the agent from ending.
-        threading.Thread(target=_think, args=(self._questions,), name="policy", daemon=True).start()
+        threading.Thread(target=self._think, name="policy", daemon=True).start()
 
     @property
     def busy(self) -> bool:
-        """Whether a policy is still at a decision that nobody waits for any more."""
-        return self._overdue is not None and not self._overdue.done()
+        """Whether a policy is still at a decision, one that nobody waits for any more included."""
+        return self._under_way is not None and not self._under_way.done()
 
     def ask(self, policy: SchedulerPolicy, state: ClusterState, trigger: Trigger) -> Proposal:
         """The policy's proposal, or what kept it from making one; never raises what the policy raised."""
+        return self.begin(policy, state, trigger)(self._deadline_seconds)
+
+    def begin(self, policy: SchedulerPolicy, state: ClusterState, trigger: Trigger) -> Callable[[float], Proposal]:
+        """Put the question and do not wait; what is returned gives the proposal, within so many seconds."""
         began = self._clock()
         if self.busy:
-            return Proposal(None, None, 0.0, TimeoutError("still at an earlier decision"), asked=False)
-        self._overdue = None
-        future: _Answer = Future()
+            late = Proposal(None, None, 0.0, TimeoutError("still at an earlier decision"), asked=False)
+            return lambda _: late
+        future: Future[_Thought] = Future()
+        self._under_way = future
         self._questions.put((policy, state, trigger, future))
+        return lambda seconds: self._collected(future, began, seconds)
+
+    def _collected(self, future: Future[_Thought], began: float, seconds: float) -> Proposal:
         try:
-            decision, samples = future.result(timeout=self._deadline_seconds)
+            thought = future.result(timeout=seconds)
         except TimeoutError as error:
-            if future.done():  # the policy's own TimeoutError, not ours
-                return Proposal(None, None, self._clock() - began, error)
-            self._overdue = future
             return Proposal(None, None, max(self._deadline_seconds, self._clock() - began), error)
-        except Exception as error:  # whatever a policy raises, the cluster still needs a decision
-            return Proposal(None, None, self._clock() - began, error)
-        return Proposal(decision, samples, self._clock() - began)
+        decision, samples = (None, None) if thought.answer is None else thought.answer
+        return Proposal(decision, samples, thought.ended - began, thought.error)
 
     def close(self) -> None:
         """Let the thread end; one that still thinks is not waited for."""
         self._questions.put(None)
 
-
-def _think(questions: queue.SimpleQueue[_Question | None]) -> None:
-    while (question := questions.get()) is not None:
-        policy, state, trigger, answer = question
-        try:
-            answer.set_result(decide_recorded(policy, state, trigger))
-        except Exception as error:  # handed over to whoever asked
-            answer.set_exception(error)
+    def _think(self) -> None:
+        while (question := self._questions.get()) is not None:
+            policy, state, trigger, future = question
+            answer, failure = None, None
+            try:
+                answer = decide_recorded(policy, state, trigger)
+            except Exception as error:  # whatever a policy raises, the cluster still needs a decision
+                failure = error
+            future.set_result(_Thought(answer, failure, self._clock()))
 
 
 def decide_recorded(policy: SchedulerPolicy, state: ClusterState, trigger: Trigger) -> tuple[Decision, Samples | None]:

@@ -13,7 +13,8 @@ import structlog
 
 from cluster_agent.acting.active_policy import ActivePolicy
 from cluster_agent.errors import LearnerRefused, LearnerUnreachable, VersionRejected
-from cluster_agent.fleet.learner_protocol import AgentStatus, Assignment
+from cluster_agent.fleet.duty_following import DutyFollower
+from cluster_agent.fleet.learner_protocol import AgentStatus, Assignment, Registration
 from cluster_agent.fleet.policy_versions import PolicySource
 from cluster_agent.fleet.session import LearnerAccess, RepeatedWork
 from cluster_agent.fleet.sharing import Sharing
@@ -44,11 +45,13 @@ class FleetDuties:
 
     Attributes:
         sharing: reports what this cluster has seen of speeds; None where nobody asks.
+        rollouts: follows what rollouts ask of agents that follow versions; None where none may.
     """
 
     heartbeat_seconds: float
     follows: Follows
     sharing: Sharing | None = None
+    rollouts: DutyFollower | None = None
 
 
 class FleetLink(RepeatedWork):
@@ -104,15 +107,31 @@ class FleetLink(RepeatedWork):
             self._incarnation = registration.incarnation
             self._version, self._head_step = None, None
             self._bad_versions.clear()
+            if self._duties.rollouts is not None:
+                self._duties.rollouts.forget()
         if self._duties.sharing is not None:
             self._duties.sharing.beat(registration, last=last)
         if self._duties.follows is Follows.VERSIONS:
-            self._follow(assignment, registration.spec)
+            self._follow_all(assignment, registration, last=last)
         if self._duties.follows is Follows.HEAD and assignment.head_step != self._head_step:
             head = self._learner.pull_head(registration, self._head_step)
             if head is not None:
                 self._head_step = head.step
                 self._active.propose(self._source.factory.from_head(registration.spec, head.weights, head.step))
+
+    def _follow_all(self, assignment: Assignment, registration: Registration, *, last: bool) -> None:
+        """The assignment, and what a rollout asks beside it."""
+        rollouts, trust = self._duties.rollouts, self._source.trust
+        if rollouts is None:
+            self._follow(assignment, registration.spec)
+            return
+        pinned = None if trust is None else trust.pinned
+        believed = rollouts.believe(assignment)
+        self._follow(assignment, registration.spec)
+        if not isinstance(believed, VersionRejected) or (trust is not None and trust.pinned == pinned):
+            rollouts.follow(assignment, registration.spec, believed)
+        # Otherwise the fleet's keys are known since just now, and the next answer will be believed.
+        rollouts.share(registration, last=last)
 
     def _follow(self, assignment: Assignment, spec: WeightSpec) -> None:
         """Act on what the learner assigns, if it is the fleet that does so, and now."""
@@ -158,7 +177,8 @@ class FleetLink(RepeatedWork):
 
     def _told(self) -> AgentStatus:
         version, reason = self._refused
-        return replace(self._status(), refused_version=version, refused_reason=reason)
+        status = replace(self._status(), refused_version=version, refused_reason=reason)
+        return status if self._duties.rollouts is None else self._duties.rollouts.told(status)
 
     def _consider(self, assignment: Assignment, spec: WeightSpec) -> None:
         """Fetch, check and propose an assigned version that is not active yet."""

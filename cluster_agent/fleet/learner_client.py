@@ -23,6 +23,7 @@ from cluster_agent.fleet.connection import Connection, OnEnrolled
 from cluster_agent.fleet.learner_protocol import (
     AgentStatus,
     Assignment,
+    EvidenceAnswer,
     FetchedPolicy,
     Head,
     PushAnswer,
@@ -31,11 +32,13 @@ from cluster_agent.fleet.learner_protocol import (
     ShareAnswer,
 )
 from cluster_agent.recording.job_timelines import JobTimeline
+from cluster_agent.rollout.evidence import Evidence, evidence_request
 from cluster_agent.settings import LearnerSettings
 from foundation.text import plain_line
 from policy_net.errors import PolicyNetError, SpecMismatch
 from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.policy_file import spec_from_json
+from policy_net.exchange.rollout_duty import RolloutDuty
 from policy_net.exchange.signed_documents import SignedDocument
 from policy_net.exchange.spec import Spec, WeightSpec, weights_from_bytes
 from policy_net.exchange.statistics import SpeedStatistic
@@ -193,10 +196,16 @@ class LearnerClient:
             baseline_policy=status.baseline_policy,
             refused_version=status.refused_version,
             refused_reason=status.refused_reason,
+            rollout=status.rollout,
+            rollout_role=status.rollout_role,
+            beside_version=status.beside_version,
         )
         request = fleet_pb2.HeartbeatRequest(cluster=self._cluster, incarnation=incarnation, status=message)
         reply = self._call("Heartbeat", self._connection.fleet().Heartbeat, request)
-        return Assignment(reply.assigned_version, reply.head_step, reply.reregister, _document(reply, "timestamp"))
+        duty, fault = _duty(reply)
+        return Assignment(
+            reply.assigned_version, reply.head_step, reply.reregister, _document(reply, "timestamp"), duty, fault
+        )
 
     def poll(self, registration: Registration) -> RoundTask | None:
         """See `Learner.poll`."""
@@ -224,6 +233,12 @@ class LearnerClient:
         )
         reply = self._call("ShareBeliefs", self._connection.fleet().ShareBeliefs, request)
         return ShareAnswer(reply.taken, tuple(reply.left_out))
+
+    def share_evidence(self, registration: Registration, evidence: Evidence) -> EvidenceAnswer:
+        """See `Learner.share_evidence`."""
+        request = evidence_request(self._cluster, registration.incarnation, evidence)
+        reply = self._call("ShareEvidence", self._connection.fleet().ShareEvidence, request)
+        return EvidenceAnswer(reply.taken, reply.next_block)
 
     def fetch_policy(self, version: int) -> FetchedPolicy:
         """See `Learner.fetch_policy`."""
@@ -269,6 +284,16 @@ class LearnerClient:
         except (PolicyNetError, LearnerRefused) as error:
             self._observe(name, "unusable")
             raise LearnerRefused(f"{name}: the learner's answer cannot be used: {plain_line(str(error))}") from error
+
+
+def _duty(reply: fleet_pb2.HeartbeatReply) -> tuple[RolloutDuty | None, str]:
+    """A duty, or what is wrong with it: the assignment beside it is none the worse."""
+    if not reply.HasField("duty"):
+        return None, ""
+    try:
+        return RolloutDuty.of(reply.duty), ""
+    except ValueError as error:
+        return None, plain_line(str(error))
 
 
 def _timeline(timeline: JobTimeline) -> fleet_pb2.JobTimeline:

@@ -10,6 +10,8 @@ from typing import Protocol
 
 from cluster_agent.backends.base import BackendStatus
 from cluster_agent.recording.job_timelines import JobTimeline
+from cluster_agent.rollout.evidence import Evidence
+from policy_net.exchange.rollout_duty import RolloutDuty
 from policy_net.exchange.signed_documents import SignedDocument
 from policy_net.exchange.spec import Weights, WeightSpec
 from policy_net.exchange.statistics import SpeedStatistic
@@ -66,12 +68,31 @@ class PushAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What the learner wants of this cluster now."""
+    """What the learner wants of this cluster now.
+
+    Attributes:
+        duty: what a rollout asks besides; None: nothing. `duty_fault` says what is wrong with one that cannot be read.
+    """
 
     version: int
     head_step: int
     reregister: bool
     timestamp: SignedDocument | None = None
+    duty: RolloutDuty | None = None
+    duty_fault: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceAnswer:
+    """What became of a rollout's evidence.
+
+    Attributes:
+        taken: False if that rollout is over, or asks nothing of this cluster.
+        next_block: the learner holds all blocks below it.
+    """
+
+    taken: bool
+    next_block: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +133,9 @@ class AgentStatus:
     Attributes:
         baseline_policy: whose average JCT `cluster.baseline_jct_seconds` is.
         job_timelines: of a few jobs; empty unless the operator lets them be told.
-        refused_version: assigned, and not acted with; 0 for none. `refused_reason` is a word for why.
+        refused_version: assigned, or to be held beside the assigned one, and not acted with; 0 for none.
+            `refused_reason` is a word for why.
+        rollout: whose duty is done now; 0 for none. `rollout_role` says how, `beside_version` what is held ready.
     """
 
     cluster: BackendStatus
@@ -125,6 +148,9 @@ class AgentStatus:
     job_timelines: Sequence[JobTimeline] = ()
     refused_version: int = 0
     refused_reason: str = ""
+    rollout: int = 0
+    rollout_role: str = ""
+    beside_version: int = 0
 
 
 class Learner(Protocol):
@@ -161,6 +187,10 @@ class Learner(Protocol):
         self, registration: Registration, revision: int, statistics: Sequence[SpeedStatistic]
     ) -> ShareAnswer:
         """Tell all that this cluster has seen of speeds; revisions rise within a registration."""
+        ...
+
+    def share_evidence(self, registration: Registration, evidence: Evidence) -> EvidenceAnswer:
+        """Tell what was found out in a rollout; telling it again is safe."""
         ...
 
     def fetch_policy(self, version: int) -> FetchedPolicy:

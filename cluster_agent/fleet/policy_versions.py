@@ -24,6 +24,7 @@ from policy_net.exchange.signed_documents import Distrust, SignedDocument
 from policy_net.exchange.spec import SetSpec, WeightSpec
 
 _KEPT = re.compile(r"^v(\d+)\.safetensors$")
+_BESIDE = "policies-beside"
 
 
 def checked_candidate(fetched: FetchedPolicy, spec: WeightSpec, factory: CandidateFactory) -> Candidate:
@@ -50,10 +51,14 @@ def checked_candidate(fetched: FetchedPolicy, spec: WeightSpec, factory: Candida
 
 
 class KeptVersion:
-    """The assigned version, on disk: an agent that starts while the learner is away acts with it."""
+    """A version on disk: an agent that starts while the learner is away acts with it.
 
-    def __init__(self, state_dir: Path) -> None:
-        self._folder = state_dir / "policies"
+    Args:
+        beside: the version is not the assigned one, but a rollout's beside it.
+    """
+
+    def __init__(self, state_dir: Path, *, beside: bool = False) -> None:
+        self._folder = state_dir / (_BESIDE if beside else "policies")
 
     def keep(self, fetched: FetchedPolicy) -> None:
         """Keep this one and forget the others."""
@@ -61,6 +66,11 @@ class KeptVersion:
         for path, version in self._files():
             if version != fetched.version:
                 path.unlink(missing_ok=True)
+
+    def forget(self) -> None:
+        """Keep none."""
+        for path, _ in self._files():
+            path.unlink(missing_ok=True)
 
     def load(self, factory: CandidateFactory) -> Candidate | None:
         """The kept version; None if there is none.

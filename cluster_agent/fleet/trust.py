@@ -21,6 +21,7 @@ from cluster_agent.fleet.learner_protocol import FetchedPolicy
 from cluster_agent.recording.state_files import read_json, write_json
 from foundation.text import plain_line
 from policy_net.errors import NotTrusted
+from policy_net.exchange.rollout_duty import RolloutDuty
 from policy_net.exchange.signed_documents import (
     Distrust,
     Root,
@@ -147,10 +148,49 @@ class FleetTrust:
                 raise self._rejected(version, error) from error
             self._number, self._expires_unix_seconds = stamp.number, stamp.expires_unix_seconds
 
-    def _checked(self, fetched: FetchedPolicy, assigned_by: SignedDocument | None, root: Root) -> Timestamp:
-        if fetched.signed is None or fetched.timestamp is None:
-            missing = "statement" if fetched.signed is None else "timestamp"
-            raise NotTrusted(f"it comes without a signed {missing}", Distrust.UNSIGNED)
+    def check_duty(self, version: int, duty: RolloutDuty | None, document: SignedDocument | None) -> float:
+        """See that what a rollout asks is what the fleet's key says; until when that holds, in Unix seconds.
+
+        Unlike an assignment, nothing is asked of an agent that knows no key.
+
+        Args:
+            version: that the same answer assigns.
+            duty: None if the answer asks nothing, which has to be signed too.
+
+        Raises:
+            VersionRejected: an old answer, somebody else's, another duty, or none that is signed.
+        """
+        beside = 0 if duty is None else duty.beside_version
+        with self._lock:
+            try:
+                if self._pinned is None or document is None:
+                    raise NotTrusted("there is no timestamp, or no known key", Distrust.UNSIGNED)  # noqa: TRY301
+                stamp = self._checked_timestamp(document, self._root, version)
+                if stamp.duty != duty:
+                    raise NotTrusted("its timestamp asks something else of it", Distrust.OTHER_ASSIGNMENT)  # noqa: TRY301
+            except NotTrusted as error:
+                raise self._rejected(beside, error) from error
+            return float(stamp.expires_unix_seconds)
+
+    def check_beside(self, fetched: FetchedPolicy) -> None:
+        """See that a version that a signed duty names is the fleet's; its digest is not looked at.
+
+        Raises:
+            VersionRejected: it is not.
+            OSError: what is trusted from now on cannot be kept.
+        """
+        with self._lock:
+            try:
+                root = follow_roots(fetched.roots, self._pinned)
+                self._check_statement(fetched, root)
+            except NotTrusted as error:
+                raise self._rejected(fetched.version, error) from error
+            if self._pinned is None or root != self._root:
+                self._pin(fetched.roots[-1], root, self._number)
+
+    def _check_statement(self, fetched: FetchedPolicy, root: Root) -> None:
+        if fetched.signed is None:
+            raise NotTrusted("it comes without a signed statement", Distrust.UNSIGNED)
         stated = version_statement(fetched.signed, root)
         if stated.version != fetched.version:
             raise NotTrusted(f"the signature is of v{stated.version}", Distrust.OTHER_VERSION)
@@ -159,6 +199,11 @@ class FleetTrust:
                 f"the signature is of digest {stated.digest[:12]}, the learner says {fetched.digest[:12]}",
                 Distrust.BAD_DIGEST,
             )
+
+    def _checked(self, fetched: FetchedPolicy, assigned_by: SignedDocument | None, root: Root) -> Timestamp:
+        self._check_statement(fetched, root)
+        if fetched.timestamp is None:
+            raise NotTrusted("it comes without a signed timestamp", Distrust.UNSIGNED)
         stamp = self._checked_timestamp(fetched.timestamp, root)
         if assigned_by is not None and fetched.version < stamp.assigned_version:
             with contextlib.suppress(NotTrusted):

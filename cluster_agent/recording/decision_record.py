@@ -51,6 +51,8 @@ class Checkpoint:
         beliefs: `Beliefs.checkpoint` of the active policy; None if it has none, or was busy.
         fallback: the fallback's name.
         fallback_beliefs: as `beliefs`.
+        beside: the policy that is held beside the active one, with `policy`, `busy` and `beliefs` as above; None if
+            there is none, and then it is not in the line.
     """
 
     number: int
@@ -62,6 +64,7 @@ class Checkpoint:
     fallback: str
     fallback_beliefs: Mapping[str, Any] | None
     program: str
+    beside: Mapping[str, Any] | None = None
 
     def to_line(self, reason: CheckpointReason) -> bytes:
         """The line, with its end."""
@@ -76,7 +79,7 @@ class Checkpoint:
             "beliefs": self.beliefs,
             "fallback": self.fallback,
             "fallback_beliefs": self.fallback_beliefs,
-        }
+        } | ({} if self.beside is None else {"beside": dict(self.beside)})
         return sealed(f'{CHECKPOINT_START}"{reason.value}",{canonical_json(rest)[1:]}')
 
 
@@ -92,7 +95,10 @@ class DecisionRecord:
         asked: whether the policy was asked at all; not while it is still at an earlier decision.
         beliefs_digest: of what the policy believed before it decided; None if it believes nothing, or was busy.
         observed: what jobs did since the decision before; a checkpoint right before this line has seen it already.
-        observed_by: whose beliefs were shown it: `policy`, `fallback`, or nobody's.
+        observed_by: whose beliefs were shown it: `policy`, `fallback`, `beside`, or nobody's.
+        rollout: in which it was made, whose turn it was, and in which block; None outside rollouts.
+        beside: what the other policy would have done at the decision before (it is asked while the interval lasts);
+            None if there was none. Neither is in the line where it is None.
     """
 
     number: int
@@ -115,11 +121,13 @@ class DecisionRecord:
     beliefs_digest: str | None = None
     observed: tuple[Progress, ...] = ()
     observed_by: tuple[str, ...] = ()
+    rollout: Mapping[str, Any] | None = None
+    beside: Mapping[str, Any] | None = None
 
     def to_line(self) -> bytes:
         """The line, with its end."""
         state = canonical_json(encode_state(self.state))
-        rest = {
+        rest: dict[str, object] = {
             "number": self.number,
             "wall_time_seconds": self.wall_time_seconds,
             "state_digest": hashlib.sha256(state.encode()).hexdigest(),
@@ -140,6 +148,8 @@ class DecisionRecord:
             "observed_by": list(self.observed_by),
             **encode_samples(self.samples),
         } | encode_decision(self.decision)
+        more = {"rollout": self.rollout, "beside": self.beside}
+        rest |= {name: dict(value) for name, value in more.items() if value is not None}
         # The state is most of the line: its canonical text is made once, for the digest and for the line.
         return sealed(f"{DECISION_START}{state},{canonical_json(rest)[1:]}")
 

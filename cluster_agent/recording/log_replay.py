@@ -2,7 +2,8 @@
 
 One line is in memory at a time. A checkpoint builds policy and fallback and sets their beliefs; from there every
 decision's beliefs follow from what the lines say that they were shown. What only time decided, a missed deadline, is
-taken from the log; what the fallback then did is made again like everything else.
+taken from the log; what the fallback then did is made again like everything else. Where a second policy was held
+beside the acting one, what it would have done is made again too (`beside_replay.py`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from cluster_agent.acting.active_policy import Candidate, CandidateFactory, Iden
 from cluster_agent.acting.deadline import decide_recorded
 from cluster_agent.errors import PolicyNotKept, StateDamaged
 from cluster_agent.guard import Guard, Intervention, Proposal
+from cluster_agent.recording.beside_replay import OtherPolicy, differing_field
 from cluster_agent.recording.decision_log import PolicyFinder, state_of
 from cluster_agent.recording.decision_record import LOG_FORMAT, encode_samples
 from cluster_agent.settings import PolicySettings
@@ -117,6 +119,8 @@ class ReplayResult:
         unknown: how many could not be made again, as the policy was still at an earlier one when its beliefs were due.
         cut_short: lines that a killed agent left torn, as `file, line N`.
         programs: versions of fedl2 that wrote the log.
+        beside: how many decisions of a policy that did not act were made again; of these `beside_different` came out
+            differently. `beside_unknown` could not be made again.
     """
 
     decisions: int = 0
@@ -128,6 +132,9 @@ class ReplayResult:
     cut_short: list[str] = field(default_factory=list)
     programs: set[str] = field(default_factory=set)
     policies: dict[str, int] = field(default_factory=dict)
+    beside: int = 0
+    beside_different: int = 0
+    beside_unknown: int = 0
 
 
 class Replayer:
@@ -137,6 +144,7 @@ class Replayer:
         self._finder = finder
         self.result = ReplayResult()
         self._expected: int | None = None
+        self._other_before: OtherPolicy | None = None
 
     def replay(self, path: Path) -> Iterator[ReplayResult]:
         """Replay one file; yields the result so far after every decision.
@@ -146,12 +154,14 @@ class Replayer:
             PolicyNotKept: a policy file is needed that nobody has.
         """
         situation: _Situation | None = None
+        self._other_before = None
         try:
             for line in read_lines(path):
                 where = f"{path}, line {line.number}"
                 if line.content is None:
                     self.result.cut_short.append(where)
                 elif line.is_checkpoint:
+                    self._other_before = None if situation is None else situation.other
                     situation = self._begin_from(where, line.content)
                 elif situation is None:
                     raise StateDamaged(f"{where}: a decision before any checkpoint; the beginning of the file is gone")
@@ -175,9 +185,20 @@ class Replayer:
                 self.result.missing += max(content["number"] - self._expected, 0)
             _set_beliefs(candidate.policy, content["beliefs"])
             _set_beliefs(fallback, content["fallback_beliefs"])
-            return _Situation(content["number"], candidate, Guard(fallback, float("inf")), known=not content["busy"])
+            guard = Guard(fallback, float("inf"))
+            other = self._other(where, content.get("beside"), guard, settings)
+            return _Situation(content["number"], candidate, guard, not content["busy"], other)
         except _UNREADABLE as error:
             raise _damaged(where, "checkpoint", error) from error
+
+    def _other(
+        self, where: str, content: JsonObject | None, guard: Guard, settings: PolicySettings
+    ) -> OtherPolicy | None:
+        if content is None:
+            return None
+        candidate = self._candidate(where, Identity(**content["policy"]), settings)
+        _set_beliefs(candidate.policy, content["beliefs"])
+        return OtherPolicy(candidate, guard, known=not content["busy"])
 
     def _candidate(self, where: str, identity: Identity, settings: PolicySettings) -> Candidate:
         if identity.digest in policy_names():
@@ -204,6 +225,7 @@ class Replayer:
                     f"{where}: by {content['policy']}, but no checkpoint made it active; lines are missing"
                 )
             state = state_of(content)
+            self._remake_other(where, situation, content)
             made = situation.decide(content, state)
             difference = None if made is None else first_difference(where, content, made)
         except _UNREADABLE as error:
@@ -219,6 +241,27 @@ class Replayer:
             self.result.different += 1
             self.result.first = self.result.first or difference
 
+    def _remake_other(self, where: str, situation: _Situation, content: JsonObject) -> None:
+        """Make again what the other policy would have done at the decision before."""
+        logged = content.get("beside")
+        other = self._other_before if situation.fresh else situation.other
+        if logged is None:
+            return
+        made = None if other is None else other.decide(logged)
+        if made is None:
+            self.result.beside_unknown += 1
+            return
+        self.result.beside += 1
+        found = differing_field(logged, made)
+        if found is not None:
+            name, before, after = found
+            self.result.beside_different += 1
+            number = int(logged["number"])
+            difference = Difference(
+                where, number, "", f"{name} of {logged['policy']}, which did not act", before, after
+            )
+            self.result.first = self.result.first or difference
+
 
 def _damaged(where: str, what: str, error: Exception) -> StateDamaged:
     reason = " ".join(str(error).split())[:200]
@@ -232,12 +275,14 @@ class _Situation:
     Attributes:
         number: of the decision that is due.
         known: whether what the policy believes is known.
+        other: the policy beside it, if there is one.
     """
 
     number: int
     candidate: Candidate
     guard: Guard
     known: bool
+    other: OtherPolicy | None = None
     fresh: bool = True
 
     def decide(self, content: JsonObject, state: ClusterState) -> dict[str, Any] | None:
@@ -249,12 +294,16 @@ class _Situation:
                 self.guard.fallback.observe(progress)
             if "policy" in content["observed_by"]:
                 policy.observe(progress)
+            if "beside" in content["observed_by"] and self.other is not None:
+                self.other.observe(progress)
         self.fresh = False
         self.number += 1
         asked = content["asked"]
         beliefs = beliefs_of(policy)
         digest = None if beliefs is None or content["beliefs_digest"] is None else beliefs.digest()
         number_decision(policy, content["number"])
+        if self.other is not None:
+            self.other.asked_of = (content["number"], state, Trigger(content["trigger"]))
         late = Intervention.DEADLINE.value in content["interventions"]
 
         def ask(state: ClusterState, trigger: Trigger) -> Proposal:

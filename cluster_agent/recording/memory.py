@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from cluster_agent.errors import StateDamaged
 from cluster_agent.recording.state_files import read_json, write_json
@@ -31,6 +32,7 @@ class AgentMemory:
         acting_beliefs: Callable[[], GaussianProcessBeliefs | None] = lambda: None,
         acting_digest: Callable[[], str] = lambda: "",
         shares: Callable[[str], bool] = lambda _: True,
+        held: Callable[[], tuple[str, GaussianProcessBeliefs] | None] = lambda: None,
     ) -> None:
         """Read what an earlier life left, if there was one.
 
@@ -40,6 +42,7 @@ class AgentMemory:
                 was kept of them last is kept until there are others.
             acting_digest: of the active policy; another one than before brings priors of its own.
             shares: whether a type's speeds are told to the fleet.
+            held: digest and beliefs of the policy beside the active one; None if there is none, or it is busy.
 
         Raises:
             StateDamaged: the file cannot be read back.
@@ -48,6 +51,7 @@ class AgentMemory:
         self._beliefs = beliefs
         self._acting_beliefs = acting_beliefs
         self._acting_digest = acting_digest
+        self._held = held
         saved = _opened(self._path, read_json(self._path))
         try:
             self.decisions = int(saved["decisions"])
@@ -55,6 +59,7 @@ class AgentMemory:
             beliefs.restore(saved["beliefs"])
             self._acting_snapshot: dict[str, object] | None = saved.get("acting_beliefs")
             self._snapshot_digest: str = saved.get("acting_digest", "")
+            self._held_snapshot: list[Any] | None = saved.get("held_beliefs")
             acting = acting_beliefs()
             if acting is not None:
                 take_over(acting, self._acting_snapshot, beliefs)
@@ -63,11 +68,19 @@ class AgentMemory:
         except (KeyError, TypeError, ValueError, BadInput) as error:
             raise StateDamaged(f"{self._path}: damaged ({error}); remove it to start afresh") from error
 
+    def believed_beside(self, digest: str) -> dict[str, object] | None:
+        """What the policy with this digest believed when it was last beside the active one; None if another one was."""
+        held = self._held_snapshot
+        return dict(held[1]) if held is not None and held[0] == digest else None
+
     def save(self, decisions: int, interventions: Mapping[str, int]) -> None:
         """Keep the counts and what is believed now."""
         acting = self._acting_beliefs()
         if acting is not None:
             self._acting_snapshot, self._snapshot_digest = acting.snapshot(), self._acting_digest()
+        held = self._held()
+        if held is not None:
+            self._held_snapshot = [held[0], held[1].snapshot()]
         content = {
             "format": FORMAT,
             "decisions": decisions,
@@ -75,6 +88,7 @@ class AgentMemory:
             "beliefs": self._beliefs.snapshot(),
             "acting_beliefs": self._acting_snapshot,
             "acting_digest": self._snapshot_digest,
+            "held_beliefs": self._held_snapshot,
         }
         write_json(self._path, content | {"digest": _digest(content)})
 

@@ -32,6 +32,8 @@ def replay_log(
 ) -> None:
     """Make every logged decision again, bit for bit, and show the first that comes out differently.
 
+    In a rollout, so are the decisions of the policy that did not act.
+
     Exit code 1 if any does. A last line that a crash cut short is passed over and said.
     """
     # Loaded here: the program's other commands wait for no policy, and for nothing that draws.
@@ -57,7 +59,7 @@ def replay_log(
     else:
         _print_table(files, result)
     sys.stdout.flush()
-    if result.different:
+    if result.different or result.beside_different:
         raise typer.Exit(FAILED)
 
 
@@ -72,6 +74,12 @@ def _facts(files: list[Path], result: ReplayResult) -> dict[str, Any]:
         "checkpoints": result.checkpoints,
         "policies": result.policies,
         "programs": sorted(result.programs),
+        "beside": {
+            "decisions": result.beside,
+            "equal": result.beside - result.beside_different,
+            "different": result.beside_different,
+            "not_recomputable": result.beside_unknown,
+        },
         "cut_short": result.cut_short,
         "first_difference": None if result.first is None else result.first.to_json(),
     }
@@ -90,6 +98,10 @@ def _print_table(files: list[Path], result: ReplayResult) -> None:
         ("by policy", ", ".join(f"{name} {count}" for name, count in result.policies.items())),
         ("written by fedl2", ", ".join(sorted(result.programs))),
     ]
+    if result.beside or result.beside_unknown:
+        equal = result.beside - result.beside_different
+        unknown = f", {result.beside_unknown} cannot be made again" if result.beside_unknown else ""
+        rows.append(("of the policy that did not act", f"{equal} of {result.beside} equal{unknown}"))
     if result.missing:
         rows.append(("not in the log", str(result.missing)))
     if result.unknown:

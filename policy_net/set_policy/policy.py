@@ -87,16 +87,19 @@ class SetPolicy:
         """
         self._residual = Residual(self.spec, weights)
 
-    def inherit(self, other: SetPolicy, shared: Callable[[str], bool] = lambda _: True) -> None:
+    def inherit(self, other: SetPolicy, shared: Callable[[str], bool] = lambda _: True, *, copy: bool = False) -> None:
         """Go on with what another policy believes, as this one takes its place: with its very beliefs where both
         started from the same priors, otherwise with what it has seen, on the priors of this one less its part in them.
 
         Args:
             shared: whether a type's speeds were shared with whoever made the priors.
+            copy: both policies go on, each with beliefs of its own.
         """
         if self.beliefs is None or other.beliefs is None:
             return
-        if self.priors == other.priors:
+        if self.priors == other.priors and copy:
+            self.beliefs.go_on_from(other.beliefs.checkpoint())
+        elif self.priors == other.priors:
             self.beliefs, self._tables = other.beliefs, other._tables
         else:
             self.beliefs.restore(other.beliefs.snapshot())

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import grpc
 import numpy as np
@@ -23,10 +24,14 @@ from reserved_port import ReservedPort
 
 from cluster_agent.errors import LearnerRefused, LearnerUnreachable
 from cluster_agent.fleet.learner_client import LearnerClient
-from cluster_agent.fleet.learner_protocol import PushOutcome
+from cluster_agent.fleet.learner_protocol import EvidenceAnswer, PushOutcome
 from cluster_agent.recording.job_timelines import JobTimeline
+from cluster_agent.rollout.block_tally import FinishedBlock
+from cluster_agent.rollout.evidence import Evidence
+from cluster_agent.rollout.shadow_sums import ShadowSums
 from cluster_agent.settings import LearnerSettings
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
+from policy_net.exchange.rollout_duty import DutyRole, RolloutDuty
 from policy_net.exchange.spec import weights_from_bytes, weights_to_bytes
 from policy_net.exchange.wire import GradientUpdate
 
@@ -40,6 +45,8 @@ class Service(fleet_pb2_grpc.FleetServicer):
         self.hold: threading.Event | None = None
         self.pushes: list[fleet_pb2.PushRequest] = []
         self.heartbeats: list[fleet_pb2.HeartbeatRequest] = []
+        self.evidence: list[fleet_pb2.ShareEvidenceRequest] = []
+        self.duty: fleet_pb2.RolloutDuty | None = None
         self.spec_digest = SPEC.digest
 
     def Register(self, request, context):  # type: ignore[no-untyped-def]  # noqa: N802
@@ -71,7 +78,12 @@ class Service(fleet_pb2_grpc.FleetServicer):
     def Heartbeat(self, request, context):  # type: ignore[no-untyped-def]  # noqa: N802
         self._misbehave(context)
         self.heartbeats.append(request)
-        return fleet_pb2.HeartbeatReply(assigned_version=4, head_step=9, reregister=True)
+        return fleet_pb2.HeartbeatReply(assigned_version=4, head_step=9, reregister=True, duty=self.duty)
+
+    def ShareEvidence(self, request, context):  # type: ignore[no-untyped-def]  # noqa: N802
+        self._misbehave(context)
+        self.evidence.append(request)
+        return fleet_pb2.ShareEvidenceReply(taken=True, next_block=len(request.blocks))
 
     def FetchPolicy(self, request, context):  # type: ignore[no-untyped-def]  # noqa: N802
         self._misbehave(context)
@@ -153,6 +165,49 @@ def test_every_call_arrives_and_is_understood(service: Service, client: LearnerC
     assert (assignment.version, assignment.head_step, assignment.reregister) == (4, 9, True)
     service.learner.publish(4, policy_bytes())
     assert client.fetch_policy(4).data == policy_bytes()
+
+
+BLOCK = FinishedBlock(0, True, 2.5, 3.0, 4.0, 5.0, 0.25, 1, 0.01, 12, 100.0, 7300.0, 2.4)
+
+
+def test_a_duty_arrives_and_its_evidence_is_told(service: Service, client: LearnerClient) -> None:
+    assert client.heartbeat(1, STATUS).duty is None
+    duty = RolloutDuty(3, DutyRole.ALTERNATING, 2, 7, 7200.0, 2400.0)
+    service.duty = duty.message()
+    answer = client.heartbeat(1, replace(STATUS, rollout=3, rollout_role="alternating", beside_version=2))
+    assert (answer.duty, answer.duty_fault) == (duty, "")
+    told = service.heartbeats[-1].status
+    assert (told.rollout, told.rollout_role, told.beside_version) == (3, "alternating", 2)
+
+    registration = client.register("", ())
+    sums = ShadowSums(decisions=4, agreed=3, gain=0.5, compared=2)
+    other = replace(BLOCK, number=1, candidate=False, twin=(1.0, 2.0, 3.0))
+    answered = client.share_evidence(registration, Evidence(3, (BLOCK, other), sums))
+    assert answered == EvidenceAnswer(True, 2)
+    (sent,) = service.evidence
+    assert (sent.cluster, sent.incarnation, sent.rollout) == ("alpha", 1, 3)
+    first, second = sent.blocks
+    assert (first.number, first.candidate, first.jobs, first.usual_jobs, first.has_twin) == (0, True, 2.5, 3.0, False)
+    assert (first.guard_share, first.starved_jobs, first.decisions, first.end_seconds) == (0.25, 1, 12, 7300.0)
+    assert (second.has_twin, second.twin_priced, second.twin_incumbent, second.twin_candidate) == (True, 1.0, 2.0, 3.0)
+    assert (sent.shadow.decisions, sent.shadow.agreed, sent.shadow.believed_gain) == (4, 3, 0.25)
+    client.share_evidence(registration, Evidence(3, (BLOCK,) * 100, None))
+    assert len(service.evidence[-1].blocks) == 64
+    assert not service.evidence[-1].HasField("shadow")
+
+
+@pytest.mark.parametrize(
+    "changes", [{"role": "leading"}, {"beside_version": 0}, {"block_seconds": -1.0}, {"washout_seconds": float("nan")}]
+)
+def test_a_duty_that_cannot_be_read_is_said_and_the_assignment_beside_it_holds(
+    service: Service, client: LearnerClient, changes: dict[str, Any]
+) -> None:
+    sound = RolloutDuty(3, DutyRole.SHADOW, 2, 7, 7200.0, 2400.0).to_json()
+    service.duty = fleet_pb2.RolloutDuty(**(sound | changes))
+    answer = client.heartbeat(1, STATUS)
+    assert (answer.version, answer.duty) == (4, None)
+    assert answer.duty_fault
+    assert "\n" not in answer.duty_fault
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,211 @@
+"""The way of a rollout's duty to an agent: believed, its version fetched and held ready, its evidence told.
+
+A duty counts only if the fleet's key says the same; an answer that is not believed changes nothing, and the duty that
+was believed last ends with its own timestamp. Used by the heartbeat's thread alone; whatever goes wrong here costs the
+rollout a block, and never the cluster its assigned version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import structlog
+
+from cluster_agent.acting.active_policy import ActivePolicy, Candidate
+from cluster_agent.errors import LearnerRefused, LearnerUnreachable, StateDamaged, VersionRejected
+from cluster_agent.fleet.learner_protocol import AgentStatus, Assignment, Learner, Registration
+from cluster_agent.fleet.policy_versions import KeptVersion, PolicySource, checked_candidate
+from cluster_agent.rollout.conduct import Conduct
+from cluster_agent.telemetry import Telemetry
+from policy_net.exchange.rollout_duty import DutyRole, RolloutDuty
+from policy_net.exchange.signed_documents import UNUSABLE, Distrust
+from policy_net.exchange.spec import WeightSpec
+
+_log = structlog.get_logger()
+
+NOT_ALLOWED = "not-allowed"
+"""The word for a duty that this cluster's operator does not want (`learner.rollouts`)."""
+_BAD_VERSION_BEATS = 30
+_SHADOW_SECONDS = 30.0
+"""Least time between two reports of a shadow's sums, which grow with every decision."""
+
+Rollouts = Literal["follow", "shadow-only", "off"]
+
+
+@dataclass(frozen=True, slots=True)
+class DutyParts:
+    """Parts of an agent that a rollout concerns.
+
+    Attributes:
+        kept: the version beside the assigned one, on disk.
+        believed: what a version of a digest believed when it was last held beside another; None if that is not known.
+        clock: monotonic seconds.
+    """
+
+    active: ActivePolicy
+    conduct: Conduct
+    source: PolicySource
+    kept: KeptVersion
+    allowed: Rollouts
+    believed: Callable[[str], dict[str, object] | None]
+    clock: Callable[[], float]
+
+
+class DutyFollower:
+    """Follows duties and tells what came of them."""
+
+    def __init__(self, learner: Learner, parts: DutyParts, telemetry: Telemetry) -> None:
+        self._learner = learner
+        self._parts = parts
+        self._telemetry = telemetry
+        self._held: tuple[int, str] | None = None
+        self._bad: dict[int, int] = {}
+        self._refused = (0, "")
+        self._asked_rollout = 0
+        self._due_seconds = 0.0
+
+    def resume(self) -> None:
+        """Hold ready what an earlier life of this agent was to hold, while the learner is away; nothing is fetched."""
+        duty = self._parts.conduct.duty
+        if duty is None:
+            return
+        try:
+            candidate = self._parts.kept.load(self._parts.source.factory)
+        except StateDamaged as error:
+            _log.warning("version-beside-lost", version=duty.beside_version, error=str(error))
+            return
+        if candidate is not None and candidate.identity.version == duty.beside_version:
+            self._hold(candidate)
+
+    def believe(self, assignment: Assignment) -> float | VersionRejected:
+        """Until when an answer's duty counts, or why it does not; asked before the assignment is followed.
+
+        To follow an assignment may fetch a newer timestamp, beside which this answer's would be an old one.
+        """
+        trust = self._parts.source.trust
+        duty = assignment.duty
+        if assignment.duty_fault:
+            return VersionRejected(f"a rollout's duty cannot be read: {assignment.duty_fault}", Distrust.UNREADABLE)
+        if trust is None or (trust.pinned is None and duty is None):
+            return 0.0
+        try:
+            return trust.check_duty(assignment.version, duty, assignment.timestamp)
+        except VersionRejected as error:
+            return error
+
+    def follow(self, assignment: Assignment, spec: WeightSpec, believed: float | VersionRejected) -> None:
+        """Do what is asked, from the next decision on."""
+        conduct, duty = self._parts.conduct, assignment.duty
+        if isinstance(believed, VersionRejected):
+            if duty is not None or assignment.duty_fault:
+                version = 0 if duty is None else duty.beside_version
+                self._refuse(version or assignment.version, believed)
+            return
+        if duty is None:
+            self._end(assignment.version)
+            return
+        if self._parts.allowed == "off" or (self._parts.allowed == "shadow-only" and duty.role is not DutyRole.SHADOW):
+            self._end(assignment.version)
+            words = f"setting learner.rollouts is {self._parts.allowed}: v{duty.beside_version} is not held beside"
+            self._refuse(duty.beside_version, VersionRejected(words, NOT_ALLOWED))
+            return
+        conduct.follow(duty, assignment.version, believed)
+        if self._held is None or self._held[0] != duty.beside_version:
+            self._parts.active.hold_beside(None)
+            self._held = None
+            self._fetch(duty, spec)
+        else:
+            self._refused = (0, "")
+
+    def share(self, registration: Registration, *, last: bool = False) -> None:
+        """Tell what was found out, and hear what the learner holds; `last` does not wait for the time."""
+        conduct = self._parts.conduct
+        evidence = conduct.evidence()
+        if evidence is None:
+            return
+        now = self._parts.clock()
+        first = evidence.rollout != self._asked_rollout
+        if not first and not evidence.blocks and (evidence.shadow is None or (now < self._due_seconds and not last)):
+            return
+        try:
+            answer = self._learner.share_evidence(registration, evidence)
+        except LearnerRefused as error:
+            self._count("refused")
+            _log.warning("evidence-refused", rollout=evidence.rollout, error=str(error))
+            return
+        except LearnerUnreachable as error:
+            self._count("unanswered")
+            _log.debug("evidence-unanswered", error=str(error))
+            return
+        self._count("taken" if answer.taken else "over")
+        self._asked_rollout = evidence.rollout
+        self._due_seconds = now + _SHADOW_SECONDS
+        conduct.on_taken(evidence, answer.next_block, taken=answer.taken)
+
+    def told(self, status: AgentStatus) -> AgentStatus:
+        """A heartbeat's status, with how this agent stands to a rollout; a refused assignment is told first."""
+        held = self._parts.conduct.status
+        version, reason = (status.refused_version, status.refused_reason) if status.refused_version else self._refused
+        return replace(
+            status,
+            rollout=held.rollout,
+            rollout_role=held.role,
+            beside_version=held.beside_version,
+            refused_version=version,
+            refused_reason=reason,
+        )
+
+    def forget(self) -> None:
+        """Perhaps another learner has taken this one's place: what it refused and held is its own."""
+        self._bad.clear()
+        self._asked_rollout = 0
+
+    def _end(self, assigned_version: int) -> None:
+        self._parts.conduct.follow(None, assigned_version, 0.0)
+        self._parts.active.hold_beside(None)
+        self._refused = (0, "")
+        if self._held is not None:
+            self._held = None
+            self._parts.kept.forget()
+
+    def _fetch(self, duty: RolloutDuty, spec: WeightSpec) -> None:
+        version, trust = duty.beside_version, self._parts.source.trust
+        left = self._bad.get(version, 0)
+        if left:
+            self._bad[version] = left - 1
+            return
+        try:
+            fetched = self._learner.fetch_policy(version)
+            if trust is not None:
+                trust.check_beside(fetched)
+            candidate = checked_candidate(fetched, spec, self._parts.source.factory)
+        except (VersionRejected, LearnerRefused) as error:
+            self._refuse(version, error)
+            self._bad[version] = _BAD_VERSION_BEATS
+            return
+        except OSError as error:
+            _log.warning("fleet-keys-not-kept", version=version, error=str(error))
+            return
+        self._refused = (0, "")
+        self._hold(candidate)
+        try:
+            self._parts.kept.keep(fetched)
+        except OSError as error:
+            _log.warning("version-not-kept", version=version, error=str(error))
+
+    def _hold(self, candidate: Candidate) -> None:
+        identity = candidate.identity
+        self._held = (identity.version, identity.digest)
+        self._parts.active.hold_beside(candidate, self._parts.believed(identity.digest))
+
+    def _refuse(self, version: int, error: VersionRejected | LearnerRefused) -> None:
+        reason = error.reason if isinstance(error, VersionRejected) else UNUSABLE
+        if (version, reason) != self._refused:
+            _log.error("version-beside-rejected", version=version, reason=reason, error=str(error))
+            self._telemetry.version_refusals.labels(reason).inc()
+        self._refused = (version, reason)
+
+    def _count(self, outcome: str) -> None:
+        self._telemetry.evidence_reports.labels(outcome).inc()

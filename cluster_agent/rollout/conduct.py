@@ -1,0 +1,252 @@
+"""Conduct of an agent in a rollout: which of two policies decides now, and what the learner is to hear of it.
+
+The loop asks before every decision and tells what came of it; the heartbeat's thread brings the duty and takes the
+evidence. A duty counts while the fleet's key has said so (its timestamp has not expired), its version is here, and the
+version that it was assigned beside is the one that is assigned here; otherwise that one decides, and the block that was
+under way is lost.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from cluster_agent.acting.active_policy import ActivePolicy, Candidate, Turn
+from cluster_agent.guard import GuardedDecision
+from cluster_agent.rollout.beside import BesideDecision
+from cluster_agent.rollout.block_tally import FinishedBlock
+from cluster_agent.rollout.duty_state import DutyState, load_state
+from cluster_agent.rollout.evidence import Evidence
+from cluster_agent.rollout.shadow_sums import ShadowSums, believed_progress, log_gain
+from policy_net.domain import ClusterState, Job, Progress
+from policy_net.exchange.rollout_duty import DutyRole, RolloutDuty
+from policy_net.throughput.parametric import OnlineFit
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class DutyStatus:
+    """How an agent stands to a rollout, for the heartbeat; zeros and no word where there is none."""
+
+    rollout: int = 0
+    role: str = ""
+    beside_version: int = 0
+
+
+class Conduct:
+    """One agent's; safe to use from the loop's and the heartbeat's thread.
+
+    Args:
+        speeds: what this cluster has seen of speeds, whoever decided; only a copy of it is asked.
+        wall_clock: Unix seconds.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        cluster: str,
+        active: ActivePolicy,
+        speeds: OnlineFit,
+        wall_clock: Callable[[], float],
+        on_fault: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._folder = folder
+        self._cluster = cluster
+        self._active = active
+        self._wall_clock = wall_clock
+        self._on_fault = on_fault
+        self._lock = threading.Lock()
+        self._state: DutyState = load_state(folder)
+        self._resumed = True
+        self._speeds = OnlineFit()
+        self._speeds.restore(speeds.snapshot())
+        self._in_force = False
+        self._to_be_saved = False
+        self._sums_sent = -1
+
+    @property
+    def duty(self) -> RolloutDuty | None:
+        """What is asked, whether or not it can be done now."""
+        with self._lock:
+            return self._state.duty
+
+    @property
+    def status(self) -> DutyStatus:
+        """What a heartbeat says; callable from any thread."""
+        with self._lock:
+            duty, beside = self._state.duty, self._active.beside
+            held = 0 if beside is None or duty is None else beside.identity.version
+            if duty is None or not self._in_force:
+                return DutyStatus(beside_version=held)
+            return DutyStatus(duty.rollout, duty.role.value, held)
+
+    @property
+    def blocks_waiting(self) -> int:
+        """Finished blocks that the learner does not hold yet."""
+        with self._lock:
+            return len(self._state.finished)
+
+    def follow(self, duty: RolloutDuty | None, assigned_version: int, expires: float) -> None:
+        """Do a duty from the next decision on, until another one is told or the time is over; None ends it."""
+        with self._lock:
+            state = self._state
+            if duty != state.duty or (duty is not None and assigned_version != state.assigned_version):
+                state.alternation.interrupt()
+                _log.info("duty-changed", **_words(duty), assigned=assigned_version)
+            if duty is not None and duty.rollout != state.rollout:
+                state.begin(duty.rollout)
+                self._sums_sent = -1
+            state.duty, state.assigned_version, state.expires = duty, assigned_version, expires
+
+    def begin(self, state: ClusterState, number: int) -> Turn:
+        """Who makes the decision about a state."""
+        with self._lock:
+            known = self._state
+            interval = known.presence.moved_to(state, self._alone_seconds)
+            full = interval is not None and known.usual.add(interval)
+            if self._resumed and interval is not None and interval.end - interval.begin > state.slot_seconds:
+                known.alternation.interrupt()  # away for longer than a decision
+            self._resumed = False
+            in_force = False
+
+            def candidate_decides(current: Candidate, beside: Candidate | None) -> bool:
+                nonlocal in_force
+                in_force = self._counts(current, beside)
+                duty = known.duty
+                if duty is None or not in_force or duty.role is not DutyRole.ALTERNATING:
+                    known.alternation.interrupt()
+                    return False
+                blocks = known.alternation.advance(duty, self._cluster, state, interval, known.usual_jobs)
+                self._report(blocks)
+                return known.alternation.candidate_acts(duty, self._cluster, state.time_seconds)
+
+            turn = self._active.begin_turn(number, candidate_decides)
+            if in_force is not self._in_force:
+                _log.info("duty-begun" if in_force else "duty-suspended", **_words(known.duty))
+            before, self._in_force = self._in_force, in_force
+            self._to_be_saved = full or in_force or before or known.duty is not None
+            return turn
+
+    def words_for_log(self) -> dict[str, object] | None:
+        """In which rollout the present decision is made, whose turn it is and in which block; None outside rollouts."""
+        with self._lock:
+            duty, tally = self._state.duty, self._state.alternation.tally
+            if duty is None or not self._in_force:
+                return None
+            acted = "candidate" if tally is not None and tally.candidate else "incumbent"
+            block = None if tally is None else tally.number
+            return {"rollout": duty.rollout, "role": duty.role.value, "acted": acted, "block": block}
+
+    def decided(self, guarded: GuardedDecision) -> None:
+        """Count a decision in its block, and write all down, before it is carried out."""
+        with self._lock:
+            tally = self._state.alternation.tally
+            if tally is not None:
+                tally.decided(guarded.decide_seconds, changed=bool(guarded.interventions))
+            if self._to_be_saved:
+                self._save()
+
+    def carried_out(self, state: ClusterState, progress: list[Progress]) -> None:
+        """Take in what jobs did after the decision about a state."""
+        with self._lock:
+            self._state.presence.carried_out(state.time_seconds, progress)
+            self._speeds.introduce(state.jobs)
+            self._speeds.observe(progress)
+
+    def compared(self, state: ClusterState, guarded: GuardedDecision, beside: BesideDecision) -> None:
+        """Add up what the candidate would have done while it shadows."""
+        with self._lock:
+            duty = self._state.duty
+            if duty is None or duty.role is not DutyRole.SHADOW or not self._in_force:
+                return
+            sums = self._state.sums
+            sums.decisions += 1
+            sums.incumbent_interventions += bool(guarded.interventions)
+            sums.candidate_interventions += bool(beside.interventions)
+            sums.incumbent_latencies.add(guarded.decide_seconds)
+            if not beside.answered:
+                sums.failed += 1
+                return
+            sums.candidate_latencies.add(beside.seconds)
+            if beside.decision is None:
+                return
+            sums.agreed += all(beside.decision.of(job.job_id) == guarded.decision.of(job.job_id) for job in state.jobs)
+            progress = [believed_progress(each, state, self._speeds) for each in (beside.decision, guarded.decision)]
+            gain = log_gain(*progress)
+            if math.isfinite(gain):
+                sums.gain += gain
+                sums.compared += 1
+
+    def evidence(self) -> Evidence | None:
+        """What the learner does not hold yet; None outside rollouts."""
+        with self._lock:
+            state = self._state
+            if state.rollout == 0 or (state.duty is None and not state.finished):
+                return None
+            new = state.sums.decisions not in (0, self._sums_sent)
+            sums = ShadowSums.from_json(state.sums.to_json()) if new else None
+            return Evidence(state.rollout, tuple(state.finished), sums)
+
+    def on_taken(self, sent: Evidence, next_block: int, *, taken: bool) -> None:
+        """The learner holds all blocks below a number, or wants none of this rollout."""
+        with self._lock:
+            state = self._state
+            if state.rollout != sent.rollout:
+                return
+            if sent.shadow is not None and taken:
+                self._sums_sent = sent.shadow.decisions
+            if taken:
+                state.alternation.on_held(next_block)
+                held = [block for block in state.finished if block.number < next_block]
+            else:
+                held = [block for block in state.finished if block in sent.blocks]
+            if held:
+                state.finished = [block for block in state.finished if block not in held]
+                self._save()
+
+    def close(self) -> None:
+        """Write down how things stand."""
+        with self._lock:
+            if self._state.rollout or self._state.usual.closed:
+                self._save()
+
+    def _counts(self, current: Candidate, beside: Candidate | None) -> bool:
+        state = self._state
+        return (
+            state.duty is not None
+            and beside is not None
+            and beside.identity.version == state.duty.beside_version
+            and current.identity.version == state.assigned_version
+            and self._wall_clock() < state.expires
+        )
+
+    def _report(self, blocks: list[FinishedBlock]) -> None:
+        if not blocks:
+            return
+        lost = self._state.take(blocks)
+        if lost:
+            _log.warning("blocks-dropped", count=lost, reason="the learner took none for too long")
+        _log.info("pair-finished", numbers=[block.number for block in blocks], jobs=[block.jobs for block in blocks])
+
+    def _alone_seconds(self, job: Job) -> float:
+        speed = self._speeds.samples_per_second(job.job_type, job.requested.ps, job.requested.workers)
+        return job.total_epochs * job.samples_per_epoch / speed if speed > 0.0 else 0.0
+
+    def _save(self) -> None:
+        try:
+            self._state.save(self._folder)
+        except OSError as error:
+            self._on_fault()
+            _log.error("rollout-state-not-saved", error=str(error))
+
+
+def _words(duty: RolloutDuty | None) -> dict[str, object]:
+    if duty is None:
+        return {"rollout": 0, "role": "none"}
+    return {"rollout": duty.rollout, "role": duty.role.value, "beside": duty.beside_version}

@@ -1,0 +1,87 @@
+"""Sums over the decisions that were made twice and carried out once: how the candidate compares, before it acts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from cluster_agent.rollout.block_tally import Latencies
+from policy_net.domain import ClusterState, Decision, SpeedModel
+from policy_net.exchange.generated import fleet_pb2
+
+_LEAST_PROGRESS = 0.01
+"""Jobs' worth; where one of the two lets nothing train, the logarithm of their ratio stays finite."""
+
+
+@dataclass
+class ShadowSums:
+    """What fleet.proto's `ShadowSums` says, while it adds up."""
+
+    decisions: int = 0
+    agreed: int = 0
+    failed: int = 0
+    incumbent_interventions: int = 0
+    candidate_interventions: int = 0
+    gain: float = 0.0
+    compared: int = 0
+    incumbent_latencies: Latencies = field(default_factory=Latencies)
+    candidate_latencies: Latencies = field(default_factory=Latencies)
+
+    def message(self) -> fleet_pb2.ShadowSums:
+        """For the wire."""
+        return fleet_pb2.ShadowSums(
+            decisions=self.decisions,
+            agreed=self.agreed,
+            failed=self.failed,
+            incumbent_interventions=self.incumbent_interventions,
+            candidate_interventions=self.candidate_interventions,
+            incumbent_latency_p99_seconds=self.incumbent_latencies.p99_seconds,
+            candidate_latency_p99_seconds=self.candidate_latencies.p99_seconds,
+            believed_gain=self.gain / self.compared if self.compared else 0.0,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """For a file."""
+        counts = {name: getattr(self, name) for name in _COUNTS}
+        return counts | {
+            "gain": self.gain,
+            "incumbent_latencies": self.incumbent_latencies.to_json(),
+            "candidate_latencies": self.candidate_latencies.to_json(),
+        }
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> ShadowSums:
+        """The inverse.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is something else.
+        """
+        made = cls()
+        for name in _COUNTS:
+            setattr(made, name, int(content[name]))
+        made.gain = float(content["gain"])
+        made.incumbent_latencies = Latencies.from_json(content["incumbent_latencies"])
+        made.candidate_latencies = Latencies.from_json(content["candidate_latencies"])
+        return made
+
+
+_COUNTS = ("decisions", "agreed", "failed", "incumbent_interventions", "candidate_interventions", "compared")
+
+
+def believed_progress(decision: Decision, state: ClusterState, speeds: SpeedModel) -> float:
+    """Jobs' worth of progress: of every job its believed speed, as a share of the best that is believed of its type."""
+    total = 0.0
+    for job in state.jobs:
+        grid = speeds.grid(job.job_type)
+        granted = decision.of(job.job_id)
+        best = float(grid[: job.max_ps + 1, : job.max_workers + 1].max())
+        if best > 0.0 and job.can_train(granted):
+            total += float(grid[granted.ps, granted.workers]) / best
+    return total
+
+
+def log_gain(candidate: float, incumbent: float) -> float:
+    """Logarithm of the ratio of two believed progresses."""
+    return math.log(max(candidate, _LEAST_PROGRESS) / max(incumbent, _LEAST_PROGRESS))

@@ -1,0 +1,235 @@
+"""A learner that signs duties, and a simulated agent that follows it: both in this process, decision by decision."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from agent_fakes import Clock, FakeLearner
+from signing_fleet import SigningFleet
+
+from cluster_agent.acting.active_policy import ActivePolicy, Candidate, CandidateFactory
+from cluster_agent.acting.deadline import DeadlineAsker
+from cluster_agent.backend_settings import SimulatedBackendSettings
+from cluster_agent.backends.base import AgentParts, BackendStatus, backend_module
+from cluster_agent.errors import LearnerUnreachable
+from cluster_agent.fleet.duty_following import DutyFollower, DutyParts, Rollouts
+from cluster_agent.fleet.fleet_link import FleetDuties, FleetLink, Follows
+from cluster_agent.fleet.learner_protocol import AgentStatus, Assignment, EvidenceAnswer, FetchedPolicy, Registration
+from cluster_agent.fleet.policy_versions import KeptVersion, PolicySource, local_policy
+from cluster_agent.fleet.session import LearnerAccess, Session, retry_backoff
+from cluster_agent.fleet.trust import FleetTrust
+from cluster_agent.guard import Guard
+from cluster_agent.learning.experience import BelievedReward
+from cluster_agent.loop import Alternative, Deciding, DecisionLoop, Lessons, Records
+from cluster_agent.recording.decision_log import DecisionLog
+from cluster_agent.recording.decision_recorder import DecisionRecorder
+from cluster_agent.recording.memory import AgentMemory
+from cluster_agent.rollout.beside import Beside
+from cluster_agent.rollout.conduct import Conduct
+from cluster_agent.rollout.evidence import Evidence
+from cluster_agent.settings import PolicySettings, RetrySettings
+from cluster_agent.telemetry import Telemetry
+from policy_net.domain import PolicyContext
+from policy_net.exchange.policy_file import PolicyFile, digest_of
+from policy_net.exchange.rollout_duty import DutyRole, RolloutDuty
+from policy_net.exchange.signed_documents import Role, SignedDocument, Timestamp, VersionStatement, signed
+from policy_net.learning.settings import RewardKind
+from policy_net.policy import build_policy
+from policy_net.set_policy.policy import default_set_file
+from policy_net.throughput.parametric import OnlineFit
+
+CLUSTER = "north"
+SHIPPED = default_set_file()
+EXPIRES = 1000
+"""When timestamps expire; the fakes' clock begins at 100."""
+BLOCK_SECONDS = 4 * 3600.0
+
+
+def version_bytes(number: int) -> bytes:
+    """Versions differ in their weights, and every other one in what it was told of speeds."""
+    noise = np.random.default_rng(number).normal(0.0, 0.3, SHIPPED.weights.shape).astype(SHIPPED.weights.dtype)
+    priors = SHIPPED.priors[: len(SHIPPED.priors) // 2] if number % 2 == 0 else SHIPPED.priors
+    return PolicyFile(SHIPPED.spec, SHIPPED.weights + noise, {}, priors).to_bytes()
+
+
+def shadow(beside: int = 2, rollout: int = 1) -> RolloutDuty:
+    return RolloutDuty(rollout, DutyRole.SHADOW, beside, 5, BLOCK_SECONDS, BLOCK_SECONDS / 4)
+
+
+def alternating(beside: int = 2, rollout: int = 1) -> RolloutDuty:
+    return dataclasses.replace(shadow(beside, rollout), role=DutyRole.ALTERNATING)
+
+
+class RolloutLearner(FakeLearner):
+    """Assigns, asks duties and signs both; keeps what it is told.
+
+    Attributes:
+        said: what the answer says of the duty, where that is not what is signed.
+        blocks: by number; holds all below `next_block`.
+        damaged: versions that arrive with another byte.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fleet = SigningFleet()
+        self.assigned = 1
+        self.duty: RolloutDuty | None = None
+        self.said: RolloutDuty | str | None = "as signed"
+        self.expires = EXPIRES
+        self.blocks: dict[int, object] = {}
+        self.next_block = 0
+        self.shadows: list[object] = []
+        self.evidence_calls = 0
+        self.lose_evidence = 0
+        self.over = False
+        self.damaged: set[int] = set()
+
+    def register(self, spec_digest: str, job_types: Sequence[str]) -> Registration:
+        registration = super().register(spec_digest, job_types)
+        return dataclasses.replace(registration, spec=SHIPPED.spec)
+
+    def heartbeat(self, incarnation: int, status: AgentStatus) -> Assignment:
+        assignment = super().heartbeat(incarnation, status)
+        said = self.duty if isinstance(self.said, str) else self.said
+        return dataclasses.replace(assignment, timestamp=self.stamp(), duty=said)
+
+    def stamp(self) -> SignedDocument:
+        self.fleet.number += 1
+        stamp = Timestamp(self.fleet.root.fleet, CLUSTER, self.fleet.number, self.assigned, self.expires, self.duty)
+        return signed(stamp.to_bytes(), [self.fleet.keys[Role.TIMESTAMP]])
+
+    def fetch_policy(self, version: int) -> FetchedPolicy:
+        self._answer()
+        self.fetches.append(version)
+        data = version_bytes(version)
+        digest, root = digest_of(data), self.fleet.root
+        stated = VersionStatement(root.fleet, version, version - 1, version, digest, SHIPPED.spec.digest)
+        document = signed(stated.to_bytes(), [self.fleet.keys[Role.VERSION]])
+        if version in self.damaged:
+            data = data[:-1] + bytes([data[-1] ^ 1])
+        return FetchedPolicy(version, data, digest, document, self.stamp(), tuple(self.fleet.roots))
+
+    def share_evidence(self, registration: Registration, evidence: Evidence) -> EvidenceAnswer:
+        self._answer()
+        self.evidence_calls += 1
+        if self.over or (self.duty is not None and evidence.rollout != self.duty.rollout):
+            return EvidenceAnswer(False, 0)
+        for block in evidence.blocks:
+            if block.number >= self.next_block:
+                assert block.number not in self.blocks
+                self.blocks[block.number] = block
+        if evidence.blocks:
+            self.next_block = max(self.next_block, evidence.blocks[-1].number + 1)
+        if evidence.shadow is not None:
+            self.shadows.append(evidence.shadow)
+        if self.lose_evidence:
+            self.lose_evidence -= 1
+            raise LearnerUnreachable("the reply was lost")
+        return EvidenceAnswer(True, self.next_block)
+
+
+class SimulatedAgent:
+    """One life of an agent; the next one goes on from the same folder, as after a kill.
+
+    Args:
+        source: of the cluster's jobs.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        learner: RolloutLearner,
+        clock: Clock,
+        *,
+        source: str = "dl2:jobs=60,seed=3",
+        allowed: Rollouts = "follow",
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder, self.learner, self.telemetry = folder, learner, Telemetry()
+        settings = PolicySettings()
+        trust = FleetTrust(folder, CLUSTER, False, clock)
+        self.source = PolicySource(settings, CandidateFactory(settings), KeptVersion(folder), trust)
+        first = local_policy(self.source) or self.source.factory.from_name_or_file("drf")
+        self.beliefs = OnlineFit()
+        self.active = ActivePolicy(first, self.beliefs)
+        asker, other_asker = DeadlineAsker(120.0, Clock()), DeadlineAsker(120.0, Clock())
+
+        def held() -> tuple[str, object] | None:
+            beside = self.active.beside
+            return None if beside is None or beside.beliefs is None else (beside.identity.digest, beside.beliefs)
+
+        memory = AgentMemory(
+            folder,
+            self.beliefs,
+            lambda: self.active.current.beliefs,
+            lambda: self.active.current.identity.digest,
+            held=held,  # type: ignore[arg-type]
+        )
+        self.conduct = Conduct(folder, CLUSTER, self.active, self.beliefs, clock)
+        fallback = build_policy("drf", PolicyContext())
+        guard = Guard(fallback, 120.0, memory.interventions)
+        parts = AgentParts(folder, "drf", None, lambda _: False, clock)
+        backend = SimulatedBackendSettings.model_validate(
+            {
+                "kind": "simulated",
+                "workloads": [{"source": source}],
+                "environment": {"nodes": 8},
+                "pace": {"kind": "free"},
+                "baseline": False,
+            }
+        )
+        self.backend = backend_module("simulated").open_backend(backend, parts)
+        recorder = DecisionRecorder(DecisionLog(folder, 10**8, 8), fallback, settings, lambda: 1.5e9)
+        self.beside = Beside(other_asker, guard, 120.0)
+        self.loop = DecisionLoop(
+            self.backend,
+            Deciding(self.active, guard, asker, Alternative(self.conduct, self.beside)),
+            Records(memory, recorder),
+            Lessons(BelievedReward(RewardKind.SLOT_UTILITY, self.beliefs)),
+            self.telemetry,
+            lambda _: False,
+        )
+        session = Session(learner, "", ())
+        access = LearnerAccess(learner, session, self.telemetry, retry_backoff(RetrySettings(), CLUSTER))
+        self.follower = DutyFollower(
+            learner,
+            DutyParts(
+                self.active,
+                self.conduct,
+                self.source,
+                KeptVersion(folder, beside=True),
+                allowed,
+                memory.believed_beside,
+                clock,
+            ),
+            self.telemetry,
+        )
+        self.follower.resume()
+        duties = FleetDuties(1.0, Follows.VERSIONS, None, self.follower)
+        self.link = FleetLink(access, self.active, self.source, self.status, duties)
+
+    def status(self) -> AgentStatus:
+        cluster = BackendStatus(self.backend.time_seconds, 0, 0, 0, 0, 0.0)
+        return AgentStatus(cluster, self.loop.decisions, self.active.acting.identity.version, 0)
+
+    def beat(self) -> AgentStatus:
+        """One heartbeat; what it said."""
+        self.link.beat()
+        return self.learner.heartbeats[-1]
+
+    def decide(self) -> Candidate:
+        """One decision; who made it."""
+        assert not self.backend.finished
+        assert self.loop.decide_once()
+        return self.active.acting
+
+    def live(self, most: int = 10**6) -> list[int]:
+        """Decide, with a heartbeat before each decision, until the jobs are done; the versions that acted."""
+        acted = []
+        while not self.backend.finished and len(acted) < most:
+            self.beat()
+            acted.append(self.decide().identity.version)
+        return acted

@@ -1,0 +1,107 @@
+"""Which version acts in every decision follows from seed, cluster, begin and time alone."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cluster_agent.rollout.alternation import Alternation
+from cluster_agent.rollout.blocks import Run, candidate_decides, run_behind
+from cluster_agent.rollout.presence import Interval
+from policy_net.domain import ClusterState
+from policy_net.exchange.rollout_duty import DutyRole, RolloutDuty, candidate_acts
+
+BLOCK = 3600.0
+
+
+def duty(seed: int = 7) -> RolloutDuty:
+    return RolloutDuty(3, DutyRole.ALTERNATING, 2, seed, BLOCK, 1200.0)
+
+
+def empty(time: float) -> ClusterState:
+    return ClusterState(time, (), (), 1200.0)
+
+
+@given(
+    st.integers(0, 2**40),
+    st.floats(0.0, 1e7),
+    st.integers(0, 9),
+    st.lists(st.floats(1.0, 3 * BLOCK), min_size=1, max_size=40),
+    st.integers(0, 6),
+)
+def test_the_turn_of_every_decision_follows_from_where_the_run_began(
+    seed: int, begin: float, behind: int, steps: list[float], left_out: int
+) -> None:
+    asked = duty(seed)
+
+    def turns(every: int) -> dict[float, bool]:
+        alternation, now, found = Alternation(next_number=behind), begin, {}
+        before = now
+        for index, step in enumerate([0.0, *steps]):
+            now += step
+            if index and index % every:
+                continue
+            interval = None if index == 0 else Interval(before, now, (), ())
+            alternation.advance(asked, "north", empty(now), interval, 1.0)
+            before = now
+            found[now] = alternation.candidate_acts(asked, "north", now)
+            assert alternation.tally is not None
+            assert alternation.tally.candidate == found[now], "what is reported of a block is who acted in it"
+            assert found[now] == candidate_acts(seed, "north", alternation.tally.number)
+        return found
+
+    all_turns, few = turns(1), turns(1 + left_out)
+    run = run_behind(behind, begin)
+    assert run.first % 2 == 0
+    assert run.first >= behind
+    assert all_turns == {now: candidate_decides(asked, "north", run, now) for now in all_turns}
+    assert few == {now: all_turns[now] for now in few}, "decisions that were not made change no other's turn"
+
+
+@given(st.integers(0, 1000), st.floats(0.0, 1e9), st.floats(0.0, 1e6))
+def test_a_block_begins_where_the_one_before_ends_and_holds_its_own_times(
+    first: int, begin: float, after: float
+) -> None:
+    run = Run(2 * first, begin)
+    number = run.block_at(begin + after, BLOCK)
+    assert run.begin_of(number, BLOCK) <= begin + after + 1e-3
+    assert begin + after <= run.begin_of(number + 1, BLOCK) + 1e-3
+
+
+def test_of_an_interrupted_pair_nothing_is_reported_and_the_next_begins_at_an_even_number() -> None:
+    alternation, reported, before = Alternation(), [], 0.0
+    for index, hour in enumerate([0.0, 0.5, 1.1, 1.9, 2.2, 3.3]):
+        if hour == 3.3:
+            alternation.interrupt()
+        interval = None if index == 0 or hour == 3.3 else Interval(before, hour * BLOCK, (), ())
+        reported += alternation.advance(duty(), "north", empty(hour * BLOCK), interval, 1.0)
+        if alternation.tally is not None:
+            alternation.tally.decided(0.01, changed=False)
+        before = hour * BLOCK
+    assert [block.number for block in reported] == [0, 1]
+    assert alternation.tally is not None
+    assert (alternation.tally.number, alternation.tally.begin) == (4, 3.3 * BLOCK)
+
+
+def test_what_the_learner_holds_is_not_made_again() -> None:
+    alternation = Alternation()
+    alternation.advance(duty(), "north", empty(0.0), None, 1.0)
+    alternation.on_held(0)
+    assert alternation.run is not None, "it holds nothing of this pair"
+    alternation.on_held(5)
+    assert alternation.run is None
+    alternation.advance(duty(), "north", empty(60.0), Interval(0.0, 60.0, (), ()), 1.0)
+    assert alternation.tally is not None
+    assert alternation.tally.number == 6
+    again = Alternation.from_json(alternation.to_json())
+    assert again == alternation
+
+
+def test_a_block_in_which_nothing_was_decided_says_nothing_and_neither_does_its_pair() -> None:
+    alternation, reported, before = Alternation(), [], 0.0
+    for index, hour in enumerate([0.0, 1.1, 3.5, 4.1, 5.1, 6.1]):
+        interval = None if index == 0 else Interval(before, hour * BLOCK, ((before, hour * BLOCK),), ())
+        reported += alternation.advance(duty(), "north", empty(hour * BLOCK), interval, 1.0)
+        assert alternation.tally is not None
+        alternation.tally.decided(0.01, changed=False)
+        before = hour * BLOCK
+    # No decision fell into block 2, and block 3 began too late for its version to have acted in it.
+    assert [block.number for block in reported] == [0, 1, 4, 5]
