@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from foundation.text import parse_json
 from policy_net.errors import NotTrusted
 from policy_net.exchange.generated import fleet_pb2
+from policy_net.exchange.rollout_duty import RolloutDuty
 
 _PURPOSE = b"fedl2 signed document 1\n"
 """Stands before what is signed, so that a signature made for something else is none of ours."""
@@ -127,17 +128,24 @@ class VersionStatement:
 
 @dataclass(frozen=True, slots=True)
 class Timestamp:
-    """What one cluster is to act on, and until when that holds; numbers of one fleet's timestamps only rise."""
+    """What one cluster is to act on, and until when that holds; numbers of one fleet's timestamps only rise.
+
+    Attributes:
+        duty: what a rollout asks of it besides; None: nothing.
+    """
 
     fleet: str
     cluster: str
     number: int
     assigned_version: int
     expires_unix_seconds: int
+    duty: RolloutDuty | None = None
 
     def to_bytes(self) -> bytes:
-        """What is signed."""
-        return _payload("timestamp", asdict(self))
+        """What is signed; without a duty what it was before there were any."""
+        content: dict[str, Any] = asdict(self)
+        del content["duty"]
+        return _payload("timestamp", content if self.duty is None else content | {"duty": self.duty.to_json()})
 
 
 def public_hex(key: Ed25519PrivateKey | Ed25519PublicKey) -> str:
@@ -245,7 +253,8 @@ def timestamp(document: SignedDocument, root: Root) -> Timestamp:
     _check_signed(document, root, Role.TIMESTAMP)
     return _of_fleet(root, _read(document, "timestamp", lambda content: Timestamp(
         _word(content, "fleet"), _word(content, "cluster"), _whole(content, "number"),
-        _whole(content, "assigned_version"), _whole(content, "expires_unix_seconds"))))  # fmt: skip
+        _whole(content, "assigned_version"), _whole(content, "expires_unix_seconds"),
+        None if content.get("duty") is None else RolloutDuty.from_json(content["duty"]))))  # fmt: skip
 
 
 Statement = TypeVar("Statement", VersionStatement, Timestamp)

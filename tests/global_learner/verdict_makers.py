@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from global_learner.rollout.verdicts.evidence import Block, TwinSays
-from global_learner.rollout.verdicts.switchback import candidate_acts
+from policy_net.exchange.rollout_duty import candidate_acts
 
 USUAL_JOBS = 10.0
 

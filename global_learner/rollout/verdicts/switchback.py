@@ -11,7 +11,6 @@ Source: Bojinov, Simchi-Levi and Zhao, "Design and analysis of switchback experi
 
 from __future__ import annotations
 
-import hashlib
 import math
 from dataclasses import dataclass
 
@@ -62,17 +61,3 @@ def schedule_of(mean_jct_seconds: float, start_unix_seconds: float) -> Schedule:
     wanted = math.ceil(BLOCK_JCTS * mean_jct_seconds / _WHOLE_SECONDS) * _WHOLE_SECONDS
     block = min(max(wanted, SHORTEST_BLOCK_SECONDS), LONGEST_BLOCK_SECONDS)
     return Schedule(start_unix_seconds, block, WASHOUT_SHARE * block)
-
-
-def candidate_first(seed: int, cluster: str, pair: int) -> bool:
-    """Whether the candidate acts in the first block of a pair: the same coin wherever and whenever it is asked.
-
-    Learner and agent both compute it, and so does whoever checks them; nothing has to be remembered.
-    """
-    drawn = hashlib.sha256(f"switchback\0{seed}\0{cluster}\0{pair}".encode()).digest()
-    return drawn[0] % 2 == 1
-
-
-def candidate_acts(seed: int, cluster: str, block: int) -> bool:
-    """Whether the candidate acts in a block; blocks 2·n and 2·n + 1 are pair n."""
-    return candidate_first(seed, cluster, block // 2) == (block % 2 == 0)

@@ -34,7 +34,7 @@ class RegisterRequest(_message.Message):
     def __init__(self, cluster: _Optional[str] = ..., spec_digest: _Optional[str] = ..., job_types: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RegisterReply(_message.Message):
-    __slots__ = ("incarnation", "spec_json", "spec_digest", "head_step", "assigned_version", "learning", "rounds", "timestamp")
+    __slots__ = ("incarnation", "spec_json", "spec_digest", "head_step", "assigned_version", "learning", "rounds", "timestamp", "duty")
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     SPEC_JSON_FIELD_NUMBER: _ClassVar[int]
     SPEC_DIGEST_FIELD_NUMBER: _ClassVar[int]
@@ -43,6 +43,7 @@ class RegisterReply(_message.Message):
     LEARNING_FIELD_NUMBER: _ClassVar[int]
     ROUNDS_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    DUTY_FIELD_NUMBER: _ClassVar[int]
     incarnation: int
     spec_json: str
     spec_digest: str
@@ -51,7 +52,8 @@ class RegisterReply(_message.Message):
     learning: bool
     rounds: bool
     timestamp: SignedDocument
-    def __init__(self, incarnation: _Optional[int] = ..., spec_json: _Optional[str] = ..., spec_digest: _Optional[str] = ..., head_step: _Optional[int] = ..., assigned_version: _Optional[int] = ..., learning: _Optional[bool] = ..., rounds: _Optional[bool] = ..., timestamp: _Optional[_Union[SignedDocument, _Mapping]] = ...) -> None: ...
+    duty: RolloutDuty
+    def __init__(self, incarnation: _Optional[int] = ..., spec_json: _Optional[str] = ..., spec_digest: _Optional[str] = ..., head_step: _Optional[int] = ..., assigned_version: _Optional[int] = ..., learning: _Optional[bool] = ..., rounds: _Optional[bool] = ..., timestamp: _Optional[_Union[SignedDocument, _Mapping]] = ..., duty: _Optional[_Union[RolloutDuty, _Mapping]] = ...) -> None: ...
 
 class PullHeadRequest(_message.Message):
     __slots__ = ("cluster", "incarnation", "have_step", "have")
@@ -167,7 +169,7 @@ class JobTimeline(_message.Message):
     def __init__(self, number: _Optional[int] = ..., job_type: _Optional[str] = ..., held: _Optional[_Iterable[_Union[JobTimeline.Held, _Mapping]]] = ..., interventions: _Optional[_Iterable[_Union[JobTimeline.Intervention, _Mapping]]] = ..., resizes: _Optional[int] = ..., seconds: _Optional[float] = ..., completed: _Optional[bool] = ...) -> None: ...
 
 class ClusterStatus(_message.Message):
-    __slots__ = ("time_seconds", "decisions", "jobs_running", "jobs_waiting", "jobs_done", "avg_jct_seconds", "baseline_jct_seconds", "acting_version", "learning_step", "guard_interventions", "finished", "jobs_total", "job_timelines", "baseline_policy", "refused_version", "refused_reason")
+    __slots__ = ("time_seconds", "decisions", "jobs_running", "jobs_waiting", "jobs_done", "avg_jct_seconds", "baseline_jct_seconds", "acting_version", "learning_step", "guard_interventions", "finished", "jobs_total", "job_timelines", "baseline_policy", "refused_version", "refused_reason", "rollout", "rollout_role", "beside_version")
     class GuardInterventionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -191,6 +193,9 @@ class ClusterStatus(_message.Message):
     BASELINE_POLICY_FIELD_NUMBER: _ClassVar[int]
     REFUSED_VERSION_FIELD_NUMBER: _ClassVar[int]
     REFUSED_REASON_FIELD_NUMBER: _ClassVar[int]
+    ROLLOUT_FIELD_NUMBER: _ClassVar[int]
+    ROLLOUT_ROLE_FIELD_NUMBER: _ClassVar[int]
+    BESIDE_VERSION_FIELD_NUMBER: _ClassVar[int]
     time_seconds: float
     decisions: int
     jobs_running: int
@@ -207,7 +212,10 @@ class ClusterStatus(_message.Message):
     baseline_policy: str
     refused_version: int
     refused_reason: str
-    def __init__(self, time_seconds: _Optional[float] = ..., decisions: _Optional[int] = ..., jobs_running: _Optional[int] = ..., jobs_waiting: _Optional[int] = ..., jobs_done: _Optional[int] = ..., avg_jct_seconds: _Optional[float] = ..., baseline_jct_seconds: _Optional[float] = ..., acting_version: _Optional[int] = ..., learning_step: _Optional[int] = ..., guard_interventions: _Optional[_Mapping[str, int]] = ..., finished: _Optional[bool] = ..., jobs_total: _Optional[int] = ..., job_timelines: _Optional[_Iterable[_Union[JobTimeline, _Mapping]]] = ..., baseline_policy: _Optional[str] = ..., refused_version: _Optional[int] = ..., refused_reason: _Optional[str] = ...) -> None: ...
+    rollout: int
+    rollout_role: str
+    beside_version: int
+    def __init__(self, time_seconds: _Optional[float] = ..., decisions: _Optional[int] = ..., jobs_running: _Optional[int] = ..., jobs_waiting: _Optional[int] = ..., jobs_done: _Optional[int] = ..., avg_jct_seconds: _Optional[float] = ..., baseline_jct_seconds: _Optional[float] = ..., acting_version: _Optional[int] = ..., learning_step: _Optional[int] = ..., guard_interventions: _Optional[_Mapping[str, int]] = ..., finished: _Optional[bool] = ..., jobs_total: _Optional[int] = ..., job_timelines: _Optional[_Iterable[_Union[JobTimeline, _Mapping]]] = ..., baseline_policy: _Optional[str] = ..., refused_version: _Optional[int] = ..., refused_reason: _Optional[str] = ..., rollout: _Optional[int] = ..., rollout_role: _Optional[str] = ..., beside_version: _Optional[int] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
     __slots__ = ("cluster", "incarnation", "status")
@@ -220,16 +228,112 @@ class HeartbeatRequest(_message.Message):
     def __init__(self, cluster: _Optional[str] = ..., incarnation: _Optional[int] = ..., status: _Optional[_Union[ClusterStatus, _Mapping]] = ...) -> None: ...
 
 class HeartbeatReply(_message.Message):
-    __slots__ = ("assigned_version", "head_step", "reregister", "timestamp")
+    __slots__ = ("assigned_version", "head_step", "reregister", "timestamp", "duty")
     ASSIGNED_VERSION_FIELD_NUMBER: _ClassVar[int]
     HEAD_STEP_FIELD_NUMBER: _ClassVar[int]
     REREGISTER_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    DUTY_FIELD_NUMBER: _ClassVar[int]
     assigned_version: int
     head_step: int
     reregister: bool
     timestamp: SignedDocument
-    def __init__(self, assigned_version: _Optional[int] = ..., head_step: _Optional[int] = ..., reregister: _Optional[bool] = ..., timestamp: _Optional[_Union[SignedDocument, _Mapping]] = ...) -> None: ...
+    duty: RolloutDuty
+    def __init__(self, assigned_version: _Optional[int] = ..., head_step: _Optional[int] = ..., reregister: _Optional[bool] = ..., timestamp: _Optional[_Union[SignedDocument, _Mapping]] = ..., duty: _Optional[_Union[RolloutDuty, _Mapping]] = ...) -> None: ...
+
+class RolloutDuty(_message.Message):
+    __slots__ = ("rollout", "role", "beside_version", "seed", "block_seconds", "washout_seconds")
+    ROLLOUT_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    BESIDE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    WASHOUT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    rollout: int
+    role: str
+    beside_version: int
+    seed: int
+    block_seconds: float
+    washout_seconds: float
+    def __init__(self, rollout: _Optional[int] = ..., role: _Optional[str] = ..., beside_version: _Optional[int] = ..., seed: _Optional[int] = ..., block_seconds: _Optional[float] = ..., washout_seconds: _Optional[float] = ...) -> None: ...
+
+class SwitchbackBlock(_message.Message):
+    __slots__ = ("number", "candidate", "jobs", "usual_jobs", "jobs_at_start", "arrivals", "has_twin", "twin_priced", "twin_incumbent", "twin_candidate", "guard_share", "starved_jobs", "latency_p99_seconds", "decisions", "begin_seconds", "end_seconds")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    CANDIDATE_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    USUAL_JOBS_FIELD_NUMBER: _ClassVar[int]
+    JOBS_AT_START_FIELD_NUMBER: _ClassVar[int]
+    ARRIVALS_FIELD_NUMBER: _ClassVar[int]
+    HAS_TWIN_FIELD_NUMBER: _ClassVar[int]
+    TWIN_PRICED_FIELD_NUMBER: _ClassVar[int]
+    TWIN_INCUMBENT_FIELD_NUMBER: _ClassVar[int]
+    TWIN_CANDIDATE_FIELD_NUMBER: _ClassVar[int]
+    GUARD_SHARE_FIELD_NUMBER: _ClassVar[int]
+    STARVED_JOBS_FIELD_NUMBER: _ClassVar[int]
+    LATENCY_P99_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    DECISIONS_FIELD_NUMBER: _ClassVar[int]
+    BEGIN_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    END_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    candidate: bool
+    jobs: float
+    usual_jobs: float
+    jobs_at_start: float
+    arrivals: float
+    has_twin: bool
+    twin_priced: float
+    twin_incumbent: float
+    twin_candidate: float
+    guard_share: float
+    starved_jobs: int
+    latency_p99_seconds: float
+    decisions: int
+    begin_seconds: float
+    end_seconds: float
+    def __init__(self, number: _Optional[int] = ..., candidate: _Optional[bool] = ..., jobs: _Optional[float] = ..., usual_jobs: _Optional[float] = ..., jobs_at_start: _Optional[float] = ..., arrivals: _Optional[float] = ..., has_twin: _Optional[bool] = ..., twin_priced: _Optional[float] = ..., twin_incumbent: _Optional[float] = ..., twin_candidate: _Optional[float] = ..., guard_share: _Optional[float] = ..., starved_jobs: _Optional[int] = ..., latency_p99_seconds: _Optional[float] = ..., decisions: _Optional[int] = ..., begin_seconds: _Optional[float] = ..., end_seconds: _Optional[float] = ...) -> None: ...
+
+class ShadowSums(_message.Message):
+    __slots__ = ("decisions", "agreed", "failed", "incumbent_interventions", "candidate_interventions", "incumbent_latency_p99_seconds", "candidate_latency_p99_seconds", "believed_gain")
+    DECISIONS_FIELD_NUMBER: _ClassVar[int]
+    AGREED_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    INCUMBENT_INTERVENTIONS_FIELD_NUMBER: _ClassVar[int]
+    CANDIDATE_INTERVENTIONS_FIELD_NUMBER: _ClassVar[int]
+    INCUMBENT_LATENCY_P99_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    CANDIDATE_LATENCY_P99_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    BELIEVED_GAIN_FIELD_NUMBER: _ClassVar[int]
+    decisions: int
+    agreed: int
+    failed: int
+    incumbent_interventions: int
+    candidate_interventions: int
+    incumbent_latency_p99_seconds: float
+    candidate_latency_p99_seconds: float
+    believed_gain: float
+    def __init__(self, decisions: _Optional[int] = ..., agreed: _Optional[int] = ..., failed: _Optional[int] = ..., incumbent_interventions: _Optional[int] = ..., candidate_interventions: _Optional[int] = ..., incumbent_latency_p99_seconds: _Optional[float] = ..., candidate_latency_p99_seconds: _Optional[float] = ..., believed_gain: _Optional[float] = ...) -> None: ...
+
+class ShareEvidenceRequest(_message.Message):
+    __slots__ = ("cluster", "incarnation", "rollout", "blocks", "shadow")
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    ROLLOUT_FIELD_NUMBER: _ClassVar[int]
+    BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    SHADOW_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    incarnation: int
+    rollout: int
+    blocks: _containers.RepeatedCompositeFieldContainer[SwitchbackBlock]
+    shadow: ShadowSums
+    def __init__(self, cluster: _Optional[str] = ..., incarnation: _Optional[int] = ..., rollout: _Optional[int] = ..., blocks: _Optional[_Iterable[_Union[SwitchbackBlock, _Mapping]]] = ..., shadow: _Optional[_Union[ShadowSums, _Mapping]] = ...) -> None: ...
+
+class ShareEvidenceReply(_message.Message):
+    __slots__ = ("taken", "next_block")
+    TAKEN_FIELD_NUMBER: _ClassVar[int]
+    NEXT_BLOCK_FIELD_NUMBER: _ClassVar[int]
+    taken: bool
+    next_block: int
+    def __init__(self, taken: _Optional[bool] = ..., next_block: _Optional[int] = ...) -> None: ...
 
 class TypeStatistics(_message.Message):
     __slots__ = ("job_type", "kind", "ps", "workers", "mean_log_speed", "count")

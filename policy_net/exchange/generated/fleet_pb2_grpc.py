@@ -75,6 +75,11 @@ class FleetStub:
                 request_serializer=fleet__pb2.ShareBeliefsRequest.SerializeToString,
                 response_deserializer=fleet__pb2.ShareBeliefsReply.FromString,
                 _registered_method=True)
+        self.ShareEvidence = channel.unary_unary(
+                '/fedl2.fleet.v1.Fleet/ShareEvidence',
+                request_serializer=fleet__pb2.ShareEvidenceRequest.SerializeToString,
+                response_deserializer=fleet__pb2.ShareEvidenceReply.FromString,
+                _registered_method=True)
         self.RenewCertificate = channel.unary_unary(
                 '/fedl2.fleet.v1.Fleet/RenewCertificate',
                 request_serializer=fleet__pb2.RenewCertificateRequest.SerializeToString,
@@ -136,6 +141,13 @@ class FleetServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ShareEvidence(self, request, context):
+        """What a cluster found out about a rollout's candidate; repeats change nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def RenewCertificate(self, request, context):
         """The next certificate, for the cluster that the present one names.
         """
@@ -185,6 +197,11 @@ def add_FleetServicer_to_server(servicer, server):
                     servicer.ShareBeliefs,
                     request_deserializer=fleet__pb2.ShareBeliefsRequest.FromString,
                     response_serializer=fleet__pb2.ShareBeliefsReply.SerializeToString,
+            ),
+            'ShareEvidence': grpc.unary_unary_rpc_method_handler(
+                    servicer.ShareEvidence,
+                    request_deserializer=fleet__pb2.ShareEvidenceRequest.FromString,
+                    response_serializer=fleet__pb2.ShareEvidenceReply.SerializeToString,
             ),
             'RenewCertificate': grpc.unary_unary_rpc_method_handler(
                     servicer.RenewCertificate,
@@ -409,6 +426,33 @@ class Fleet:
             '/fedl2.fleet.v1.Fleet/ShareBeliefs',
             fleet__pb2.ShareBeliefsRequest.SerializeToString,
             fleet__pb2.ShareBeliefsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ShareEvidence(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedl2.fleet.v1.Fleet/ShareEvidence',
+            fleet__pb2.ShareEvidenceRequest.SerializeToString,
+            fleet__pb2.ShareEvidenceReply.FromString,
             options,
             channel_credentials,
             insecure,

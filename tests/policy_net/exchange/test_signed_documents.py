@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policy_net.errors import NotTrusted
+from policy_net.exchange.rollout_duty import DutyRole, RolloutDuty
 from policy_net.exchange.signed_documents import (
     Distrust,
     Role,
@@ -69,6 +70,21 @@ def test_a_statement_of_one_kind_is_none_of_another() -> None:
     with refused(Distrust.OTHER_FLEET):
         foreign = dataclasses.replace(stamp, fleet="other")
         timestamp(signed(foreign.to_bytes(), [KEYS[Role.TIMESTAMP]]), ROOT)
+
+
+def test_a_timestamp_says_the_duty_and_without_one_what_it_always_said() -> None:
+    stamp = Timestamp(ROOT.fleet, "north", 1, 3, 10)
+    assert b"duty" not in stamp.to_bytes()
+    duty = RolloutDuty(2, DutyRole.SHADOW, 4, 0, 7200.0, 0.0)
+    for said in (stamp, dataclasses.replace(stamp, duty=duty)):
+        assert timestamp(signed(said.to_bytes(), [KEYS[Role.TIMESTAMP]]), ROOT) == said
+
+
+def test_a_timestamp_whose_duty_is_none_is_refused() -> None:
+    duty = RolloutDuty(2, DutyRole.SHADOW, 4, 0, 7200.0, 0.0)
+    payload = Timestamp(ROOT.fleet, "north", 1, 3, 10, duty).to_bytes().replace(b'"shadow"', b'"acting"')
+    with refused(Distrust.UNREADABLE):
+        timestamp(signed(payload, [KEYS[Role.TIMESTAMP]]), ROOT)
 
 
 @given(st.binary(max_size=200))

@@ -7,8 +7,6 @@ from hypothesis import strategies as st
 from global_learner.rollout.verdicts.switchback import (
     LONGEST_BLOCK_SECONDS,
     SHORTEST_BLOCK_SECONDS,
-    candidate_acts,
-    candidate_first,
     schedule_of,
 )
 
@@ -40,18 +38,3 @@ def test_every_time_is_in_one_block_and_what_counts_lies_in_it(jct: float, start
     assert begin < end <= start + (block + 1) * schedule.block_seconds + 1e-3
     if later >= 0.0:
         assert end - schedule.block_seconds - 1e-3 <= start + later <= end + 1e-3
-
-
-@given(st.integers(0, 2**31), st.text(max_size=20), st.integers(0, 10_000))
-def test_both_versions_act_once_in_every_pair_and_everybody_throws_the_same_coin(
-    seed: int, cluster: str, pair: int
-) -> None:
-    assert candidate_acts(seed, cluster, 2 * pair) is not candidate_acts(seed, cluster, 2 * pair + 1)
-    assert candidate_acts(seed, cluster, 2 * pair) is candidate_first(seed, cluster, pair)
-
-
-def test_the_coin_is_fair_and_clusters_have_their_own() -> None:
-    throws = [[candidate_first(3, f"cluster-{number}", pair) for pair in range(500)] for number in range(8)]
-    for own in throws:
-        assert 200 < sum(own) < 300
-    assert 200 < sum(one == other for one, other in zip(throws[0], throws[1], strict=True)) < 300
