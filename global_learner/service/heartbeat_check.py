@@ -11,6 +11,7 @@ import re
 
 from global_learner.errors import BadRequest
 from policy_net.exchange.generated import fleet_pb2
+from policy_net.exchange.rollout_duty import DutyRole
 from policy_net.exchange.signed_documents import UNUSABLE, Distrust
 
 MOST_JOBS = 16
@@ -72,6 +73,8 @@ def _check_words_and_times(status: fleet_pb2.ClusterStatus) -> None:
         status.refused_reason and not _WORD.fullmatch(status.refused_reason)
     ):
         raise BadRequest("status.refused_reason must be a word of lower-case letters where there is a refused_version")
+    if status.rollout_role not in ("", *DutyRole):
+        raise BadRequest(f"status.rollout_role is none of {', '.join(DutyRole)}, and not empty")
     if status.baseline_policy and not _WORD.fullmatch(status.baseline_policy):
         raise BadRequest("status.baseline_policy is no scheduler's name; it is a word of lower-case letters")
 
