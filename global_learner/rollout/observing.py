@@ -71,6 +71,7 @@ def observed(state: RolloutState, fleet: Mapping[str, Heard], gone: Collection[s
             if state.phase is not Phase.ROLLING_BACK:
                 whats.append(Joined(cluster=cluster, incumbent=heard.assigned))
                 whats += [Pin(cluster=cluster)] if heard.held else []
+                whats += [Away(cluster=cluster)] if heard.silent_seconds > away_seconds else []
         elif heard.silent_seconds > away_seconds:
             whats += [] if member.away else [Away(cluster=cluster)]
         else:
