@@ -85,11 +85,11 @@ def rollout_table(facts: Facts) -> Table:
     """A rollout with its clusters; the latest verdict and what happened last below."""
     table = Table(
         Column("cluster", overflow="fold"),
-        "role",
+        Column("role", no_wrap=True),
         "acts",
-        "goes back to",
+        "back to",
         "blocks",
-        "shadowed",
+        Column("alike/shadowed", no_wrap=True),
         title=line_of({**facts, "reason": None}),
         caption="\n".join(_below(facts)),
         caption_justify="left",
@@ -104,7 +104,7 @@ def rollout_table(facts: Facts) -> Table:
             f"v{acting}" if acting else "–",
             f"v{entry['incumbent_version']}",
             str(entry["blocks"]),
-            f"{entry['shadow_agreed']}/{entry['shadow_decisions']} alike" if entry["shadow_decisions"] else "–",
+            f"{entry['shadow_agreed']}/{entry['shadow_decisions']}" if entry["shadow_decisions"] else "–",
         )
     return table
 

@@ -1,4 +1,4 @@
-"""What a rollout is told of the fleet: who joined, who left, who is away, and which version each cluster acts on.
+"""Observation of the fleet, as a rollout is told of it: who joined, left, is away, and which version each one acts on.
 
 From what heartbeats say and what the rollout knows follow the events that it has not been told yet; where nothing
 changed there are none. No I/O and no clock: silences are handed in.

@@ -7,7 +7,7 @@ them on the registry's thread.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import select
@@ -20,14 +20,11 @@ from global_learner.registry.cards import FIRST_VERSION
 from global_learner.registry.registrations import Registration, registration
 from global_learner.registry.registry import Registry
 from global_learner.registry.tables import ClusterRow, RolloutEventRow, RolloutRow
-from global_learner.rollout.duties import duty_of, seed_of
+from global_learner.rollout.duties import Jcts, duty_of, seed_of
 from global_learner.rollout.events import AuditLine, Event, Pin, Transition, VersionGone, What
 from global_learner.rollout.machine import FleetCluster, start, step
 from global_learner.rollout.plan import Plan
 from global_learner.rollout.state import Phase, Role, RolloutState
-
-Jcts = Mapping[str, float]
-"""Mean job completion times of clusters that told one, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
