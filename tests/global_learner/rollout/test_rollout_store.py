@@ -38,6 +38,8 @@ from global_learner.storage.commits import Commits
 from policy_net.exchange.rollout_duty import DutyRole, candidate_acts
 from policy_net.exchange.spec import PolicySpec
 
+pytestmark = pytest.mark.usefixtures("each_database")
+
 CLUSTERS = ("east", "north", "south", "west")
 NAMES = st.sampled_from([*CLUSTERS, "stranger"])
 WHATS = st.one_of(
@@ -88,6 +90,7 @@ def consistent(registry: Registry) -> None:
             assert (row.duty.beside_version, row.duty.seed) == (record.state.candidate, record.seed)
 
 
+@pytest.mark.parametrize("each_database", ["sqlite"], indirect=True)
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(WHATS, st.booleans(), st.floats(-1e5, 1e5)), max_size=10))
 def test_killed_after_any_transaction_it_goes_on_and_writes_nothing_twice(history) -> None:  # type: ignore[no-untyped-def]
