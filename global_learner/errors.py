@@ -104,6 +104,8 @@ class Refusal(StrEnum):
     """The database server does not answer, and nothing is taken that would have to be kept there."""
     NOT_ACTIVE = "not-active"
     """Another learner may have the lease; agents try the next address."""
+    ROLLOUT_REFUSED = "rollout-refused"
+    """A rollout cannot begin, or does not take what an operator asks of it as it stands."""
     FAILED = "failed"
     """The learner's own fault: its disk, its state, or an error that its log shows."""
 
@@ -167,6 +169,29 @@ class BeliefsRefused(BadRequest):
     """A report of speeds is not taken; `reason` is one of a fixed set of words."""
 
     def __init__(self, reason: BeliefRefusal, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+
+
+class EvidenceRefusal(StrEnum):
+    """Why evidence of a rollout is not taken; metrics know exactly these words."""
+
+    TOO_MANY = "too-many"
+    """A call holds more blocks than are taken at once."""
+    OUT_OF_ORDER = "out-of-order"
+    """Blocks do not rise in number, or go beyond what a rollout can last."""
+    NOT_ASKED = "not-asked"
+    """Blocks come from a cluster that only shadows."""
+    WRONG_COIN = "wrong-coin"
+    """Another version is said to have acted in a block than its coin chose."""
+    OUT_OF_RANGE = "out-of-range"
+    """A figure cannot have been: not finite, negative, or more of something than there was."""
+
+
+class EvidenceRefused(BadRequest):
+    """Evidence of a rollout is not taken; `reason` is one of a fixed set of words."""
+
+    def __init__(self, reason: EvidenceRefusal, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")
         self.reason = reason
 
@@ -258,6 +283,10 @@ class RolloutRefused(LearnerError):
     exit_code: ClassVar[int] = BAD_INPUT
 
 
+class RolledBack(LearnerError):
+    """A rollout that was watched ended, and its version was taken back."""
+
+
 class Unknown(LearnerError):
     """What a request names does not exist. Exit code 2."""
 
@@ -270,6 +299,10 @@ class UnknownCluster(Unknown):
 
 class UnknownPerson(Unknown):
     """Nobody of this name was ever enrolled."""
+
+
+class UnknownRollout(Unknown):
+    """No rollout has this number, or there was none yet."""
 
 
 class UnknownPolicyVersion(Unknown):

@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 from global_learner.errors import Rejection
 from global_learner.registry.assignments import Assignment
 from global_learner.registry.registrations import Registration
+from policy_net.exchange.rollout_duty import RolloutDuty
 
 Status = TypeVar("Status")
 
@@ -39,6 +40,12 @@ class ClusterEntry(Generic[Status]):
     rejected: Counter[str] = field(default_factory=Counter)
     held: bool = False
     """An operator assigned its version."""
+    rollout: int = 0
+    """The running rollout that decides what it acts on; 0: none does."""
+    duty: RolloutDuty | None = None
+    """What that asks of it besides its version."""
+    status_is_new: bool = False
+    """Its status is of after it was told something else."""
 
 
 class Fleet(Generic[Status]):
@@ -74,9 +81,22 @@ class Fleet(Generic[Status]):
             registration.cluster, ClusterEntry(registration.cluster, 0, registration.assigned_version)
         )
         entry.incarnation = registration.incarnation
-        entry.assigned_version, entry.held = registration.assigned_version, registration.held
+        self._tell(entry, registration)
         if heard:
             entry.heard_seconds = self._clock()
+
+    def on_told(self, registrations: Iterable[Registration]) -> None:
+        """A rollout decided what these clusters act on from now on."""
+        for registration in registrations:
+            entry = self._entries.get(registration.cluster)
+            if entry is not None:
+                self._tell(entry, registration)
+
+    def _tell(self, entry: ClusterEntry[Status], told: Registration) -> None:
+        if (entry.assigned_version, entry.duty) != (told.assigned_version, told.duty):
+            entry.status_is_new = False
+        entry.assigned_version, entry.held = told.assigned_version, told.held
+        entry.rollout, entry.duty = told.rollout, told.duty
 
     def on_heard(self, cluster: str, incarnation: int) -> ClusterEntry[Status] | None:
         """Note that a cluster was heard; None if this incarnation is not the registered one."""
@@ -108,9 +128,9 @@ class Fleet(Generic[Status]):
             entry.rejected[reason] += 1
 
     def assign_all(self, version: int) -> None:
-        """Every cluster that no operator holds acts on this version from now on."""
+        """Every cluster of which no operator and no rollout decides acts on this version from now on."""
         for entry in self._entries.values():
-            if not entry.held:
+            if not entry.held and not entry.rollout:
                 entry.assigned_version = version
 
     def on_assigned(self, assignments: Iterable[Assignment]) -> None:
@@ -119,6 +139,10 @@ class Fleet(Generic[Status]):
             entry = self._entries.get(assignment.cluster)
             if entry is not None:
                 entry.assigned_version, entry.held = assignment.to_version, assignment.held
+
+    def silent_seconds(self, entry: ClusterEntry[Status]) -> float:
+        """How long a cluster has been silent; one that was not heard yet, since the learner's start."""
+        return self._clock() - (self._began_seconds if entry.heard_seconds is None else entry.heard_seconds)
 
     def seconds_since_heard(self, entry: ClusterEntry[Status]) -> float:
         """How long a cluster has been silent; -1 if it was not heard since the learner's start."""

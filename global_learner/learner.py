@@ -21,6 +21,7 @@ from global_learner.operator import Operator
 from global_learner.recovery import Recovered
 from global_learner.registry.registrations import Registration
 from global_learner.registry.registry_thread import RegistryThread
+from global_learner.rollout_driver import RolloutDriver
 from global_learner.settings import LearnerSettings
 from global_learner.storage.disk import disk_use, report_disk
 from global_learner.storage.log_writer import LogEnd, LogWriter
@@ -98,6 +99,14 @@ class Learner(Generic[Status]):
             self.rounds = Rounds(
                 settings.aggregation, settings.ingest, self.spec, self.head, self._finish_round, process
             )
+        self.rollouts = RolloutDriver(
+            settings.rollouts,
+            self.spec.digest,
+            self.fleet,
+            opened.registry,
+            process,
+            auto_assign=settings.publish.auto_assign,
+        )
         self.operator: Operator[Status] = Operator(
             settings.publish, learned, stores, self.maintenance, process, self.rounds
         )
@@ -111,9 +120,11 @@ class Learner(Generic[Status]):
             self.maintenance.settle(self.head, self._unsettled)
         if self.rounds is not None:
             self.rounds.start()
+        self.rollouts.start()
 
     async def close(self) -> None:
         """Take a last snapshot and end; no update may be offered any more."""
+        await self.rollouts.close()
         if self.rounds is not None:
             await self.rounds.close()
         self.quarantine.keep()

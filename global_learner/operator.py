@@ -1,4 +1,4 @@
-"""Operator's commands on versions and the head: assign, pin, reset.
+"""Operator's commands on versions and the head: pin, reset; what is assigned, `RolloutDriver` looks after.
 
 Each is durable, and in the audit log, before it is answered.
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Generic
 
@@ -20,7 +19,6 @@ import structlog
 from global_learner.errors import BadRequest, UnknownCluster
 from global_learner.fleet import Status
 from global_learner.maintenance import Maintenance
-from global_learner.registry.assignments import Assignment
 from global_learner.registry.cards import VersionCard
 from global_learner.registry.signing import Signing
 from global_learner.settings import PublishSettings
@@ -81,30 +79,6 @@ class Operator(Generic[Status]):
         self._failed = process.failed
         self._rounds = rounds
         self._telemetry.auto_assign.set(settings.auto_assign)
-
-    async def assign(self, version: int, clusters: Collection[str] | None, actor: str) -> list[Assignment]:
-        """Let clusters act on a version and hold them there; None is all. Version 0 takes that back.
-
-        Raises:
-            UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
-            UnknownCluster, BadRequest: see `assignments.assign`; nothing was changed.
-        """
-        registry, now = self._registry.registry, self._wall_clock()
-        if version:
-            done = await self._registry.call(registry.assign, version, self._spec.digest, clusters, actor, now)
-        else:
-            done = await self._registry.call(registry.unassign, clusters, self._settings.auto_assign, actor, now)
-        self._fleet.on_assigned(done)
-        for entry in done:
-            _log.info(
-                "assigned",
-                cluster=entry.cluster,
-                actor=actor,
-                from_version=entry.from_version,
-                to_version=entry.to_version,
-                held=entry.held,
-            )
-        return done
 
     async def pin(self, version: int, pinned: bool, actor: str) -> bool:
         """Keep a version whatever its age, or no longer; False if it was so already.

@@ -75,6 +75,7 @@ NEEDS: Mapping[str, Need] = MappingProxyType(
         "Poll": _CLUSTER,
         "Reply": _CLUSTER,
         "ShareBeliefs": _CLUSTER,
+        "ShareEvidence": _CLUSTER,
         "RenewCertificate": _CLUSTER,
         # Enrollment: agents that have a token and no certificate.
         "Enroll": Need(newcomer=True),
@@ -87,11 +88,15 @@ NEEDS: Mapping[str, Need] = MappingProxyType(
         "ListOperators": _VIEWER,
         "ListAudit": _VIEWER,
         "GetKeys": _VIEWER,
+        "GetRollout": _VIEWER,
+        "ListRollouts": _VIEWER,
         # What the fleet acts on and learns from.
         "AssignVersion": _OPERATOR,
         "PinVersion": _OPERATOR,
         "ResetHead": _OPERATOR,
         "ReleaseCluster": _OPERATOR,
+        "StartRollout": _OPERATOR,
+        "ActOnRollout": _OPERATOR,
         # Who belongs to it, and whose word counts.
         "EnrollCluster": _ADMIN,
         "RevokeCluster": _ADMIN,

@@ -20,6 +20,7 @@ from global_learner.enrollment.settings import IdentitySettings
 from global_learner.errors import BadConfig
 from global_learner.postgres.server import checked_url
 from global_learner.registry.policy_store import Retention
+from global_learner.rollout.observing import RolloutSettings
 from global_learner.scores.scorer import ScoreSettings
 from policy_net.errors import BadInput
 from policy_net.exchange.spec import SET, WeightSpec
@@ -242,6 +243,7 @@ class LearnerSettings(Section):
     beliefs: BeliefSettings = BeliefSettings()
     publish: PublishSettings = PublishSettings()
     scores: ScoreSettings = ScoreSettings()
+    rollouts: RolloutSettings = RolloutSettings()
     durability: DurabilitySettings = DurabilitySettings()
     telemetry: TelemetrySettings = TelemetrySettings()
     signing: SigningSettings = SigningSettings()

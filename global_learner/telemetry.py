@@ -143,6 +143,21 @@ class Telemetry:
             ["outcome"],
             registry=self.registry,
         )
+        self.rollout_evidence = Counter(
+            "fedl2_learner_rollout_evidence_total",
+            "Calls with evidence of a rollout, by outcome (taken, not-asked-for, or why it was refused).",
+            ["outcome"],
+            registry=self.registry,
+        )
+        self.rollout_running = Gauge(
+            "fedl2_learner_rollout_running_count", "1 while a rollout runs, else 0.", registry=self.registry
+        )
+        self.rollouts = Counter(
+            "fedl2_learner_rollouts_total",
+            "Rollouts that ended since the start, by outcome (done, rolled-back).",
+            ["outcome"],
+            registry=self.registry,
+        )
         self.job_types = Gauge(
             "fedl2_learner_job_types_count", "Job types in the fleet's vocabulary.", registry=self.registry
         )

@@ -73,10 +73,22 @@ def read_settings_file(path: Path, model: type[Model], least: str) -> Model:
     content = read_yaml(path, "a YAML configuration file", _LARGEST_BYTES)
     if not isinstance(content, dict):
         raise BadInput(f"{path}: holds no settings; it needs at least {least}")
+    return checked_settings(content, model, str(path))
+
+
+def checked_settings(content: Any, model: type[Model], where: str) -> Model:
+    """Check settings that were read from somewhere.
+
+    Args:
+        where: they are from, for people.
+
+    Raises:
+        BadInput: an unknown key, a wrong type or value.
+    """
     try:
         return model.model_validate(content)
     except ValidationError as error:
-        raise BadInput(f"{path}: {plain_line(_first_problem(error, model))}") from error
+        raise BadInput(f"{where}: {plain_line(_first_problem(error, model))}") from error
 
 
 def _first_problem(error: ValidationError, model: type[BaseModel]) -> str:

@@ -20,13 +20,11 @@ from cluster_agent.fleet.policy_versions import KeptVersion, PolicySource, check
 from cluster_agent.rollout.conduct import Conduct
 from cluster_agent.telemetry import Telemetry
 from policy_net.exchange.rollout_duty import DutyRole, RolloutDuty
-from policy_net.exchange.signed_documents import UNUSABLE, Distrust
+from policy_net.exchange.signed_documents import NOT_ALLOWED, UNUSABLE, Distrust
 from policy_net.exchange.spec import WeightSpec
 
 _log = structlog.get_logger()
 
-NOT_ALLOWED = "not-allowed"
-"""The word for a duty that this cluster's operator does not want (`learner.rollouts`)."""
 _BAD_VERSION_BEATS = 30
 _SHADOW_SECONDS = 30.0
 """Least time between two reports of a shadow's sums, which grow with every decision."""

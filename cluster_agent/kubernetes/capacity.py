@@ -18,8 +18,6 @@ from typing import Any, Final
 
 from kubernetes.utils.quantity import parse_quantity
 
-from cluster_agent.kubernetes.starting import stuck
-
 Json = dict[str, Any]
 Amounts = Mapping[str, int]
 """By name of the resource: CPU in millicores, all else in its own unit (bytes, devices), rounded up."""
@@ -30,6 +28,20 @@ _POD_LEVEL = ("cpu", "memory")
 _HUGE_PAGES = "hugepages-"
 _NO_SCHEDULE = ("NoSchedule", "NoExecute")
 _INDEX_NAME, _INDEX = "batch.kubernetes.io/job-completion-index", "0"
+
+LONGEST_LINE: Final = 300
+"""Of what is told of a pod."""
+_STUCK = frozenset(
+    {
+        "CrashLoopBackOff",
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "ErrImageNeverPull",
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "InvalidImageName",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,3 +271,12 @@ def free_amounts(
             if name in here:
                 here[name] -= amount
     return {node: {name: max(0, amount) for name, amount in here.items()} for node, here in left.items()}
+
+
+def stuck(status: Json) -> str:
+    """What a container of a pod waits for that does not come by waiting, such as its image; empty where none does."""
+    for each in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+        waiting = (each.get("state") or {}).get("waiting") or {}
+        if waiting.get("reason") in _STUCK:
+            return plain_line(f"{waiting['reason']}: {waiting.get('message') or ''}".strip(": "), LONGEST_LINE)
+    return ""

@@ -9,7 +9,7 @@ from enum import StrEnum
 from itertools import pairwise
 
 from global_learner.enrollment.types import EnrollmentRefusal
-from global_learner.errors import BeliefRefusal, IdentityRefusal, Refusal, Rejection
+from global_learner.errors import BeliefRefusal, EvidenceRefusal, IdentityRefusal, Refusal, Rejection
 from global_learner.service.http_server import HttpRefusal
 
 _HEAD = """# What is refused
@@ -67,6 +67,7 @@ _WORDS: tuple[tuple[str, str, type[StrEnum]], ...] = (
     ("Identities", "fedl2_learner_identity_refusals_total", IdentityRefusal),
     ("Enrollments", "fedl2_learner_enrollments_total", EnrollmentRefusal),
     ("Reports of speeds", "fedl2_learner_belief_reports_total", BeliefRefusal),
+    ("Evidence of rollouts", "fedl2_learner_rollout_evidence_total", EvidenceRefusal),
     ("Pages of the HTTP port", "fedl2_learner_http_refusals_total", HttpRefusal),
 )
 

@@ -17,6 +17,7 @@ from global_learner.policyctl.key_commands import key_app
 from global_learner.policyctl.operator_commands import assign_version, head_app, unassign_version
 from global_learner.policyctl.options import CallOptions
 from global_learner.policyctl.role_commands import operator_app
+from global_learner.policyctl.rollout_commands import rollout_app
 from global_learner.policyctl.version_commands import version_app
 from global_learner.policyctl.views import Facts, fleet_facts, fleet_table
 from global_learner.report.content import report_content
@@ -75,6 +76,7 @@ def report_table(facts: Facts) -> Table:
 
 # In the order in which the help shows them.
 app.add_typer(version_app, name="version")
+app.add_typer(rollout_app, name="rollout")
 app.add_typer(cluster_app, name="cluster")
 app.add_typer(operator_app, name="operator")
 app.add_typer(key_app, name="key")

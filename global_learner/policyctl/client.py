@@ -15,6 +15,7 @@ from global_learner.errors import (
     BadRequest,
     IdentityRefused,
     LearnerError,
+    RolloutRefused,
     StateUnusable,
     Unknown,
     Unreachable,
@@ -127,10 +128,33 @@ class AdminClient:
         request = fleet_pb2.PinVersionRequest(version=version, pinned=pinned)
         return bool(self._call(self._admin.PinVersion, request).changed)
 
-    def assign(self, version: int, clusters: Sequence[str], every: bool) -> list[fleet_pb2.Assignment]:
+    def assign(self, version: int, clusters: Sequence[str], every: bool) -> fleet_pb2.AssignVersionReply:
         """Let clusters act on a version; 0 takes that back."""
         request = fleet_pb2.AssignVersionRequest(version=version, clusters=clusters, all=every)
-        return list(self._call(self._admin.AssignVersion, request).assignments)
+        reply: fleet_pb2.AssignVersionReply = self._call(self._admin.AssignVersion, request)
+        return reply
+
+    def start_rollout(self, version: int, plan_json: str, reason: str, dry_run: bool) -> fleet_pb2.StartRolloutReply:
+        """Bring a version to the fleet in stages."""
+        request = fleet_pb2.StartRolloutRequest(version=version, plan_json=plan_json, reason=reason, dry_run=dry_run)
+        reply: fleet_pb2.StartRolloutReply = self._call(self._admin.StartRollout, request, RolloutRefused)
+        return reply
+
+    def rollout(self, number: int) -> fleet_pb2.Rollout:
+        """One rollout; 0 is the latest."""
+        request = fleet_pb2.GetRolloutRequest(number=number)
+        reply: fleet_pb2.GetRolloutReply = self._call(self._admin.GetRollout, request)
+        return reply.rollout
+
+    def rollouts(self) -> list[fleet_pb2.Rollout]:
+        """All rollouts, oldest first."""
+        return list(self._call(self._admin.ListRollouts, fleet_pb2.ListRolloutsRequest()).rollouts)
+
+    def act_on_rollout(self, action: str, cluster: str, dry_run: bool) -> fleet_pb2.ActOnRolloutReply:
+        """Have a word in the latest rollout."""
+        request = fleet_pb2.ActOnRolloutRequest(action=action, cluster=cluster, dry_run=dry_run)
+        reply: fleet_pb2.ActOnRolloutReply = self._call(self._admin.ActOnRollout, request, RolloutRefused)
+        return reply
 
     def reset_head(self, version: int) -> fleet_pb2.ResetHeadReply:
         """Let the head go on from a version."""
@@ -199,7 +223,9 @@ class AdminClient:
         request = fleet_pb2.ReleaseClusterRequest(cluster=cluster)
         return bool(self._call(self._admin.ReleaseCluster, request).released)
 
-    def _call(self, method: Callable[..., Reply], request: object) -> Reply:
+    def _call(
+        self, method: Callable[..., Reply], request: object, not_as_it_stands: type[LearnerError] = LearnerError
+    ) -> Reply:
         try:
             return method(request, timeout=self._timeout_seconds)
         except grpc.RpcError as error:
@@ -209,6 +235,8 @@ class AdminClient:
                     f"no learner answers at {self._address} within {self._timeout_seconds:g} s ({details}); "
                     f"start it, or name another one with --learner{self._advice}"
                 ) from error
+            if code is grpc.StatusCode.FAILED_PRECONDITION:
+                raise not_as_it_stands(f"{details}") from error
             raise _REFUSALS.get(code, LearnerError)(f"{details}") from error
 
 

@@ -37,8 +37,9 @@ def assign_version(
         number = number or client.newest_version()
         if every:
             _confirm(f"let every cluster act on v{number}", yes)
-        facts = [assignment_facts(entry) for entry in client.assign(number, cluster or [], every)]
-    options.show(facts, assignments_table(facts))
+        reply = client.assign(number, cluster or [], every)
+    facts = assigned_facts(reply)
+    options.show(facts, assignments_table(facts, pinned_line(reply)))
 
 
 @with_option_groups
@@ -54,8 +55,9 @@ def unassign_version(
     with options.client() as client:
         if every:
             _confirm("let no cluster be held on a version", yes)
-        facts = [assignment_facts(entry) for entry in client.assign(0, cluster or [], every)]
-    options.show(facts, assignments_table(facts))
+        reply = client.assign(0, cluster or [], every)
+    facts = assigned_facts(reply)
+    options.show(facts, assignments_table(facts, pinned_line(reply)))
 
 
 @head_app.command("reset")
@@ -100,9 +102,24 @@ def assignment_facts(entry: fleet_pb2.Assignment) -> Facts:
     }
 
 
-def assignments_table(assignments: list[Facts]) -> Table:
+def assigned_facts(reply: fleet_pb2.AssignVersionReply) -> list[Facts]:
+    """All clusters of a command as JSON shows them; of each, whether a running rollout leaves it alone from now on."""
+    pinned = set(reply.pinned)
+    return [
+        {**assignment_facts(entry), "pinned_in_rollout": reply.rollout if entry.cluster in pinned else None}
+        for entry in reply.assignments
+    ]
+
+
+def pinned_line(reply: fleet_pb2.AssignVersionReply) -> str:
+    """What a running rollout makes of the command; empty if nothing."""
+    return f"\nrollout {reply.rollout} leaves alone: {', '.join(reply.pinned)}" if reply.pinned else ""
+
+
+def assignments_table(assignments: list[Facts], more: str = "") -> Table:
     """All clusters of a command."""
-    table = Table("cluster", "was to act on", "is to act on", "", caption="in force at a cluster's next heartbeat")
+    caption = f"in force at a cluster's next heartbeat{more}"
+    table = Table("cluster", "was to act on", "is to act on", "", caption=caption)
     for entry in assignments:
         held = "held" if entry["held"] else "not held"
         table.add_row(entry["cluster"], f"v{entry['from_version']}", f"v{entry['to_version']}", held)

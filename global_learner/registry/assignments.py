@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from sqlalchemy import func, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from global_learner.errors import BadRequest, UnknownCluster, UnknownPolicyVersion
-from global_learner.registry.cards import FIRST_VERSION
+from global_learner.registry.registrations import fleet_version
 from global_learner.registry.tables import AuditRow, ClusterRow, VersionRow
 from global_learner.storage.audit import AuditLog
 from global_learner.storage.audit_chain import VERSIONS
@@ -74,21 +74,19 @@ def assign(
         raise BadRequest(
             f"v{version} is of spec {target.spec_digest[:12]}, the fleet's is {spec_digest[:12]}: agents cannot run it"
         )
-    return _move(session, _rows(session, clusters), version, held=True, actor=actor, now=now)
+    return _move(session, cluster_rows(session, clusters), version, held=True, actor=actor, now=now)
 
 
 def release(
     session: Session, clusters: Collection[str] | None, to_newest: bool, actor: str, now: float
 ) -> list[Assignment]:
-    """Let clusters act on what they would without an operator's word: v1, or the newest version.
+    """Let clusters act on what they would without an operator's word (see `registrations.fleet_version`).
 
     Raises:
         UnknownCluster, BadRequest: as `assign`.
     """
-    newest = session.scalars(select(func.max(VersionRow.version)).where(VersionRow.kept)).one()
-    return _move(
-        session, _rows(session, clusters), newest if to_newest else FIRST_VERSION, held=False, actor=actor, now=now
-    )
+    version = fleet_version(session, to_newest)
+    return _move(session, cluster_rows(session, clusters), version, held=False, actor=actor, now=now)
 
 
 def note_refusal(session: Session, cluster: str, version: int, reason: str, now: float) -> None:
@@ -99,7 +97,13 @@ def note_refusal(session: Session, cluster: str, version: int, reason: str, now:
         AUDIT.record(session, now, cluster, "version-refused", cluster, detail)
 
 
-def _rows(session: Session, clusters: Collection[str] | None) -> list[ClusterRow]:
+def cluster_rows(session: Session, clusters: Collection[str] | None) -> list[ClusterRow]:
+    """Rows of clusters, by name; None is all.
+
+    Raises:
+        UnknownCluster: one of them is not registered.
+        BadRequest: there is no cluster.
+    """
     chosen = select(ClusterRow).order_by(ClusterRow.cluster)
     if clusters is not None:
         chosen = chosen.where(ClusterRow.cluster.in_(set(clusters)))

@@ -7,11 +7,13 @@ of their own.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import structlog
 from sqlalchemy import select, update
+from sqlalchemy.orm import Session
 
 from global_learner.errors import StateUnusable
 from global_learner.registry import assignments, registrations, version_files
@@ -82,6 +84,14 @@ class Registry:
         """Close the database."""
         self._database.close()
 
+    def session(self) -> Session:
+        """A session to read in, for who keeps tables beside these."""
+        return self._database.session()
+
+    def transaction(self) -> AbstractContextManager[Session]:
+        """A session whose changes are durable when the block is left, for the same."""
+        return self._database.transaction()
+
     def publish(
         self,
         policy: PolicyFile,
@@ -94,7 +104,9 @@ class Registry:
         head: bytes | None = None,
         parent: int = 0,
     ) -> VersionCard:
-        """Add the next version, v1 if there is none; with `assign_all` every cluster that nobody holds acts on it.
+        """Add the next version, v1 if there is none; with `assign_all` every cluster acts on it that nobody holds.
+
+        Nor does a cluster of a running rollout, of which that decides.
 
         The numbers of versions that were lost are never given again.
 
@@ -128,7 +140,7 @@ class Registry:
             session.add(row)
             session.flush()
             if assign_all:
-                free = update(ClusterRow).where(ClusterRow.held.is_(False))
+                free = update(ClusterRow).where(ClusterRow.held.is_(False), ClusterRow.rollout == 0)
                 session.execute(free.values(assigned_version=row.version))
             card = VersionCard.of(row)
         if self.commits is not None:
@@ -204,7 +216,7 @@ class Registry:
     def register(
         self, cluster: str, on_newest: bool, job_types: Sequence[str], registered_unix_seconds: float
     ) -> Registration:
-        """Give a cluster its next incarnation; a new one acts on v1, or on the newest version."""
+        """Give a cluster its next incarnation; see `registrations.register`."""
         with self._database.transaction() as session:
             return registrations.register(session, cluster, on_newest, job_types, registered_unix_seconds)
 
@@ -235,7 +247,7 @@ class Registry:
     def assign(
         self, version: int, spec_digest: str, clusters: Collection[str] | None, actor: str, now: float
     ) -> list[Assignment]:
-        """Let clusters act on a version by an operator's word; None is all of them.
+        """Let clusters act on a version by an operator's word; None is all of them. No rollout is asked.
 
         Raises:
             UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
@@ -247,13 +259,24 @@ class Registry:
             return assignments.assign(session, version, spec_digest, clusters, actor, now)
 
     def unassign(self, clusters: Collection[str] | None, to_newest: bool, actor: str, now: float) -> list[Assignment]:
-        """Take an operator's word back: clusters act on v1, or on the newest version.
+        """Take an operator's word back. No rollout is asked.
 
         Raises:
             UnknownCluster, BadRequest: see `assignments.release`; nothing was changed.
         """
         with self._database.transaction() as session:
             return assignments.release(session, clusters, to_newest, actor, now)
+
+    def check_version(self, version: int) -> None:
+        """See that a version's file is there, without reading it.
+
+        Raises:
+            UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
+            StateUnusable: the file is gone, or of another size.
+        """
+        with self._database.session() as session:
+            row = assignments.kept_row(session, version)
+            self._policies.check_size(row.digest, row.size_bytes)
 
     def pin(self, version: int, pinned: bool, actor: str, now: float) -> bool:
         """Keep a version whatever its age, or no longer; False if it was so already.

@@ -26,6 +26,7 @@ from global_learner.registry.tables import VersionRow
 from global_learner.storage.commits import TIMESTAMPS, Commits
 from policy_net.errors import NotTrusted
 from policy_net.exchange.generated import fleet_pb2
+from policy_net.exchange.rollout_duty import RolloutDuty
 from policy_net.exchange.signed_documents import (
     Role,
     Root,
@@ -127,8 +128,8 @@ class Signing:
             self.keys.install(role, root)
             self._issued.clear()
 
-    def timestamp(self, cluster: str, assigned_version: int) -> SignedDocument:
-        """That a cluster is to act on a version now.
+    def timestamp(self, cluster: str, assigned_version: int, duty: RolloutDuty | None = None) -> SignedDocument:
+        """That a cluster is to act on a version now, and what a rollout asks of it besides.
 
         Raises:
             OSError: the number cannot be written down.
@@ -139,14 +140,14 @@ class Signing:
             if known is not None:
                 statement, until, document = known
                 fresh = until - self._lifetime_seconds / 3 <= now < until
-                if statement.assigned_version == assigned_version and fresh:
+                if (statement.assigned_version, statement.duty) == (assigned_version, duty) and fresh:
                     return document
             number = max(self._number + 1, int(1000 * now))
             if number >= self._reserved:
                 self._reserve(number + _RESERVED)
             self._number = number
             expires = int(now + self._lifetime_seconds) + 1
-            made = Timestamp(self.root.fleet, cluster, number, assigned_version, expires)
+            made = Timestamp(self.root.fleet, cluster, number, assigned_version, expires, duty)
             document = self.keys.sign(Role.TIMESTAMP, made.to_bytes())
             if len(self._issued) >= _MOST_CLUSTERS:
                 self._issued.clear()

@@ -1,4 +1,4 @@
-"""Tables of the registry: versions, clusters with what they are assigned, and the audit log of both."""
+"""Tables of the registry: versions, clusters with what they are assigned, rollouts, and the audit log of all."""
 
 from __future__ import annotations
 
@@ -50,7 +50,13 @@ class VersionRow(Base):
 
 
 class ClusterRow(Base):
-    """One cluster that ever registered; `held` says that an operator assigned its version."""
+    """One cluster that ever registered.
+
+    Attributes:
+        held: an operator assigned its version.
+        rollout: the number of the running rollout that decides what it acts on; 0: none does.
+        duty: `RolloutDuty.to_json`; None: a rollout asks nothing of it.
+    """
 
     __tablename__ = "clusters"
 
@@ -60,6 +66,77 @@ class ClusterRow(Base):
     registered_unix_seconds: Mapped[float] = mapped_column(Float)
     job_types: Mapped[list[str]] = mapped_column(JSON)
     held: Mapped[bool] = mapped_column(Boolean, default=False, server_default=false())
+    rollout: Mapped[int] = mapped_column(Integer, default=0, server_default="0")
+    duty: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+
+
+class RolloutRow(Base):
+    """One rollout; all of it is written by `rollout.rollout_store`.
+
+    Attributes:
+        over: another one may begin.
+        seed: of the coins of its clusters.
+        why: as whoever began it said.
+        versions: that it may still need: the candidate, and what its clusters go back to.
+        state: `RolloutState` as JSON.
+    """
+
+    __tablename__ = "rollouts"
+
+    number: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    candidate: Mapped[int] = mapped_column(Integer)
+    phase: Mapped[str] = mapped_column(String(16))
+    over: Mapped[bool] = mapped_column(Boolean)
+    seed: Mapped[int] = mapped_column(BigInteger)
+    actor: Mapped[str] = mapped_column(String(63))
+    why: Mapped[str] = mapped_column(String)
+    versions: Mapped[list[int]] = mapped_column(JSON)
+    state: Mapped[str] = mapped_column(String)
+
+
+class RolloutEventRow(Base):
+    """One event of a rollout, and what came of it; rows are only ever added. Number 0 is its begin."""
+
+    __tablename__ = "rollout_events"
+
+    rollout: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    number: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    unix_seconds: Mapped[float] = mapped_column(Float)
+    actor: Mapped[str] = mapped_column(String(63))
+    event: Mapped[str] = mapped_column(String)
+    came_of_it: Mapped[list[str]] = mapped_column(JSON)
+
+
+class RolloutBlockRow(Base):
+    """One switchback block that a cluster brought; what was said first of it stands."""
+
+    __tablename__ = "rollout_blocks"
+
+    rollout: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    cluster: Mapped[str] = mapped_column(String(63), primary_key=True)
+    number: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    unix_seconds: Mapped[float] = mapped_column(Float)
+    block: Mapped[dict[str, Any]] = mapped_column(JSON)
+
+
+class RolloutShadowRow(Base):
+    """What a cluster added up while it shadowed; takes the place of what it said before."""
+
+    __tablename__ = "rollout_shadows"
+
+    rollout: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    cluster: Mapped[str] = mapped_column(String(63), primary_key=True)
+    sums: Mapped[dict[str, Any]] = mapped_column(JSON)
+
+
+class RolloutVerdictRow(Base):
+    """One verdict, kept for people; rows are only ever added."""
+
+    __tablename__ = "rollout_verdicts"
+
+    rollout: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    number: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    verdict: Mapped[dict[str, Any]] = mapped_column(JSON)
 
 
 class AuditRow(AuditColumns, Base):

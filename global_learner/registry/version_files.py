@@ -14,7 +14,8 @@ from global_learner.errors import StateUnusable
 from global_learner.registry.assignments import AUDIT
 from global_learner.registry.cards import FIRST_VERSION
 from global_learner.registry.policy_store import PolicyStore, Retention, superfluous
-from global_learner.registry.tables import ClusterRow, VersionRow
+from global_learner.registry.registrations import latest_done
+from global_learner.registry.tables import ClusterRow, RolloutRow, VersionRow
 from policy_net.exchange.policy_file import parse_policy_file
 from policy_net.exchange.statistics import SpeedStatistic
 
@@ -93,11 +94,20 @@ def newest_priors(session: Session, policies: PolicyStore) -> tuple[SpeedStatist
 def retire(session: Session, rule: Retention, unix_seconds: float) -> int:
     """Keep the files of versions that nobody needs no longer (see `retention`); how many."""
     rows = session.scalars(select(VersionRow).where(VersionRow.kept).order_by(VersionRow.version.desc())).all()
-    stale = superfluous(rows, set(session.scalars(select(ClusterRow.assigned_version))), rule, unix_seconds)
+    stale = superfluous(rows, _in_use(session), rule, unix_seconds)
     for row in stale:
         row.kept = False
         row.head_digest, row.head_size_bytes = "", 0
     return len(stale)
+
+
+def _in_use(session: Session) -> set[int]:
+    """Versions that clusters act on, or may act on next: a running rollout's, and what the latest one brought."""
+    used = set(session.scalars(select(ClusterRow.assigned_version)))
+    for versions in session.scalars(select(RolloutRow.versions).where(RolloutRow.over.is_(False))):
+        used.update(versions)
+    done = latest_done(session)
+    return used if done is None else {*used, done}
 
 
 def forget_moments(session: Session) -> int:

@@ -203,7 +203,7 @@ def _on_pin(state: RolloutState, what: Pin) -> Ruled:
     member = state.member(what.cluster)
     if member is None:
         raise BadRequest(f"rollout {state.number} knows no cluster {what.cluster!r}")
-    return _with_roles(state, {what.cluster: Role.PINNED}), ()
+    return _settled(_with_roles(state, {what.cluster: Role.PINNED}))
 
 
 def _on_version_gone(state: RolloutState, what: VersionGone) -> Ruled:
@@ -275,8 +275,17 @@ def _entered(state: RolloutState) -> tuple[Member, ...]:
 
 
 def _rolling_back(state: RolloutState, reason: str, *before: Line) -> Ruled:
+    # Who may act on the candidate is taken to do so until its agent says otherwise.
+    members = tuple(
+        member.model_copy(update={"acting": state.candidate})
+        if member.role in (Role.ALTERNATING, Role.CANDIDATE)
+        else member
+        for member in state.members
+    )
     roles = {member.cluster: Role.INCUMBENT for member in state.members if member.role.takes_part}
-    back = _with_roles(state, roles).model_copy(update={"phase": Phase.ROLLING_BACK, "reason": reason[:2000]})
+    back = state.model_copy(
+        update={"members": _roles(members, roles), "phase": Phase.ROLLING_BACK, "reason": reason[:2000]}
+    )
     settled, lines = _settled(back)
     return settled, (*before, ("rollout-rolling-back", reason[:500]), *lines)
 
@@ -358,7 +367,7 @@ _TABLE: Mapping[tuple[Phase, type[Any]], Callable[[RolloutState, Any], Ruled]] =
     | {(phase, Pause): _on_pause for phase in (Phase.RUNNING, Phase.ASKING)}
     | {(Phase.PAUSED, Resume): _on_resume}
     | {(phase, Abort): _on_abort for phase in _LIVE}
-    | {(phase, Pin): _on_pin for phase in _LIVE}
+    | {(phase, Pin): _on_pin for phase in _GOING}
     | {(phase, Seen): _on_seen for phase in _GOING}
     | {(phase, Away): _on_away for phase in _GOING}
     | {(phase, Joined): _on_joined for phase in _GOING}

@@ -6,6 +6,7 @@ fault is one clear line, also a cluster that is not enrolled, which only the fle
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,8 +17,10 @@ from pydantic import AwareDatetime, Field, model_validator
 from foundation.text import nearest
 from global_learner.errors import BadRequest
 from global_learner.rollout.verdicts.verdict import Rule
-from policy_net.settings import Section, read_settings_file
+from policy_net.errors import BadInput
+from policy_net.settings import Section, checked_settings, read_settings_file
 
+_LONGEST_CHARACTERS = 1 << 16
 _WEEK_HOURS = 168.0
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
@@ -142,6 +145,12 @@ class VerdictSettings(Section):
     """By which the 99th percentiles of two blocks' decisions must differ to count as slower."""
     least_pairs: int = Field(2, ge=1, le=1000)
     """Pairs of blocks of every cluster of a stage before it may pass."""
+    shadow_decisions: int = Field(20, ge=1, le=1_000_000)
+    """Decisions that a cluster must have computed twice before the shadow stage counts it."""
+    shadow_failed_percent: float = Field(1.0, ge=0.0, le=100.0)
+    """Largest share of a cluster's decisions in the shadow stage that the candidate may not have made, or too late."""
+    shadow_guard_percent: float = Field(2.0, ge=0.0, le=100.0)
+    """Of decisions, by which the guard may step in more often with the candidate than with the incumbent there."""
 
     @property
     def rule(self) -> Rule:
@@ -209,6 +218,25 @@ def read_plan(path: Path) -> Plan:
         BadInput: not there, no YAML, an unknown stage or setting, stages in the wrong order.
     """
     return read_settings_file(path, Plan, "stages")
+
+
+def plan_of(plan_json: str) -> Plan:
+    """The plan of a request; the built-in one of an empty text.
+
+    Raises:
+        BadRequest: it is none, or too long.
+    """
+    if not plan_json:
+        return Plan()
+    if len(plan_json) > _LONGEST_CHARACTERS:
+        raise BadRequest(f"the plan has {len(plan_json)} characters; at most {_LONGEST_CHARACTERS} are read")
+    try:
+        content = json.loads(plan_json)
+        if not isinstance(content, dict):
+            raise BadRequest("the plan is no JSON object")
+        return checked_settings(content, Plan, "plan")
+    except (BadInput, ValueError, RecursionError) as error:
+        raise BadRequest(f"the plan cannot be used: {error}") from error
 
 
 def check_names(plan: Plan, enrolled: Collection[str]) -> None:

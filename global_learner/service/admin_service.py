@@ -20,6 +20,13 @@ from global_learner.identity import Identity, checked_name
 from global_learner.registry.cards import version_message
 from global_learner.service.calls import Context, answered
 from global_learner.service.fleet_service import FleetLearner
+from global_learner.service.rollout_messages import (
+    AUTO_ASSIGN_NOTE,
+    change_lines,
+    record_message,
+    shown_message,
+    taken_message,
+)
 from global_learner.telemetry import Telemetry
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 from policy_net.exchange.signed_documents import SignedDocument
@@ -180,7 +187,7 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
             raise BadRequest("name the clusters to assign to, or say all; not both, and not neither")
         for name in clusters:
             checked_name(name)
-        done = await self._learner.operator.assign(request.version, None if request.all else clusters, actor)
+        done = await self._learner.rollouts.assign(request.version, None if request.all else clusters, actor)
         return fleet_pb2.AssignVersionReply(
             assignments=[
                 fleet_pb2.Assignment(
@@ -189,9 +196,51 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
                     to_version=entry.to_version,
                     held=entry.held,
                 )
-                for entry in done
-            ]
+                for entry in done.assigned
+            ],
+            pinned=done.pinned,
+            rollout=done.record.state.number if done.pinned and done.record is not None else 0,
         )
+
+    # Rollouts.
+
+    @answered
+    async def StartRollout(
+        self, request: fleet_pb2.StartRolloutRequest, context: Context
+    ) -> fleet_pb2.StartRolloutReply:
+        """Begin to bring a version to the fleet in stages."""
+        actor = self._identity.person(context.auth_context())
+        taken = await self._learner.rollouts.begin(
+            request.version, request.plan_json, actor, request.reason, dry_run=request.dry_run
+        )
+        note = AUTO_ASSIGN_NOTE if self._learner.rollouts.auto_assign else ""
+        return fleet_pb2.StartRolloutReply(rollout=taken_message(taken), changes=change_lines(taken), note=note)
+
+    @answered
+    async def GetRollout(self, request: fleet_pb2.GetRolloutRequest, context: Context) -> fleet_pb2.GetRolloutReply:
+        """One rollout, with its clusters, verdicts and events."""
+        self._identity.person(context.auth_context())
+        return fleet_pb2.GetRolloutReply(rollout=shown_message(await self._learner.rollouts.shown(request.number)))
+
+    @answered
+    async def ListRollouts(
+        self, request: fleet_pb2.ListRolloutsRequest, context: Context
+    ) -> fleet_pb2.ListRolloutsReply:
+        """All rollouts, oldest first."""
+        self._identity.person(context.auth_context())
+        records = await self._learner.rollouts.records()
+        return fleet_pb2.ListRolloutsReply(rollouts=[record_message(record) for record in records])
+
+    @answered
+    async def ActOnRollout(
+        self, request: fleet_pb2.ActOnRolloutRequest, context: Context
+    ) -> fleet_pb2.ActOnRolloutReply:
+        """Carry out an operator's word on the latest rollout."""
+        actor = self._identity.person(context.auth_context())
+        if request.cluster:
+            checked_name(request.cluster)
+        taken = await self._learner.rollouts.act(request.action, request.cluster, actor, dry_run=request.dry_run)
+        return fleet_pb2.ActOnRolloutReply(rollout=taken_message(taken), changes=change_lines(taken))
 
     @answered
     async def PinVersion(self, request: fleet_pb2.PinVersionRequest, context: Context) -> fleet_pb2.PinVersionReply:

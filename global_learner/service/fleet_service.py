@@ -21,6 +21,7 @@ from global_learner.telemetry import Telemetry
 from global_learner.updates.pushes import Outcome
 from policy_net.errors import SpecMismatch
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
+from policy_net.exchange.rollout_duty import RolloutDuty
 from policy_net.exchange.wire import (
     gradient_update,
     round_answer,
@@ -90,7 +91,8 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             assigned_version=registration.assigned_version,
             learning=True,
             rounds=self._learner.rounds is not None,
-            timestamp=self._timestamp(cluster, registration.assigned_version),
+            timestamp=self._timestamp(cluster, registration.assigned_version, registration.duty),
+            duty=None if registration.duty is None else registration.duty.message(),
         )
 
     @answered
@@ -134,13 +136,24 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         entry = self._learner.fleet.on_heard(cluster, request.incarnation)
         if entry is None:
             return fleet_pb2.HeartbeatReply(reregister=True, head_step=self._learner.log.durable_step)
-        entry.status = request.status
+        entry.status, entry.status_is_new = request.status, True
         await self._refusals.on_status(cluster, request.status)
         return fleet_pb2.HeartbeatReply(
             assigned_version=entry.assigned_version,
             head_step=self._learner.log.durable_step,
-            timestamp=self._timestamp(cluster, entry.assigned_version),
+            timestamp=self._timestamp(cluster, entry.assigned_version, entry.duty),
+            duty=None if entry.duty is None else entry.duty.message(),
         )
+
+    @answered
+    async def ShareEvidence(
+        self, request: fleet_pb2.ShareEvidenceRequest, context: Context
+    ) -> fleet_pb2.ShareEvidenceReply:
+        """Keep what a cluster found out about a rollout's candidate; answered when it is on disk."""
+        cluster = self._caller(request.cluster, context)
+        self._check_registered(cluster, request.incarnation)
+        taken, next_block = await self._learner.rollouts.on_evidence(cluster, request)
+        return fleet_pb2.ShareEvidenceReply(taken=taken, next_block=next_block)
 
     @answered
     async def ShareBeliefs(
@@ -148,11 +161,8 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
     ) -> fleet_pb2.ShareBeliefsReply:
         """Keep what a cluster has seen of speeds, in place of what it said before; answered when it is on disk."""
         cluster = self._caller(request.cluster, context)
-        learner, beliefs = self._learner, self._learner.beliefs
-        if learner.fleet.on_heard(cluster, request.incarnation) is None:
-            raise UnknownIncarnation(
-                f"cluster {cluster} is not registered with incarnation {request.incarnation}; register"
-            )
+        beliefs = self._learner.beliefs
+        self._check_registered(cluster, request.incarnation)
         taken = await beliefs.on_report(cluster, request.incarnation, request.revision, request.types)
         held = beliefs.summary(cluster)
         return fleet_pb2.ShareBeliefsReply(taken=taken, statistics=held.statistics, left_out=held.left_out)
@@ -172,7 +182,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             digest=card.digest,
             name=f"v{card.version}",
             signed=signed_message(card),
-            timestamp=None if entry is None else self._timestamp(entry.cluster, entry.assigned_version),
+            timestamp=None if entry is None else self._timestamp(entry.cluster, entry.assigned_version, entry.duty),
             roots=[root.message() for root in self._registrar.roots],
         )
 
@@ -210,13 +220,19 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         self._learner.check_active()
         return self._identity.cluster(claimed, context.auth_context())
 
-    def _timestamp(self, cluster: str, assigned_version: int) -> fleet_pb2.SignedDocument | None:
-        """That a cluster is to act on a version now; without one, on a full disk, it goes on with what it has."""
+    def _check_registered(self, cluster: str, incarnation: int) -> None:
+        if self._learner.fleet.on_heard(cluster, incarnation) is None:
+            raise UnknownIncarnation(f"cluster {cluster} is not registered with incarnation {incarnation}; register")
+
+    def _timestamp(
+        self, cluster: str, assigned_version: int, duty: RolloutDuty | None
+    ) -> fleet_pb2.SignedDocument | None:
+        """What a cluster is to act on now; without such a word, on a full disk, it goes on with what it has."""
         signing = self._learner.operator.signing
         if signing is None:
             return None
         try:
-            return signing.timestamp(cluster, assigned_version).message()
+            return signing.timestamp(cluster, assigned_version, duty).message()
         except OSError as error:
             _log.error("timestamp-not-signed", cluster=cluster, error=str(error))
             return None

@@ -11,14 +11,15 @@ import re
 
 from global_learner.errors import BadRequest
 from policy_net.exchange.generated import fleet_pb2
-from policy_net.exchange.signed_documents import UNUSABLE, Distrust
+from policy_net.exchange.rollout_duty import DutyRole
+from policy_net.exchange.signed_documents import NOT_ALLOWED, UNUSABLE, Distrust
 
 MOST_JOBS = 16
 MOST_POINTS = 128
 MOST_INTERVENTIONS = 32
 LONGEST_NAME_CHARACTERS = 253
 _MAX_INTERVENTION_REASONS = 64
-VERSION_REFUSALS = frozenset((*Distrust, UNUSABLE))
+VERSION_REFUSALS = frozenset((*Distrust, UNUSABLE, NOT_ALLOWED))
 """Why a cluster may not act on what it was assigned; a metric counts other words as `other`."""
 _WORD = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _LARGEST_SECONDS = 1e12
@@ -72,6 +73,8 @@ def _check_words_and_times(status: fleet_pb2.ClusterStatus) -> None:
         status.refused_reason and not _WORD.fullmatch(status.refused_reason)
     ):
         raise BadRequest("status.refused_reason must be a word of lower-case letters where there is a refused_version")
+    if status.rollout_role not in ("", *DutyRole):
+        raise BadRequest(f"status.rollout_role is none of {', '.join(DutyRole)}, and not empty")
     if status.baseline_policy and not _WORD.fullmatch(status.baseline_policy):
         raise BadRequest("status.baseline_policy is no scheduler's name; it is a word of lower-case letters")
 

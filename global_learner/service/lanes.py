@@ -149,6 +149,7 @@ def lanes_of(
     rates = {
         "Register": calls.registrations_per_minute,
         "ShareBeliefs": calls.reports_per_minute,
+        "ShareEvidence": calls.reports_per_minute,
         "FetchPolicy": calls.fetches_per_minute,
         "RenewCertificate": calls.renewals_per_minute,
     }

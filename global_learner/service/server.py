@@ -131,6 +131,8 @@ async def _serve_term(
             _tell_aggregation(settings)
             scorer = Scorer(settings.scores, state.path, registry, telemetry, time.time)
             learner.maintenance.on_version = scorer.add
+            learner.rollouts.score = scorer.add if settings.scores.enabled else None
+            learner.rollouts.turned_out = lambda cluster: identities.registrar.turned_out(cluster, time.time())
             learner.start()
             scorer.start()
             await server.start()

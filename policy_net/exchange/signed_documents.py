@@ -58,6 +58,8 @@ class Distrust(StrEnum):
 
 UNUSABLE = "unusable"
 """The word for a version that is the fleet's, and cannot be acted with: another spec, a damaged file."""
+NOT_ALLOWED = "not-allowed"
+"""The word for a candidate that the cluster's own operator does not let act, or be computed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Rollouts for tests: fleets, plans and events in few words."""
 
-from global_learner.rollout.events import Event, StageVerdict, Transition, What
+from global_learner.rollout.events import Event, Seen, StageVerdict, Transition, What
 from global_learner.rollout.machine import FleetCluster, start, step
 from global_learner.rollout.plan import Plan
 from global_learner.rollout.state import Role, RolloutState
@@ -30,6 +30,13 @@ def at_stage(kind: str, plan: Plan | None = None, fleet: dict[str, FleetCluster]
     state = started(plan, fleet)
     while state.current.kind != kind:
         state = passed(state)
+    return state
+
+
+def gone_back(state: RolloutState) -> RolloutState:
+    """Every agent has said that it acts on what it had."""
+    for member in state.members:
+        state = take(state, Seen(cluster=member.cluster, acting=member.incumbent)).state
     return state
 
 

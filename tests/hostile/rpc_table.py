@@ -61,6 +61,7 @@ def _push() -> dict[str, Any]:
     }
 
 
+ROLLOUT_FIGURES = ("rollout", "beside_version")
 SHOWN_FIGURES = ("decisions", "jobs_running", "jobs_waiting", "jobs_done", "jobs_total", "acting_version")
 BEAT_PASSES = frozenset(
     {
@@ -68,7 +69,8 @@ BEAT_PASSES = frozenset(
         "status.refused_version=zero",
         "status.refused_reason=empty",
         "incarnation",  # answered with the word to register again
-        *(f"status.{name}" for name in (*SHOWN_FIGURES, "learning_step", "finished")),
+        *(f"status.{name}" for name in (*SHOWN_FIGURES, *ROLLOUT_FIGURES, "learning_step", "finished")),
+        "status.rollout_role=empty",
         *(f"status.{name}=denormal" for name in ("time_seconds", "avg_jct_seconds", "baseline_jct_seconds")),
         *(f"status.guard_interventions=value-{kind}" for kind in NUMBERS),
     }
@@ -80,6 +82,26 @@ REGISTER_PASSES = frozenset(
 SEEN = fleet_pb2.TypeStatistics(job_type="vgg-16", kind="ps", ps=[1], workers=[2], mean_log_speed=[3.0], count=[4])
 REQUEST = signing_request(new_key(), GOOD_CLUSTER)
 
+BLOCK = fleet_pb2.SwitchbackBlock(number=3, jobs=4.0, usual_jobs=4.0, decisions=9, begin_seconds=1.0, end_seconds=9.0)
+BLOCK_FIGURES = ("jobs", "jobs_at_start", "arrivals", "guard_share", "latency_p99_seconds")
+EVIDENCE_PASSES = frozenset(
+    {
+        "rollout",  # of one that asks nothing of the cluster nothing is taken
+        "blocks[0].candidate",
+        "blocks[0].has_twin",
+        "blocks[0].twin_priced",  # not read without a twin
+        "blocks[0].twin_incumbent",
+        "blocks[0].twin_candidate",
+        *(f"blocks[0].{name}=zero" for name in ("number", "decisions", "starved_jobs")),
+        *(f"blocks[0].{name}=denormal" for name in (*BLOCK_FIGURES, "begin_seconds")),
+        "blocks[0].begin_seconds=negative",  # of the cluster's own time
+        *(f"shadow.{name}=zero" for name in ("decisions", "agreed", "failed")),
+        *(f"shadow.{who}_latency_p99_seconds=denormal" for who in ("incumbent", "candidate")),
+        "shadow.believed_gain=negative",
+        "shadow.believed_gain=denormal",
+        *(f"shadow.{who}_interventions=zero" for who in ("incumbent", "candidate")),
+    }
+)
 ROWS: dict[str, Row] = {
     "Register": Row(
         Caller.CLUSTER, {"spec_digest": SPEC.digest, "job_types": ["vgg-16"]}, REGISTER_PASSES, changes=True
@@ -88,6 +110,9 @@ ROWS: dict[str, Row] = {
     "Push": Row(Caller.CLUSTER, _push(), changes=True),
     "Heartbeat": Row(Caller.CLUSTER, {"status": fleet_pb2.ClusterStatus(decisions=1)}, passes=BEAT_PASSES),
     "ShareBeliefs": Row(Caller.CLUSTER, {"revision": 2**40, "types": [SEEN]}, changes=True),
+    "ShareEvidence": Row(
+        Caller.CLUSTER, {"rollout": 1, "blocks": [BLOCK], "shadow": fleet_pb2.ShadowSums(decisions=1)}, EVIDENCE_PASSES
+    ),
     "FetchPolicy": Row(Caller.EITHER, {"version": 1}),
     "Poll": Row(Caller.CLUSTER),
     "Reply": Row(Caller.CLUSTER, {"task": "none"}),
@@ -105,6 +130,14 @@ ROWS: dict[str, Row] = {
     "ListAudit": Row(  # a moment is only compared with
         Caller.ADMIN, passes=frozenset(f"since_unix_seconds={kind}" for kind in ("negative", "largest", "denormal"))
     ),
+    "StartRollout": Row(
+        Caller.ADMIN,
+        {"version": 1, "plan_json": "{}", "reason": "as a test", "dry_run": True},
+        frozenset({"plan_json=empty", "reason", "dry_run"}),
+    ),
+    "GetRollout": Row(Caller.ADMIN),
+    "ListRollouts": Row(Caller.ADMIN),
+    "ActOnRollout": Row(Caller.ADMIN, {"action": "pause", "dry_run": True}),
     "GetKeys": Row(Caller.ADMIN),
     "RotateKey": Row(Caller.ADMIN, {"role": "version"}, changes=True),
     "EnrollCluster": Row(Caller.ADMIN, changes=True),

@@ -92,7 +92,7 @@ async def _live(settings: LearnerSettings, keep_wal: bool, copy: Path) -> None:
         await learner.push(update(1, cluster="east", gradient=bad), want_weights=False)
         for number in range(1, 24):
             await learner.push(update(number, base_step=number - 1), want_weights=False)
-        await learner.operator.assign(2, ["south"], "test")
+        await learner.rollouts.assign(2, ["south"], "test")
         await identities.registrar.revoke("east", "test")
         await learner.register("north", "", ("vgg-16",))
         await beliefs.on_report("north", 2, 1, [seen])

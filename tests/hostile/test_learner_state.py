@@ -82,7 +82,7 @@ async def _live(settings: LearnerSettings) -> None:
         await beliefs.on_report("north", 1, 1, [seen])
         for number in range(1, 11):
             await learner.push(update(number, base_step=number - 1), want_weights=False)
-        await learner.operator.assign(2, ["south"], "test")
+        await learner.rollouts.assign(2, ["south"], "test")
         bad = np.full(SPEC.parameter_count, np.nan, np.float32)
         await learner.push(update(1, cluster="south", gradient=bad), want_weights=False)
 

@@ -696,10 +696,14 @@ class Assignment(_message.Message):
     def __init__(self, cluster: _Optional[str] = ..., from_version: _Optional[int] = ..., to_version: _Optional[int] = ..., held: _Optional[bool] = ...) -> None: ...
 
 class AssignVersionReply(_message.Message):
-    __slots__ = ("assignments",)
+    __slots__ = ("assignments", "pinned", "rollout")
     ASSIGNMENTS_FIELD_NUMBER: _ClassVar[int]
+    PINNED_FIELD_NUMBER: _ClassVar[int]
+    ROLLOUT_FIELD_NUMBER: _ClassVar[int]
     assignments: _containers.RepeatedCompositeFieldContainer[Assignment]
-    def __init__(self, assignments: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ...) -> None: ...
+    pinned: _containers.RepeatedScalarFieldContainer[str]
+    rollout: int
+    def __init__(self, assignments: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ..., pinned: _Optional[_Iterable[str]] = ..., rollout: _Optional[int] = ...) -> None: ...
 
 class PinVersionRequest(_message.Message):
     __slots__ = ("version", "pinned")
@@ -782,6 +786,160 @@ class RotateKeyReply(_message.Message):
     roots: _containers.RepeatedCompositeFieldContainer[SignedDocument]
     unsigned_root: bytes
     def __init__(self, roots: _Optional[_Iterable[_Union[SignedDocument, _Mapping]]] = ..., unsigned_root: _Optional[bytes] = ...) -> None: ...
+
+class Rollout(_message.Message):
+    __slots__ = ("number", "candidate_version", "phase", "stage", "stages", "reason", "started_unix_seconds", "stage_unix_seconds", "latest_unix_seconds", "actor", "why", "plan_json", "members", "verdicts", "events")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    CANDIDATE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    STAGE_FIELD_NUMBER: _ClassVar[int]
+    STAGES_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    STARTED_UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    STAGE_UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    LATEST_UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    ACTOR_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    PLAN_JSON_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    VERDICTS_FIELD_NUMBER: _ClassVar[int]
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    candidate_version: int
+    phase: str
+    stage: int
+    stages: _containers.RepeatedScalarFieldContainer[str]
+    reason: str
+    started_unix_seconds: float
+    stage_unix_seconds: float
+    latest_unix_seconds: float
+    actor: str
+    why: str
+    plan_json: str
+    members: _containers.RepeatedCompositeFieldContainer[RolloutMember]
+    verdicts: _containers.RepeatedCompositeFieldContainer[RolloutVerdict]
+    events: _containers.RepeatedCompositeFieldContainer[RolloutEvent]
+    def __init__(self, number: _Optional[int] = ..., candidate_version: _Optional[int] = ..., phase: _Optional[str] = ..., stage: _Optional[int] = ..., stages: _Optional[_Iterable[str]] = ..., reason: _Optional[str] = ..., started_unix_seconds: _Optional[float] = ..., stage_unix_seconds: _Optional[float] = ..., latest_unix_seconds: _Optional[float] = ..., actor: _Optional[str] = ..., why: _Optional[str] = ..., plan_json: _Optional[str] = ..., members: _Optional[_Iterable[_Union[RolloutMember, _Mapping]]] = ..., verdicts: _Optional[_Iterable[_Union[RolloutVerdict, _Mapping]]] = ..., events: _Optional[_Iterable[_Union[RolloutEvent, _Mapping]]] = ...) -> None: ...
+
+class RolloutMember(_message.Message):
+    __slots__ = ("cluster", "incumbent_version", "role", "acting_version", "away", "blocks", "shadow_decisions", "shadow_agreed")
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    INCUMBENT_VERSION_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    ACTING_VERSION_FIELD_NUMBER: _ClassVar[int]
+    AWAY_FIELD_NUMBER: _ClassVar[int]
+    BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    SHADOW_DECISIONS_FIELD_NUMBER: _ClassVar[int]
+    SHADOW_AGREED_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    incumbent_version: int
+    role: str
+    acting_version: int
+    away: bool
+    blocks: int
+    shadow_decisions: int
+    shadow_agreed: int
+    def __init__(self, cluster: _Optional[str] = ..., incumbent_version: _Optional[int] = ..., role: _Optional[str] = ..., acting_version: _Optional[int] = ..., away: _Optional[bool] = ..., blocks: _Optional[int] = ..., shadow_decisions: _Optional[int] = ..., shadow_agreed: _Optional[int] = ...) -> None: ...
+
+class RolloutVerdict(_message.Message):
+    __slots__ = ("unix_seconds", "stage", "outcome", "loss", "loss_lower", "loss_upper", "pairs", "held", "reasons")
+    UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    STAGE_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    LOSS_FIELD_NUMBER: _ClassVar[int]
+    LOSS_LOWER_FIELD_NUMBER: _ClassVar[int]
+    LOSS_UPPER_FIELD_NUMBER: _ClassVar[int]
+    PAIRS_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    REASONS_FIELD_NUMBER: _ClassVar[int]
+    unix_seconds: float
+    stage: int
+    outcome: str
+    loss: float
+    loss_lower: float
+    loss_upper: float
+    pairs: int
+    held: _containers.RepeatedScalarFieldContainer[str]
+    reasons: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, unix_seconds: _Optional[float] = ..., stage: _Optional[int] = ..., outcome: _Optional[str] = ..., loss: _Optional[float] = ..., loss_lower: _Optional[float] = ..., loss_upper: _Optional[float] = ..., pairs: _Optional[int] = ..., held: _Optional[_Iterable[str]] = ..., reasons: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class RolloutEvent(_message.Message):
+    __slots__ = ("number", "unix_seconds", "actor", "what", "subject", "came_of_it")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    ACTOR_FIELD_NUMBER: _ClassVar[int]
+    WHAT_FIELD_NUMBER: _ClassVar[int]
+    SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    CAME_OF_IT_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    unix_seconds: float
+    actor: str
+    what: str
+    subject: str
+    came_of_it: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, number: _Optional[int] = ..., unix_seconds: _Optional[float] = ..., actor: _Optional[str] = ..., what: _Optional[str] = ..., subject: _Optional[str] = ..., came_of_it: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class StartRolloutRequest(_message.Message):
+    __slots__ = ("version", "plan_json", "dry_run", "reason")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    PLAN_JSON_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    plan_json: str
+    dry_run: bool
+    reason: str
+    def __init__(self, version: _Optional[int] = ..., plan_json: _Optional[str] = ..., dry_run: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class StartRolloutReply(_message.Message):
+    __slots__ = ("rollout", "changes", "note")
+    ROLLOUT_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
+    rollout: Rollout
+    changes: _containers.RepeatedScalarFieldContainer[str]
+    note: str
+    def __init__(self, rollout: _Optional[_Union[Rollout, _Mapping]] = ..., changes: _Optional[_Iterable[str]] = ..., note: _Optional[str] = ...) -> None: ...
+
+class GetRolloutRequest(_message.Message):
+    __slots__ = ("number",)
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    def __init__(self, number: _Optional[int] = ...) -> None: ...
+
+class GetRolloutReply(_message.Message):
+    __slots__ = ("rollout",)
+    ROLLOUT_FIELD_NUMBER: _ClassVar[int]
+    rollout: Rollout
+    def __init__(self, rollout: _Optional[_Union[Rollout, _Mapping]] = ...) -> None: ...
+
+class ListRolloutsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListRolloutsReply(_message.Message):
+    __slots__ = ("rollouts",)
+    ROLLOUTS_FIELD_NUMBER: _ClassVar[int]
+    rollouts: _containers.RepeatedCompositeFieldContainer[Rollout]
+    def __init__(self, rollouts: _Optional[_Iterable[_Union[Rollout, _Mapping]]] = ...) -> None: ...
+
+class ActOnRolloutRequest(_message.Message):
+    __slots__ = ("action", "cluster", "dry_run")
+    ACTION_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    action: str
+    cluster: str
+    dry_run: bool
+    def __init__(self, action: _Optional[str] = ..., cluster: _Optional[str] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+
+class ActOnRolloutReply(_message.Message):
+    __slots__ = ("rollout", "changes")
+    ROLLOUT_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    rollout: Rollout
+    changes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, rollout: _Optional[_Union[Rollout, _Mapping]] = ..., changes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ListAuditRequest(_message.Message):
     __slots__ = ("since_unix_seconds",)

@@ -661,6 +661,26 @@ class AdminStub:
                 request_serializer=fleet__pb2.RotateKeyRequest.SerializeToString,
                 response_deserializer=fleet__pb2.RotateKeyReply.FromString,
                 _registered_method=True)
+        self.StartRollout = channel.unary_unary(
+                '/fedl2.fleet.v1.Admin/StartRollout',
+                request_serializer=fleet__pb2.StartRolloutRequest.SerializeToString,
+                response_deserializer=fleet__pb2.StartRolloutReply.FromString,
+                _registered_method=True)
+        self.GetRollout = channel.unary_unary(
+                '/fedl2.fleet.v1.Admin/GetRollout',
+                request_serializer=fleet__pb2.GetRolloutRequest.SerializeToString,
+                response_deserializer=fleet__pb2.GetRolloutReply.FromString,
+                _registered_method=True)
+        self.ListRollouts = channel.unary_unary(
+                '/fedl2.fleet.v1.Admin/ListRollouts',
+                request_serializer=fleet__pb2.ListRolloutsRequest.SerializeToString,
+                response_deserializer=fleet__pb2.ListRolloutsReply.FromString,
+                _registered_method=True)
+        self.ActOnRollout = channel.unary_unary(
+                '/fedl2.fleet.v1.Admin/ActOnRollout',
+                request_serializer=fleet__pb2.ActOnRolloutRequest.SerializeToString,
+                response_deserializer=fleet__pb2.ActOnRolloutReply.FromString,
+                _registered_method=True)
 
 
 class AdminServicer:
@@ -772,6 +792,31 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def StartRollout(self, request, context):
+        """Rollouts: a version comes to the fleet in stages, and goes back by itself.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetRollout(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListRollouts(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ActOnRollout(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -859,6 +904,26 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.RotateKey,
                     request_deserializer=fleet__pb2.RotateKeyRequest.FromString,
                     response_serializer=fleet__pb2.RotateKeyReply.SerializeToString,
+            ),
+            'StartRollout': grpc.unary_unary_rpc_method_handler(
+                    servicer.StartRollout,
+                    request_deserializer=fleet__pb2.StartRolloutRequest.FromString,
+                    response_serializer=fleet__pb2.StartRolloutReply.SerializeToString,
+            ),
+            'GetRollout': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetRollout,
+                    request_deserializer=fleet__pb2.GetRolloutRequest.FromString,
+                    response_serializer=fleet__pb2.GetRolloutReply.SerializeToString,
+            ),
+            'ListRollouts': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListRollouts,
+                    request_deserializer=fleet__pb2.ListRolloutsRequest.FromString,
+                    response_serializer=fleet__pb2.ListRolloutsReply.SerializeToString,
+            ),
+            'ActOnRollout': grpc.unary_unary_rpc_method_handler(
+                    servicer.ActOnRollout,
+                    request_deserializer=fleet__pb2.ActOnRolloutRequest.FromString,
+                    response_serializer=fleet__pb2.ActOnRolloutReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -1321,6 +1386,114 @@ class Admin:
             '/fedl2.fleet.v1.Admin/RotateKey',
             fleet__pb2.RotateKeyRequest.SerializeToString,
             fleet__pb2.RotateKeyReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StartRollout(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedl2.fleet.v1.Admin/StartRollout',
+            fleet__pb2.StartRolloutRequest.SerializeToString,
+            fleet__pb2.StartRolloutReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetRollout(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedl2.fleet.v1.Admin/GetRollout',
+            fleet__pb2.GetRolloutRequest.SerializeToString,
+            fleet__pb2.GetRolloutReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListRollouts(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedl2.fleet.v1.Admin/ListRollouts',
+            fleet__pb2.ListRolloutsRequest.SerializeToString,
+            fleet__pb2.ListRolloutsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ActOnRollout(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedl2.fleet.v1.Admin/ActOnRollout',
+            fleet__pb2.ActOnRolloutRequest.SerializeToString,
+            fleet__pb2.ActOnRolloutReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
+import math
 
 import pytest
 from rich.console import Console
 from rich.table import Table
 
+from global_learner.policyctl.rollout_views import changes_table, history_table, line_of, rollout_facts, rollout_table
 from global_learner.policyctl.version_views import version_facts, version_table, versions_table
 from global_learner.policyctl.views import fleet_facts, fleet_table
 from policy_net.exchange.generated import fleet_pb2 as pb
@@ -56,3 +59,61 @@ def test_a_version_whose_file_went_before_it_was_scored_does_not_wait_for_a_scor
     assert "none yet: it waits for its turn" in printed(version_table(version_facts(kept)), 100)
     kept.score.state = "off"
     assert "none: scores.enabled is off" in printed(version_table(version_facts(kept)), 100)
+
+
+def test_rollouts_fit_a_terminal() -> None:
+    members = [
+        pb.RolloutMember(
+            cluster=f"cluster-{number}", role="alternating", incumbent_version=117, acting_version=119, away=True,
+            blocks=4095, shadow_decisions=123_456, shadow_agreed=120_000,
+        )
+        for number in range(3)
+    ]  # fmt: skip
+    verdict = pb.RolloutVerdict(
+        outcome="wait",
+        loss=0.012,
+        loss_lower=-0.02,
+        loss_upper=0.05,
+        pairs=1234,
+        reasons=["it may be 5%: " + 9 * "word "],
+    )
+    event = pb.RolloutEvent(
+        number=3, actor="ada", what="pin", subject="cluster-0", came_of_it=["rollout-assigned x: y"]
+    )
+    rollout = pb.Rollout(
+        number=12, candidate_version=119, phase="running", stage=2, stages=["gate", "shadow", "canary", "fleet"],
+        members=members, verdicts=[verdict], events=[event], actor="ada", started_unix_seconds=1.8e9,
+    )  # fmt: skip
+    facts = rollout_facts(rollout)
+    shown = printed(rollout_table(facts), 80)
+    for word in (
+        "alternating (away)",
+        "v117",
+        "v119",
+        "4095",
+        "120000/123456",
+        "loss +1.2% (-2.0% to +5.0%)",
+        "ada: pin",
+    ):
+        assert word in shown
+    history = printed(history_table([facts]), 80)
+    for word in ("12", "v119", "running", "canary", "2027-01-15"):
+        assert word in history
+    changes = {**facts, "changes": ["rollout-assigned north: v1 to v2"], "dry_run": True, "note": ""}
+    assert "would change" in printed(changes_table(changes), 80)
+    for text in (shown, history):
+        assert max(map(len, text.splitlines())) <= 80
+
+
+def test_a_rollouts_line_changes_only_when_it_stands_elsewhere() -> None:
+    rollout = pb.Rollout(number=1, candidate_version=2, phase="asking", stages=["gate", "fleet"], reason="few pairs")
+    line = line_of(rollout_facts(rollout))
+    assert line == "rollout 1 of v2: asking, stage 1/2 gate (); few pairs"
+    rollout.verdicts.add(pairs=3)
+    assert line_of(rollout_facts(rollout)) == line
+
+
+def test_what_is_not_known_is_null_and_no_infinity() -> None:
+    rollout = pb.Rollout(verdicts=[pb.RolloutVerdict(loss_lower=-math.inf, loss_upper=math.inf)], stages=["fleet"])
+    (verdict,) = json.loads(json.dumps(rollout_facts(rollout), allow_nan=False))["verdicts"]
+    assert (verdict["loss_lower"], verdict["loss_upper"]) == (None, None)

@@ -1,5 +1,5 @@
 import pytest
-from rollout_makers import CANDIDATE, NOW, at_stage, fleet_of, passed, started, take, with_role
+from rollout_makers import CANDIDATE, NOW, at_stage, fleet_of, gone_back, passed, started, take, with_role
 
 from global_learner.errors import BadRequest, RolloutRefused
 from global_learner.rollout.events import (
@@ -111,7 +111,7 @@ def test_a_pause_holds_stages_up_and_never_a_rollback() -> None:
     assert passed(state).stage == state.stage
     with pytest.raises(RolloutRefused, match="is paused: promote does not apply"):
         take(state, Promote())
-    assert take(state, _fail(state)).state.phase is Phase.ROLLED_BACK
+    assert take(state, _fail(state)).state.phase is Phase.ROLLING_BACK
     resumed = take(state, Resume()).state
     assert passed(resumed).current.kind == "wave"
 
@@ -122,7 +122,7 @@ def test_without_a_verdict_in_time_an_operator_is_asked() -> None:
     assert state.phase is Phase.ASKING
     assert len(with_role(state, Role.ALTERNATING)) == 2
     assert take(state, Promote()).state.current.kind == "wave"
-    assert take(state, Abort()).state.phase is Phase.ROLLED_BACK
+    assert take(state, Abort()).state.phase is Phase.ROLLING_BACK
     assert passed(state).current.kind == "wave"
 
 
@@ -187,7 +187,7 @@ def test_no_stage_begins_in_a_freeze_and_a_rollback_does() -> None:
     assert take(state, verdict, at=frozen).state.current.kind == "canary"
     with pytest.raises(RolloutRefused, match="no stage begin before 2027-01-22 00:00 UTC"):
         take(state, Promote(), at=frozen)
-    assert take(state, _fail(state), at=frozen).state.phase is Phase.ROLLED_BACK
+    assert take(state, _fail(state), at=frozen).state.phase is Phase.ROLLING_BACK
     later = take(take(state, verdict, at=frozen).state, verdict, at=NOW + 8 * DAY)
     assert later.state.current.kind == "wave"
     with pytest.raises(RolloutRefused, match="start the rollout then"):
@@ -198,8 +198,25 @@ def test_a_rollout_while_one_runs_is_refused_and_told_which() -> None:
     state = at_stage("canary")
     with pytest.raises(RolloutRefused, match=r"rollout 1 of v12 is running \(stage canary\): wait for its end, or"):
         start(2, 13, Plan(), fleet_of(), NOW, actor="ada", running=state)
-    over = take(state, Abort()).state
+    over = gone_back(take(state, Abort()).state)
+    assert over.phase is Phase.ROLLED_BACK
     assert start(2, 13, Plan(), fleet_of(), NOW, actor="ada", running=over).state.number == 2
+
+
+def test_who_may_act_on_the_candidate_is_taken_to_do_so_until_it_says_otherwise() -> None:
+    state = take(at_stage("canary"), Abort()).state
+    assert state.phase is Phase.ROLLING_BACK
+    assert {member.cluster for member in state.members if member.acting == CANDIDATE} == {
+        member.cluster for member in at_stage("canary").members if member.role is Role.ALTERNATING
+    }
+    assert gone_back(state).phase is Phase.ROLLED_BACK
+
+
+def test_a_cluster_that_is_pinned_amid_a_rollback_holds_it_up_no_longer() -> None:
+    state = take(at_stage("canary"), Abort()).state
+    for member in state.members:
+        state = take(state, Pin(cluster=member.cluster)).state if member.acting == CANDIDATE else state
+    assert state.phase is Phase.ROLLED_BACK
 
 
 def test_a_rollout_that_would_reach_nobody_is_refused() -> None:

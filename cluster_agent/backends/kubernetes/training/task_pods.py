@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cluster_agent.kubernetes.starting import LONGEST_LINE, stuck
+from cluster_agent.kubernetes.capacity import LONGEST_LINE, stuck
 from cluster_agent.kubernetes.training.manifests import GANG_LABEL, JOB_LABEL, TASK_LABEL, WORLD_LABEL
 from foundation.text import plain_line
 

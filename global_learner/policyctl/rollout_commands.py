@@ -1,0 +1,160 @@
+"""Commands of `policyctl rollout`: begin one, look at it, and have a word in it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from foundation.option_groups import with_option_groups
+from global_learner.errors import BadConfig, LearnerError, RolledBack
+from global_learner.policyctl.options import CallOptions, Output, VersionArgument, version_number
+from global_learner.policyctl.rollout_views import (
+    changes_table,
+    history_table,
+    line_of,
+    rollout_facts,
+    rollout_table,
+)
+from global_learner.rollout.plan import read_plan
+from policy_net.exchange.generated import fleet_pb2
+
+rollout_app = typer.Typer(
+    no_args_is_help=True, help="Versions that come to the fleet in stages, and go back by themselves."
+)
+
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would happen, and change nothing.")]
+Number = Annotated[int, typer.Option("--number", min=0, max=2**31 - 1, help="The rollout's number; 0 is the latest.")]
+_OVER = ("done", "rolled-back")
+
+
+@rollout_app.command("start")
+@with_option_groups
+def start_rollout(
+    version: VersionArgument,
+    plan: Annotated[Path | None, typer.Option("--plan", help="The plan (YAML); the built-in one unless given.")] = None,
+    reason: Annotated[str, typer.Option("--reason", help="Why, in a line for others.")] = "",
+    dry_run: DryRun = False,
+    *,
+    options: CallOptions,
+) -> None:
+    """Bring a version to the fleet in stages: gate, shadow, canary, waves, fleet."""
+    number = version_number(version)
+    plan_json = "" if plan is None else read_plan(plan).model_dump_json()
+    with options.client() as client:
+        number = number or client.newest_version()
+        reply = client.start_rollout(number, plan_json, reason, dry_run)
+    facts = {**rollout_facts(reply.rollout), "changes": list(reply.changes), "dry_run": dry_run, "note": reply.note}
+    options.show(facts, changes_table(facts))
+
+
+@rollout_app.command("status")
+@with_option_groups
+def show_rollout(number: Number = 0, *, options: CallOptions) -> None:
+    """Where a rollout stands: its stage, the latest verdict, and every cluster."""
+    with options.client() as client:
+        facts = rollout_facts(client.rollout(number))
+    options.show(facts, rollout_table(facts))
+
+
+@rollout_app.command("watch")
+@with_option_groups
+def watch_rollout(
+    number: Number = 0,
+    every: Annotated[float, typer.Option("--every", min=0.1, max=3600.0, help="Seconds between two looks.")] = 5.0,
+    give_up: Annotated[
+        float | None,
+        typer.Option(
+            "--give-up", min=0.0, max=365.0, help="Days after which to watch no longer; until its end unless set."
+        ),
+    ] = None,
+    *,
+    options: CallOptions,
+) -> None:
+    """A line for every change until the rollout ends; exit code 1 if its version was taken back."""
+    if options.output is not Output.TABLE:
+        raise BadConfig("watch prints lines; for -o json or yaml ask `policyctl rollout status` again and again")
+    with options.client() as client:
+        number = number or client.rollout(0).number
+        last = None
+        for rollout in _looks(lambda: client.rollout(number), every, give_up):
+            line = line_of(rollout_facts(rollout))
+            if line != last:
+                print(line, flush=True)
+            last = line
+    if rollout.phase == "rolled-back":
+        raise RolledBack(f"rollout {rollout.number} of v{rollout.candidate_version} was rolled back: {rollout.reason}")
+    if rollout.phase not in _OVER:
+        raise LearnerError(f"rollout {rollout.number} is {rollout.phase} after {give_up:g} days; it goes on")
+
+
+@rollout_app.command("promote")
+@with_option_groups
+def promote_rollout(dry_run: DryRun = False, *, options: CallOptions) -> None:
+    """Begin the next stage, whatever is known of this one; not in a freeze."""
+    _act("promote", "", dry_run, options)
+
+
+@rollout_app.command("pause")
+@with_option_groups
+def pause_rollout(dry_run: DryRun = False, *, options: CallOptions) -> None:
+    """Begin no stage; a version that fails still goes back."""
+    _act("pause", "", dry_run, options)
+
+
+@rollout_app.command("resume")
+@with_option_groups
+def resume_rollout(dry_run: DryRun = False, *, options: CallOptions) -> None:
+    """Go on after a pause."""
+    _act("resume", "", dry_run, options)
+
+
+@rollout_app.command("abort")
+@with_option_groups
+def abort_rollout(dry_run: DryRun = False, *, options: CallOptions) -> None:
+    """Take the version back: every cluster acts on what it had before."""
+    _act("abort", "", dry_run, options)
+
+
+@rollout_app.command("pin")
+@with_option_groups
+def pin_cluster(
+    cluster: Annotated[str, typer.Argument(help="The cluster's name.")],
+    dry_run: DryRun = False,
+    *,
+    options: CallOptions,
+) -> None:
+    """Have the rollout leave a cluster alone: it acts on what it had before."""
+    _act("pin", cluster, dry_run, options)
+
+
+@rollout_app.command("history")
+@with_option_groups
+def list_rollouts(options: CallOptions) -> None:
+    """All rollouts, oldest first."""
+    with options.client() as client:
+        facts = [rollout_facts(rollout) for rollout in client.rollouts()]
+    options.show(facts, history_table(facts))
+
+
+def _act(action: str, cluster: str, dry_run: bool, options: CallOptions) -> None:
+    with options.client() as client:
+        reply = client.act_on_rollout(action, cluster, dry_run)
+    facts = {**rollout_facts(reply.rollout), "changes": list(reply.changes), "dry_run": dry_run, "note": ""}
+    options.show(facts, changes_table(facts))
+
+
+def _looks(
+    ask: Callable[[], fleet_pb2.Rollout], every_seconds: float, give_up_days: float | None
+) -> Iterator[fleet_pb2.Rollout]:
+    """The rollout again and again, until it is over or the time is."""
+    until = None if give_up_days is None else time.monotonic() + 86_400.0 * give_up_days
+    while True:
+        rollout = ask()
+        yield rollout
+        if rollout.phase in _OVER or (until is not None and time.monotonic() >= until):
+            return
+        time.sleep(every_seconds)

@@ -1,0 +1,163 @@
+"""Output of `policyctl rollout`: plain values for `-o json`, tables of 80 columns and calm lines for people."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Column, Table
+
+from global_learner.policyctl.views import Facts, moment
+from policy_net.exchange.generated import fleet_pb2
+
+_EVENTS_SHOWN = 8
+
+
+def rollout_facts(rollout: fleet_pb2.Rollout) -> Facts:
+    """A rollout as JSON shows it; None where nothing is known."""
+    return {
+        "number": rollout.number,
+        "candidate_version": rollout.candidate_version,
+        "phase": rollout.phase,
+        "stage": rollout.stages[rollout.stage] if rollout.stages else None,
+        "stage_number": rollout.stage,
+        "stages": list(rollout.stages),
+        "reason": rollout.reason or None,
+        "started_unix_seconds": rollout.started_unix_seconds,
+        "stage_unix_seconds": rollout.stage_unix_seconds,
+        "latest_unix_seconds": rollout.latest_unix_seconds,
+        "actor": rollout.actor,
+        "why": rollout.why or None,
+        "plan": json.loads(rollout.plan_json) if rollout.plan_json else None,
+        "clusters": [
+            {
+                "cluster": member.cluster,
+                "incumbent_version": member.incumbent_version,
+                "role": member.role,
+                "acting_version": member.acting_version or None,
+                "away": member.away,
+                "blocks": member.blocks,
+                "shadow_decisions": member.shadow_decisions,
+                "shadow_agreed": member.shadow_agreed,
+            }
+            for member in rollout.members
+        ],
+        "verdicts": [
+            {
+                "unix_seconds": verdict.unix_seconds,
+                "stage_number": verdict.stage,
+                "outcome": verdict.outcome,
+                "loss": verdict.loss,
+                "loss_lower": _finite(verdict.loss_lower),
+                "loss_upper": _finite(verdict.loss_upper),
+                "pairs": verdict.pairs,
+                "held": list(verdict.held),
+                "reasons": list(verdict.reasons),
+            }
+            for verdict in rollout.verdicts
+        ],
+        "events": [
+            {
+                "number": event.number,
+                "unix_seconds": event.unix_seconds,
+                "actor": event.actor,
+                "what": event.what,
+                "subject": event.subject or None,
+                "came_of_it": list(event.came_of_it),
+            }
+            for event in rollout.events
+        ],
+    }
+
+
+def line_of(facts: Facts) -> str:
+    """Where a rollout stands, in one line that changes only when it does."""
+    roles = Counter(entry["role"] for entry in facts["clusters"])
+    shown = ", ".join(f"{count} {role}" for role, count in sorted(roles.items()))
+    place = f"stage {facts['stage_number'] + 1}/{len(facts['stages'])} {facts['stage']}"
+    reason = f"; {facts['reason']}" if facts["reason"] else ""
+    return f"rollout {facts['number']} of v{facts['candidate_version']}: {facts['phase']}, {place} ({shown}){reason}"
+
+
+def rollout_table(facts: Facts) -> Table:
+    """A rollout with its clusters; the latest verdict and what happened last below."""
+    table = Table(
+        Column("cluster", overflow="fold"),
+        Column("role", no_wrap=True),
+        "acts",
+        "back to",
+        "blocks",
+        Column("alike/shadowed", no_wrap=True),
+        title=line_of({**facts, "reason": None}),
+        caption="\n".join(_below(facts)),
+        caption_justify="left",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+    )
+    for entry in facts["clusters"]:
+        acting = entry["acting_version"]
+        table.add_row(
+            entry["cluster"],
+            entry["role"] + (" (away)" if entry["away"] else ""),
+            f"v{acting}" if acting else "–",
+            f"v{entry['incumbent_version']}",
+            str(entry["blocks"]),
+            f"{entry['shadow_agreed']}/{entry['shadow_decisions']}" if entry["shadow_decisions"] else "–",
+        )
+    return table
+
+
+def history_table(rollouts: list[Facts]) -> Table:
+    """All rollouts, a line each."""
+    table = Table(
+        "rollout", "version", "begun (UTC)", "by", "phase", "stage", "reason", box=SIMPLE_HEAD, pad_edge=False
+    )
+    for facts in rollouts:
+        table.add_row(
+            str(facts["number"]),
+            f"v{facts['candidate_version']}",
+            moment(facts["started_unix_seconds"]),
+            facts["actor"],
+            facts["phase"],
+            facts["stage"],
+            facts["reason"] or facts["why"] or "",
+        )
+    return table
+
+
+def changes_table(facts: Facts) -> Table:
+    """What came of a command, or would."""
+    table = Table(
+        "would change" if facts["dry_run"] else "changed",
+        title=line_of(facts),
+        caption=facts["note"] or None,
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+    )
+    for line in facts["changes"]:
+        table.add_row(line)
+    return table
+
+
+def _below(facts: Facts) -> list[str]:
+    lines = [facts["reason"]] if facts["reason"] else []
+    if facts["verdicts"]:
+        verdict = facts["verdicts"][-1]
+        known = ""
+        if verdict["loss_lower"] is not None and verdict["loss_upper"] is not None:
+            known = f", loss {verdict['loss']:+.1%} ({verdict['loss_lower']:+.1%} to {verdict['loss_upper']:+.1%})"
+        lines.append(
+            f"verdict {moment(verdict['unix_seconds'])}: {verdict['outcome']}, {verdict['pairs']} pairs{known}"
+        )
+        lines += [f"  {reason}" for reason in verdict["reasons"]]
+    for event in [event for event in facts["events"] if event["came_of_it"]][-_EVENTS_SHOWN:]:
+        lines.append(
+            f"{moment(event['unix_seconds'])} {event['actor']}: {event['what']} {event['subject'] or ''}".rstrip()
+        )
+    return lines
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,174 @@
+"""Store of what clusters brought to a rollout, and of the verdicts that it came to; tables of the registry's database.
+
+What was said first of a block stands: whoever repeats a call, or says something else later, changes nothing. Every
+method blocks; the learner calls them on the registry's thread.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from sqlalchemy import func, select
+
+from global_learner.registry.registry import Registry
+from global_learner.registry.tables import (
+    ClusterRow,
+    RolloutBlockRow,
+    RolloutEventRow,
+    RolloutRow,
+    RolloutShadowRow,
+    RolloutVerdictRow,
+)
+from global_learner.rollout.brought import block_json, block_of
+from global_learner.rollout.shadow import Shadowed
+from global_learner.rollout.verdicts.evidence import Block
+from global_learner.rollout.verdicts.verdict import Verdict
+
+MOST_VERDICTS = 500
+MOST_EVENTS = 200
+"""That are shown; all are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """What is held of a rollout's clusters."""
+
+    blocks: Mapping[str, Sequence[Block]] = field(default_factory=dict)
+    shadowed: Mapping[str, Shadowed] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptVerdict:
+    """A verdict as it is kept; bounds that are not known are None."""
+
+    unix_seconds: float
+    stage: int
+    outcome: str
+    loss: float
+    loss_lower: float | None
+    loss_upper: float | None
+    pairs: int
+    held: tuple[str, ...]
+    reasons: tuple[str, ...]
+
+    @classmethod
+    def of(cls, verdict: Verdict, stage: int, pairs: int, now: float) -> KeptVerdict:
+        """Of a verdict on a stage, from so many pairs of blocks."""
+        lower, upper = (value if math.isfinite(value) else None for value in (verdict.loss.lower, verdict.loss.upper))
+        return cls(
+            now,
+            stage,
+            verdict.outcome.value,
+            verdict.loss.estimate,
+            lower,
+            upper,
+            pairs,
+            verdict.held,
+            tuple(reason[:500] for reason in verdict.reasons[:20]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class KeptEvent:
+    """An event for people: what happened, to whom, and the lines that it brought to the audit log."""
+
+    number: int
+    unix_seconds: float
+    actor: str
+    what: str
+    subject: str
+    came_of_it: tuple[str, ...]
+
+
+class EvidenceStore:
+    """Evidence and verdicts of all rollouts."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def add(
+        self, rollout: int, cluster: str, blocks: Sequence[Block], shadowed: Shadowed | None, now: float
+    ) -> int | None:
+        """Keep what a cluster brought; the number behind all of its blocks that are held.
+
+        None, and nothing is kept: the rollout is over, or asks nothing of the cluster. Both are looked at here, as what
+        is in the database decides.
+        """
+        with self._registry.transaction() as session:
+            row = session.get(RolloutRow, rollout) if rollout < 2**31 else None
+            own = session.get(ClusterRow, cluster)
+            asked = None if own is None or own.duty is None else own.duty.get("rollout")
+            if row is None or row.over or asked != rollout:
+                return None
+            ours = (RolloutBlockRow.rollout == rollout, RolloutBlockRow.cluster == cluster)
+            newest = session.scalars(select(func.max(RolloutBlockRow.number)).where(*ours)).one()
+            held = -1 if newest is None else newest
+            for block in blocks:
+                if block.number > held:
+                    session.add(
+                        RolloutBlockRow(
+                            rollout=rollout,
+                            cluster=cluster,
+                            number=block.number,
+                            unix_seconds=now,
+                            block=block_json(block),
+                        )
+                    )
+                    held = block.number
+            if shadowed is not None:
+                known = session.get(RolloutShadowRow, (rollout, cluster))
+                if known is None:
+                    session.add(RolloutShadowRow(rollout=rollout, cluster=cluster, sums=asdict(shadowed)))
+                elif shadowed.decisions >= known.sums["decisions"]:  # an agent that lost its state begins at 0 again
+                    known.sums = asdict(shadowed)
+            return held + 1
+
+    def brought(self, rollout: int) -> Brought:
+        """All that is held of a rollout's clusters."""
+        blocks: dict[str, list[Block]] = {}
+        with self._registry.session() as session:
+            of_all = select(RolloutBlockRow).where(RolloutBlockRow.rollout == rollout)
+            for row in session.scalars(of_all.order_by(RolloutBlockRow.cluster, RolloutBlockRow.number)):
+                blocks.setdefault(row.cluster, []).append(block_of(row.block))
+            shadows = session.scalars(select(RolloutShadowRow).where(RolloutShadowRow.rollout == rollout))
+            return Brought(blocks, {row.cluster: Shadowed(**row.sums) for row in shadows})
+
+    def keep(self, rollout: int, verdict: KeptVerdict) -> None:
+        """Keep a verdict behind those before."""
+        of_all = select(func.max(RolloutVerdictRow.number)).where(RolloutVerdictRow.rollout == rollout)
+        with self._registry.transaction() as session:
+            number = (session.scalars(of_all).one() or 0) + 1
+            session.add(RolloutVerdictRow(rollout=rollout, number=number, verdict=asdict(verdict)))
+
+    def verdicts(self, rollout: int) -> list[KeptVerdict]:
+        """The newest verdicts of a rollout, oldest first."""
+        newest = select(RolloutVerdictRow).where(RolloutVerdictRow.rollout == rollout)
+        with self._registry.session() as session:
+            rows = session.scalars(newest.order_by(RolloutVerdictRow.number.desc()).limit(MOST_VERDICTS)).all()
+            return [_kept_verdict(row.verdict) for row in reversed(rows)]
+
+    def events(self, rollout: int, left_out: Collection[str] = ()) -> list[KeptEvent]:
+        """The newest events of a rollout, oldest first.
+
+        Args:
+            left_out: kinds of which those are not shown that nothing came of.
+        """
+        newest = select(RolloutEventRow).where(RolloutEventRow.rollout == rollout)
+        with self._registry.session() as session:
+            rows = session.scalars(newest.order_by(RolloutEventRow.number.desc()).limit(5 * MOST_EVENTS)).all()
+            shown = [_kept_event(row) for row in reversed(rows)]
+        return [event for event in shown if event.came_of_it or event.what not in left_out][-MOST_EVENTS:]
+
+
+def _kept_verdict(content: Mapping[str, Any]) -> KeptVerdict:
+    return KeptVerdict(**{**content, "held": tuple(content["held"]), "reasons": tuple(content["reasons"])})
+
+
+def _kept_event(row: RolloutEventRow) -> KeptEvent:
+    what: Mapping[str, Any] = json.loads(row.event)["what"] if row.event else {"kind": "start"}
+    subject = what.get("cluster") or (f"v{what['version']}" if "version" in what else what.get("outcome", ""))
+    return KeptEvent(row.number, row.unix_seconds, row.actor, what["kind"], str(subject), tuple(row.came_of_it))

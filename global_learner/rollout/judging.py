@@ -1,0 +1,93 @@
+"""Judging of the stage that a rollout is in: which test applies, on which clusters, and what the rollout is told of it.
+
+No I/O. What was added up of a cluster is kept until it brings more blocks, so that looking often costs little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from global_learner.rollout.events import StageVerdict
+from global_learner.rollout.evidence_store import Brought
+from global_learner.rollout.plan import GateStage, ShadowStage
+from global_learner.rollout.replays import Replays
+from global_learner.rollout.shadow import judge_shadow
+from global_learner.rollout.state import Phase, Role, RolloutState
+from global_learner.rollout.verdicts.evidence import Block, pairs_of
+from global_learner.rollout.verdicts.gate import judge_replays
+from global_learner.rollout.verdicts.verdict import ClusterEvidence, Outcome, Rule, Verdict, evidence_of, judge
+
+_HOUR_SECONDS, _DAY_SECONDS = 3600.0, 86_400.0
+
+
+class Judge:
+    """Judges rollouts; remembers what it added up."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[tuple[int, int, Rule], ClusterEvidence]] = {}
+
+    def judge(self, state: RolloutState, brought: Brought, replays: Replays | str | None, now: float) -> Verdict:
+        """The verdict on what is known now.
+
+        Args:
+            replays: of the gate; None: they are still being computed; a text: why there are none.
+            now: Unix seconds.
+        """
+        stage, settings = state.current, state.plan.verdict
+        lasted = max(now, state.latest_unix_seconds) - state.stage_unix_seconds
+        if isinstance(stage, GateStage):
+            if replays is None:
+                return Verdict(Outcome.WAIT, reasons=("replays are being computed",))
+            if isinstance(replays, str):
+                return Verdict(Outcome.INCONCLUSIVE, reasons=(replays,))
+            return judge_replays(replays, settings.rule.margin)
+        there = [
+            member.cluster
+            for member in state.members
+            if member.role in (Role.SHADOW, Role.ALTERNATING)
+            and not member.away
+            and member.incumbent != state.candidate
+        ]
+        if isinstance(stage, ShadowStage):
+            over = lasted >= stage.hours * _HOUR_SECONDS
+            return judge_shadow(brought.shadowed, there, settings, time_over=over)
+        counted = {member.cluster for member in state.members if member.role is not Role.PINNED}
+        evidence = {
+            cluster: self._evidence(state.number, cluster, blocks, settings.rule)
+            for cluster, blocks in brought.blocks.items()
+            if cluster in counted
+        }
+        over = lasted >= stage.days * _DAY_SECONDS
+        return judge(evidence, there, settings.rule, time_over=over)
+
+    def _evidence(self, rollout: int, cluster: str, blocks: Sequence[Block], rule: Rule) -> ClusterEvidence:
+        key = (rollout, len(blocks), rule)
+        known = self._known.get(cluster)
+        if known is None or known[0] != key:
+            known = (key, evidence_of(pairs_of(blocks), rule))
+            self._known[cluster] = known
+        return known[1]
+
+
+def told(state: RolloutState, verdict: Verdict, now: float) -> StageVerdict | None:
+    """What a rollout is told of a verdict; None where it would change nothing, so that no event is made of it."""
+    taking_part = {member.cluster for member in state.members if member.role.takes_part}
+    held = tuple(cluster for cluster in verdict.held if cluster in taking_part)
+    match verdict.outcome:
+        case Outcome.FAIL:
+            matters = state.phase in (Phase.RUNNING, Phase.ASKING, Phase.PAUSED)
+        case Outcome.PASS:
+            going = state.phase in (Phase.RUNNING, Phase.ASKING)
+            matters = going and state.plan.freeze_end(max(now, state.latest_unix_seconds)) is None
+        case Outcome.INCONCLUSIVE:
+            matters = state.phase is Phase.RUNNING
+        case Outcome.WAIT:
+            matters = False
+    if not matters and not (held and state.phase in (Phase.RUNNING, Phase.ASKING, Phase.PAUSED)):
+        return None
+    return StageVerdict(stage=state.stage, outcome=verdict.outcome, held=held, reason="; ".join(verdict.reasons)[:2000])
+
+
+def pairs_in(brought: Brought) -> int:
+    """Pairs of blocks that are held in all."""
+    return sum(len(pairs_of(blocks)) for blocks in brought.blocks.values())

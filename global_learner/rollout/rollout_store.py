@@ -1,0 +1,329 @@
+"""Store of rollouts: state, events and evidence in the registry's database, beside what clusters are assigned.
+
+An event is kept in one transaction with what came of it: the new state, the assignments and duties of clusters, and the
+lines of the audit log. Whoever goes on after a kill finds all of it, or nothing. Every method blocks; the learner calls
+them on the registry's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from global_learner.errors import BadRequest, RolloutRefused, StateUnusable, UnknownPolicyVersion, UnknownRollout
+from global_learner.registry import assignments
+from global_learner.registry.assignments import AUDIT, Assignment
+from global_learner.registry.cards import FIRST_VERSION
+from global_learner.registry.registrations import Registration, registration
+from global_learner.registry.registry import Registry
+from global_learner.registry.tables import ClusterRow, RolloutEventRow, RolloutRow
+from global_learner.rollout.duties import Jcts, duty_of, seed_of
+from global_learner.rollout.events import AuditLine, Event, Pin, Transition, VersionGone, What
+from global_learner.rollout.machine import FleetCluster, start, step
+from global_learner.rollout.plan import Plan
+from global_learner.rollout.state import Phase, Role, RolloutState
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A rollout as it is kept.
+
+    Attributes:
+        seed: of its clusters' coins.
+        actor: who began it.
+        why: as whoever began it said.
+    """
+
+    state: RolloutState
+    seed: int
+    actor: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What came of one or more events.
+
+    Attributes:
+        told: clusters that are to act on something else, or are asked for something else.
+        lines: of the audit log.
+        pinned: clusters that were left alone because an operator assigned them something.
+        assigned: by an operator.
+    """
+
+    record: Record | None
+    told: tuple[Registration, ...] = ()
+    lines: tuple[AuditLine, ...] = ()
+    pinned: tuple[str, ...] = ()
+    assigned: tuple[Assignment, ...] = ()
+
+
+class RolloutStore:
+    """All rollouts of a learner; at most one of them runs."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def latest(self) -> Record | None:
+        """The latest rollout; None before the first one."""
+        with self._registry.session() as session:
+            row = _latest(session)
+            return None if row is None else _record(row)
+
+    def record(self, number: int) -> Record:
+        """One rollout; 0 is the latest.
+
+        Raises:
+            UnknownRollout: there is none of this number.
+        """
+        with self._registry.session() as session:
+            row = _latest(session) if number == 0 else session.get(RolloutRow, min(number, 2**31 - 1))
+            if row is None or (number and row.number != number):
+                said = f"there is no rollout {number}" if number else "there was no rollout yet"
+                raise UnknownRollout(f"{said}; `policyctl rollout history` shows all, `rollout start` begins one")
+            return _record(row)
+
+    def records(self) -> list[Record]:
+        """All rollouts, oldest first."""
+        with self._registry.session() as session:
+            return [_record(row) for row in session.scalars(select(RolloutRow).order_by(RolloutRow.number))]
+
+    def start(
+        self,
+        version: int,
+        plan: Plan,
+        spec_digest: str,
+        away: Collection[str],
+        gone: Collection[str],
+        jcts: Jcts,
+        now: float,
+        *,
+        actor: str,
+        why: str = "",
+        dry_run: bool = False,
+    ) -> Taken:
+        """Begin a rollout of a version, or only say what would come of it.
+
+        Args:
+            away: clusters of which nothing was heard for a while.
+            gone: clusters that were turned out.
+
+        Raises:
+            UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
+            RolloutRefused: its file is damaged, one is running, no stage may begin now, or nobody would take part.
+            BadRequest: it is of another spec, or the plan names a cluster that is not registered.
+        """
+        card, spec = self._registry.version(version)
+        if spec.digest != spec_digest:
+            raise BadRequest(
+                f"v{version} is of spec {spec.digest[:12]}, the fleet's is {spec_digest[:12]}: agents cannot run it"
+            )
+        try:
+            self._registry.policy_bytes(version)
+        except StateUnusable as error:
+            raise RolloutRefused(
+                f"the file of v{card.version} is damaged or gone: restore it, or name another version "
+                "(`policyctl version verify`)"
+            ) from error
+        if dry_run:
+            with self._registry.session() as session:
+                begun = self._begin(session, version, plan, away, gone, now, actor)
+                seed = seed_of(begun.state.number, now)
+            return Taken(Record(begun.state, seed, actor, why), lines=begun.audit)
+        with self._registry.transaction() as session:
+            begun = self._begin(session, version, plan, away, gone, now, actor)
+            number = begun.state.number
+            row = RolloutRow(number=number, candidate=version, seed=seed_of(number, now), actor=actor[:63], why=why)
+            _keep(row, begun.state)
+            session.add(row)
+            session.flush()
+            _note_event(session, number, 0, now, actor, "", begun)
+            told = _apply(session, row, [begun], jcts, now)
+            return Taken(_record(row), told, begun.audit)
+
+    def take(
+        self,
+        number: int,
+        whats: Sequence[What],
+        jcts: Jcts,
+        now: float,
+        *,
+        actor: str,
+        dry_run: bool = False,
+    ) -> Taken:
+        """Take events of a rollout, in order, all or none; nothing if it is over, or another one runs by now.
+
+        Raises:
+            RolloutRefused: an operator's event does not suit where it stands.
+            BadRequest: it names a cluster that the rollout does not know.
+        """
+        if dry_run:
+            with self._registry.session() as session:
+                row = _latest(session)
+                if row is None or row.number != number:
+                    return Taken(None)
+                state = _state(row)
+                lines: tuple[AuditLine, ...] = ()
+                for what in whats:
+                    event = Event(number=state.events + 1, unix_seconds=now, actor=actor, what=what)
+                    transition = step(state, event)
+                    state, lines = transition.state, (*lines, *transition.audit)
+                return Taken(Record(state, row.seed, row.actor, row.why), lines=lines)
+        with self._registry.transaction() as session:
+            row = _latest(session)
+            if row is None or row.number != number:
+                return Taken(None)
+            told, lines = _take(session, row, whats, jcts, now, actor)
+            return Taken(_record(row), told, lines)
+
+    def assign(
+        self, version: int, spec_digest: str, clusters: Collection[str] | None, actor: str, now: float, to_newest: bool
+    ) -> Taken:
+        """Let clusters act on a version by an operator's word; a running rollout leaves them alone from now on.
+
+        Args:
+            version: 0 takes an earlier word back.
+            clusters: None is all that ever registered.
+            to_newest: as `assignments.release`.
+
+        Raises:
+            UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
+            StateUnusable: its file is damaged.
+            UnknownCluster, BadRequest: see `assignments.assign`; nothing was changed.
+        """
+        if version:
+            self._registry.policy_bytes(version)
+        with self._registry.transaction() as session:
+            row = _latest(session)
+            told: tuple[Registration, ...] = ()
+            pinned: list[str] = []
+            if row is not None and not row.over:
+                named = None if clusters is None else set(clusters)
+                pinned = [
+                    member.cluster
+                    for member in _state(row).members
+                    if member.role is not Role.PINNED and (named is None or member.cluster in named)
+                ]
+                told, _ = _take(session, row, [Pin(cluster=cluster) for cluster in pinned], {}, now, actor)
+            if version:
+                done = assignments.assign(session, version, spec_digest, clusters, actor, now)
+            else:
+                done = assignments.release(session, clusters, to_newest, actor, now)
+            session.flush()
+            touched = {entry.cluster for entry in done} | {entry.cluster for entry in told}
+            rows = session.scalars(select(ClusterRow).where(ClusterRow.cluster.in_(touched))).all()
+            record = None if row is None else _record(row)
+            return Taken(record, tuple(map(registration, rows)), (), tuple(pinned), tuple(done))
+
+    def gone_versions(self, state: RolloutState) -> list[VersionGone]:
+        """Versions that a rollout may still need, and that can no longer be had."""
+        needed = {member.incumbent for member in state.members if member.role is not Role.PINNED}
+        if state.phase is not Phase.ROLLING_BACK:
+            needed.add(state.candidate)
+        gone = []
+        for version in sorted(needed):
+            try:
+                self._registry.check_version(version)
+            except (UnknownPolicyVersion, StateUnusable):
+                if version != FIRST_VERSION:
+                    gone.append(VersionGone(version=version, instead=FIRST_VERSION))
+        return gone
+
+    def _begin(
+        self,
+        session: Session,
+        version: int,
+        plan: Plan,
+        away: Collection[str],
+        gone: Collection[str],
+        now: float,
+        actor: str,
+    ) -> Transition:
+        assignments.kept_row(session, version)
+        latest = _latest(session)
+        fleet = {
+            row.cluster: FleetCluster(row.assigned_version, row.held, row.cluster in away)
+            for row in session.scalars(select(ClusterRow))
+            if row.cluster not in gone
+        }
+        number = 1 if latest is None else latest.number + 1
+        running = None if latest is None else _state(latest)
+        return start(number, version, plan, fleet, now, actor=actor, running=running)
+
+
+def _latest(session: Session) -> RolloutRow | None:
+    return session.scalars(select(RolloutRow).order_by(RolloutRow.number.desc()).limit(1)).first()
+
+
+def _state(row: RolloutRow) -> RolloutState:
+    return RolloutState.model_validate_json(row.state)
+
+
+def _record(row: RolloutRow) -> Record:
+    return Record(_state(row), row.seed, row.actor, row.why)
+
+
+def _take(
+    session: Session, row: RolloutRow, whats: Sequence[What], jcts: Jcts, now: float, actor: str
+) -> tuple[tuple[Registration, ...], tuple[AuditLine, ...]]:
+    """Take events in order, and keep what came of them; the clusters that it concerns, and the audit log's lines."""
+    state, transitions = _state(row), []
+    for what in whats:
+        event = Event(number=state.events + 1, unix_seconds=now, actor=actor, what=what)
+        transition = step(state, event)
+        _note_event(session, row.number, event.number, now, actor, event.model_dump_json(), transition)
+        transitions.append(transition)
+        state = transition.state
+    return _apply(session, row, transitions, jcts, now), tuple(line for one in transitions for line in one.audit)
+
+
+def _keep(row: RolloutRow, state: RolloutState) -> None:
+    row.phase, row.over = state.phase.value, state.phase.over
+    row.versions = sorted({state.candidate, *(member.incumbent for member in state.members)})
+    row.state = state.model_dump_json()
+
+
+def _note_event(
+    session: Session, rollout: int, number: int, now: float, actor: str, event: str, transition: Transition
+) -> None:
+    lines = [f"{line.action} {line.subject}: {line.detail}" for line in transition.audit]
+    session.add(
+        RolloutEventRow(
+            rollout=rollout, number=number, unix_seconds=now, actor=actor[:63], event=event, came_of_it=lines
+        )
+    )
+
+
+def _apply(
+    session: Session, row: RolloutRow, transitions: Sequence[Transition], jcts: Jcts, now: float
+) -> tuple[Registration, ...]:
+    """Carry out what came of events, and keep the state that they led to; the clusters that it concerns."""
+    if not transitions:
+        return ()
+    state = transitions[-1].state
+    _keep(row, state)
+    clusters = {entry.cluster: entry for entry in session.scalars(select(ClusterRow))}
+    told: dict[str, ClusterRow] = {}
+    for transition in transitions:
+        for line in transition.audit:
+            AUDIT.record(session, now, line.actor, line.action, line.subject[:63], line.detail)
+        for command in transition.commands:
+            cluster = clusters.get(command.cluster)
+            if cluster is None:
+                continue  # its row was lost with a registry that was accepted as it is
+            duty = duty_of(command, state.number, row.seed, jcts.get(command.cluster))
+            cluster.assigned_version, cluster.duty = command.acting, None if duty is None else duty.to_json()
+            told[command.cluster] = cluster
+    members = {member.cluster: member for member in state.members}
+    for name, cluster in clusters.items():
+        member = members.get(name)
+        decides = member is not None and member.role is not Role.PINNED and not state.phase.over
+        number = state.number if decides else 0
+        if cluster.rollout != number or (not number and cluster.duty is not None):
+            cluster.rollout, cluster.duty = number, cluster.duty if number else None
+            told[name] = cluster
+    session.flush()
+    return tuple(map(registration, told.values()))

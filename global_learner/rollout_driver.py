@@ -1,0 +1,363 @@
+"""Driver of rollouts: tells the running one what heartbeats and evidence say, judges it, and tells the fleet.
+
+It looks every few seconds, on the learner's event loop; databases are asked on the registry's thread, verdicts are
+computed beside it, replays in a process of their own (`scores`). Nothing of it stands between a cluster and its update:
+whatever fails here is logged, and tried again when it looks next. What it is told by operators goes the same way as
+what it sees, as events; so it can be killed at any moment, and goes on where the database says that it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from global_learner.errors import (
+    BadRequest,
+    EvidenceRefused,
+    LearnerError,
+    LeaseLost,
+    RolloutRefused,
+    UnknownPolicyVersion,
+)
+from global_learner.fleet import Fleet
+from global_learner.registry.registry_thread import RegistryThread
+from global_learner.rollout.brought import check_asked, checked_blocks, checked_shadow
+from global_learner.rollout.events import Abort, Pause, Pin, Promote, Resume, What
+from global_learner.rollout.evidence_store import Brought, EvidenceStore, KeptEvent, KeptVerdict
+from global_learner.rollout.judging import Judge, pairs_in, told
+from global_learner.rollout.observing import Heard, RolloutSettings, observed
+from global_learner.rollout.plan import plan_of
+from global_learner.rollout.replays import Replays, replays_of
+from global_learner.rollout.rollout_store import Record, RolloutStore, Taken
+from global_learner.rollout.state import Phase, RolloutState
+from global_learner.rollout.verdicts.verdict import Outcome, Verdict
+from global_learner.scores.replay_set import set_digest
+from global_learner.storage.audit import KEEPER
+from global_learner.updates.parts import Process
+from policy_net.exchange.generated import fleet_pb2
+
+_log = structlog.get_logger()
+
+_ACTIONS: Mapping[str, type[Promote | Pause | Resume | Abort]] = {
+    "promote": Promote,
+    "pause": Pause,
+    "resume": Resume,
+    "abort": Abort,
+}
+_PIN = "pin"
+_KEEP_SECONDS = 600.0
+"""A verdict that says the same from more evidence is kept so often."""
+_LONGEST_REASON = 500
+_QUIET = ("seen", "away")
+"""Events that people are shown only if something came of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A rollout with all that people are shown of it."""
+
+    record: Record
+    brought: Brought
+    verdicts: Sequence[KeptVerdict]
+    events: Sequence[KeptEvent]
+
+
+class RolloutDriver:
+    """Create, `start`, use and `close` it on one event loop.
+
+    Args:
+        spec_digest: of the fleet's policies.
+        auto_assign: whether every new version acts at once on clusters of which nobody decides.
+
+    Attributes:
+        score: has a version replayed; None where this learner replays nothing.
+        turned_out: whether a cluster no longer belongs to the fleet.
+    """
+
+    def __init__(
+        self,
+        settings: RolloutSettings,
+        spec_digest: str,
+        fleet: Fleet[Any],
+        registry: RegistryThread,
+        process: Process,
+        *,
+        auto_assign: bool,
+    ) -> None:
+        self.score: Callable[[int], None] | None = None
+        self.turned_out: Callable[[str], bool] = lambda _cluster: False
+        self.auto_assign = auto_assign
+        self.store = RolloutStore(registry.registry)
+        self._evidence = EvidenceStore(registry.registry)
+        self._settings = settings
+        self._spec_digest = spec_digest
+        self._fleet = fleet
+        self._registry = registry
+        self._telemetry = process.telemetry
+        self._wall_clock = process.wall_clock
+        self._judge = Judge()
+        self._runs = True
+        """Whether one may run; unknown at the start."""
+        self._brought: tuple[int, Brought] | None = None
+        self._kept: tuple[tuple[int, int, str], int, float] | None = None
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._task = asyncio.create_task(self._run(), name="rollouts")
+
+    async def close(self) -> None:
+        """Look no more; the next learner goes on."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    # What operators ask.
+
+    async def begin(self, version: int, plan_json: str, actor: str, why: str, *, dry_run: bool) -> Taken:
+        """Start a rollout, or only say what would come of it.
+
+        Raises:
+            UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
+            RolloutRefused, BadRequest: see `RolloutStore.start`; or the plan or the reason cannot be used.
+        """
+        if len(why) > _LONGEST_REASON or not (why.isprintable()):
+            raise BadRequest(f"the reason is longer than {_LONGEST_REASON} characters, or not one line")
+        away, gone = self._away(), self._gone()
+        started = await self._registry.call(
+            self.store.start,
+            version,
+            plan_of(plan_json),
+            self._spec_digest,
+            away,
+            gone,
+            self._jcts(),
+            self._wall_clock(),
+            actor=actor,
+            why=why,
+            dry_run=dry_run,
+        )
+        if not dry_run:
+            self._on_taken(started)
+        return started
+
+    async def act(self, action: str, cluster: str, actor: str, *, dry_run: bool) -> Taken:
+        """Carry out an operator's word on the latest rollout, or only say what would come of it.
+
+        Raises:
+            UnknownRollout: there was none yet.
+            RolloutRefused: it does not suit where the rollout stands.
+            BadRequest: no such action, or a cluster that the rollout does not know.
+        """
+        if action not in (*_ACTIONS, _PIN) or bool(cluster) is not (action == _PIN):
+            raise BadRequest(f"an action is one of {', '.join(_ACTIONS)}, or pin with a cluster's name")
+        what: What = Pin(cluster=cluster) if action == _PIN else _ACTIONS[action]()
+        latest = await self._registry.call(self.store.record, 0)
+        taken = await self._take(latest.state.number, [what], actor, dry_run=dry_run)
+        if taken.record is None:
+            raise RolloutRefused("another rollout was begun meanwhile; look at it, and ask again")
+        return taken
+
+    async def assign(self, version: int, clusters: Sequence[str] | None, actor: str) -> Taken:
+        """Assign by an operator's word; see `RolloutStore.assign`, of which it has the errors."""
+        now = self._wall_clock()
+        done = await self._registry.call(
+            self.store.assign, version, self._spec_digest, clusters, actor, now, self.auto_assign
+        )
+        self._on_taken(done)
+        for entry in done.assigned:
+            _log.info(
+                "assigned",
+                cluster=entry.cluster,
+                actor=actor,
+                from_version=entry.from_version,
+                to_version=entry.to_version,
+                held=entry.held,
+            )
+        return done
+
+    async def records(self) -> list[Record]:
+        """All rollouts, oldest first."""
+        return await self._registry.call(self.store.records)
+
+    async def shown(self, number: int) -> Shown:
+        """One rollout; 0 is the latest.
+
+        Raises:
+            UnknownRollout: there is none of this number.
+        """
+        return await self._registry.call(self._shown, number)
+
+    def _shown(self, number: int) -> Shown:
+        record = self.store.record(number)
+        found = record.state.number
+        return Shown(
+            record,
+            self._evidence.brought(found),
+            self._evidence.verdicts(found),
+            self._evidence.events(found, _QUIET),
+        )
+
+    # What clusters bring.
+
+    async def on_evidence(self, cluster: str, request: fleet_pb2.ShareEvidenceRequest) -> tuple[bool, int]:
+        """Keep what a registered cluster brought, on disk; whether it was asked for, and which block is next.
+
+        Raises:
+            EvidenceRefused: it cannot be true, or is too much; nothing of it is kept.
+        """
+        entry = self._fleet.get(cluster)
+        duty = None if entry is None else entry.duty
+        outcomes = self._telemetry.rollout_evidence
+        try:
+            blocks = checked_blocks(request.blocks)
+            shadowed = checked_shadow(request.shadow) if request.HasField("shadow") else None
+            if duty is None or duty.rollout != request.rollout:
+                outcomes.labels("not-asked-for").inc()
+                return False, 0
+            check_asked(blocks, cluster, duty)
+        except EvidenceRefused as refused:
+            outcomes.labels(refused.reason).inc()
+            _log.warning("evidence-refused", cluster=cluster, rollout=request.rollout, reason=str(refused))
+            raise
+        following = await self._registry.call(
+            self._evidence.add, duty.rollout, cluster, blocks, shadowed, self._wall_clock()
+        )
+        outcomes.labels("not-asked-for" if following is None else "taken").inc()
+        self._brought = None
+        return following is not None, following or 0
+
+    # What it does by itself.
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self.look()
+            except LeaseLost:
+                return
+            except LearnerError as error:
+                _log.warning("rollout-waits", reason=str(error), advice="tried again")
+            except Exception as error:  # a fault here must not end the learner, which goes on learning
+                _log.error("rollout-failed", reason=str(error), advice="tried again", exc_info=error)
+            self._wake.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), self._settings.period_seconds)
+
+    async def look(self) -> None:
+        """Look at the running rollout once: take what it is still to be told, and judge it."""
+        if not self._runs:
+            return
+        record = await self._registry.call(self.store.latest)
+        if record is None or record.state.phase.over:
+            self._runs = False
+            self._telemetry.rollout_running.set(0)
+            return
+        self._telemetry.rollout_running.set(1)
+        whats = observed(record.state, self._heard(), self._gone(), self._settings.away_seconds)
+        whats += await self._registry.call(self.store.gone_versions, record.state)
+        if whats:
+            taken = await self._take(record.state.number, whats, KEEPER)
+            record = taken.record
+        if record is not None and record.state.phase in (Phase.RUNNING, Phase.ASKING, Phase.PAUSED):
+            await self._judge_stage(record.state)
+
+    async def _judge_stage(self, state: RolloutState) -> None:
+        brought = await self._held(state.number)
+        replays = await self._replays(state) if state.current.kind == "gate" else None
+        now = self._wall_clock()
+        verdict = await asyncio.to_thread(self._judge.judge, state, brought, replays, now)
+        await self._keep(state, verdict, pairs_in(brought), now)
+        event = told(state, verdict, now)
+        if event is not None:
+            await self._take(state.number, [event], KEEPER)
+
+    async def _keep(self, state: RolloutState, verdict: Verdict, pairs: int, now: float) -> None:
+        """Keep a verdict for people, if it says something new, or the same from more for a while."""
+        said = (state.number, state.stage, verdict.outcome.value)
+        if self._kept is not None and self._kept[0] == said:
+            _, before, at = self._kept
+            if before == pairs or 0.0 <= now - at < _KEEP_SECONDS:
+                return
+        if verdict.outcome is not Outcome.WAIT or pairs:
+            kept = KeptVerdict.of(verdict, state.stage, pairs, now)
+            await self._registry.call(self._evidence.keep, state.number, kept)
+        self._kept = (said, pairs, now)
+
+    async def _held(self, number: int) -> Brought:
+        if self._brought is None or self._brought[0] != number:
+            self._brought = (number, Brought())  # what comes while it is read makes it None again
+            found = await self._registry.call(self._evidence.brought, number)
+            if self._brought is None:
+                return found
+            self._brought = (number, found)
+        return self._brought[1]
+
+    async def _replays(self, state: RolloutState) -> Replays | str | None:
+        """Replays of candidate, incumbents and heuristics; see `replays_of`."""
+        if self.score is None:
+            return "this learner replays nothing (scores.enabled is off)"
+        incumbents = {member.incumbent for member in state.members if member.role.takes_part} - {state.candidate}
+        scores: dict[int, Mapping[str, Any]] = {}
+        for version in sorted({state.candidate, *incumbents}):
+            try:
+                card, _ = await self._registry.call(self._registry.registry.version, version)
+            except UnknownPolicyVersion as error:
+                return str(error)
+            if card.score is None or card.score.get("replay_set_digest") != set_digest():
+                self.score(version)
+            else:
+                scores[version] = card.score
+        return replays_of(scores, state.candidate, incumbents)
+
+    async def _take(self, number: int, whats: Sequence[What], actor: str, *, dry_run: bool = False) -> Taken:
+        taken = await self._registry.call(
+            self.store.take, number, whats, self._jcts(), self._wall_clock(), actor=actor, dry_run=dry_run
+        )
+        if not dry_run:
+            self._on_taken(taken)
+        return taken
+
+    def _on_taken(self, taken: Taken) -> None:
+        """Tell the fleet what was decided, which is on disk; and the log."""
+        self._fleet.on_told(taken.told)
+        for line in taken.lines:
+            _log.info(line.action, actor=line.actor, subject=line.subject, detail=line.detail)
+            if line.action in ("rollout-done", "rollout-rolled-back"):
+                self._telemetry.rollouts.labels(line.action.removeprefix("rollout-")).inc()
+        self._runs = True
+        self._wake.set()
+
+    def _heard(self) -> dict[str, Heard]:
+        heard = {}
+        for entry in self._fleet.entries():
+            status = entry.status if entry.status_is_new else None
+            heard[entry.cluster] = Heard(
+                entry.assigned_version,
+                entry.held,
+                self._fleet.silent_seconds(entry),
+                None if status is None else status.acting_version,
+                0 if status is None else status.rollout,
+                "" if status is None else status.rollout_role,
+            )
+        return heard
+
+    def _jcts(self) -> dict[str, float]:
+        return {
+            entry.cluster: entry.status.avg_jct_seconds
+            for entry in self._fleet.entries()
+            if entry.status is not None and entry.status.avg_jct_seconds > 0.0
+        }
+
+    def _away(self) -> set[str]:
+        limit = self._settings.away_seconds
+        return {entry.cluster for entry in self._fleet.entries() if self._fleet.silent_seconds(entry) > limit}
+
+    def _gone(self) -> set[str]:
+        return {entry.cluster for entry in self._fleet.entries() if self.turned_out(entry.cluster)}

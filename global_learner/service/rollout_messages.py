@@ -1,0 +1,82 @@
+"""Rollouts as the wire has them: what the learner keeps of one, in the messages of fleet.proto."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from global_learner.rollout.evidence_store import KeptVerdict
+from global_learner.rollout.rollout_store import Record, Taken
+from global_learner.rollout.state import Member
+from global_learner.rollout_driver import Shown
+from policy_net.exchange.generated import fleet_pb2
+
+AUTO_ASSIGN_NOTE = (
+    "publish.auto_assign is on: it passes over the rollout's clusters until the rollout ends; the next version then "
+    "acts in all of them at once, unjudged; set it to false"
+)
+
+
+def record_message(record: Record) -> fleet_pb2.Rollout:
+    """A rollout without its clusters."""
+    state = record.state
+    return fleet_pb2.Rollout(
+        number=state.number,
+        candidate_version=state.candidate,
+        phase=state.phase.value,
+        stage=state.stage,
+        stages=[stage.kind for stage in state.plan.stages],
+        reason=state.reason,
+        started_unix_seconds=state.started_unix_seconds,
+        stage_unix_seconds=state.stage_unix_seconds,
+        latest_unix_seconds=state.latest_unix_seconds,
+        actor=record.actor,
+        why=record.why,
+        plan_json=state.plan.model_dump_json(),
+    )
+
+
+def taken_message(taken: Taken) -> fleet_pb2.Rollout:
+    """A rollout with its clusters, as it is after what came of an operator's word."""
+    if taken.record is None:
+        return fleet_pb2.Rollout()
+    message = record_message(taken.record)
+    message.members.extend(_member(member) for member in taken.record.state.members)
+    return message
+
+
+def change_lines(taken: Taken) -> list[str]:
+    """What came of it, or would, a line each."""
+    return [f"{line.action} {line.subject}: {line.detail}" for line in taken.lines]
+
+
+def shown_message(shown: Shown) -> fleet_pb2.Rollout:
+    """A rollout with everything that people are shown of it."""
+    message = record_message(shown.record)
+    for member in shown.record.state.members:
+        row = _member(member)
+        row.blocks = len(shown.brought.blocks.get(member.cluster, ()))
+        shadowed = shown.brought.shadowed.get(member.cluster)
+        if shadowed is not None:
+            row.shadow_decisions, row.shadow_agreed = shadowed.decisions, shadowed.agreed
+        message.members.append(row)
+    message.verdicts.extend(_verdict(verdict) for verdict in shown.verdicts)
+    message.events.extend(fleet_pb2.RolloutEvent(**dataclasses.asdict(event)) for event in shown.events)
+    return message
+
+
+def _member(member: Member) -> fleet_pb2.RolloutMember:
+    return fleet_pb2.RolloutMember(
+        cluster=member.cluster,
+        incumbent_version=member.incumbent,
+        role=member.role.value,
+        acting_version=member.acting or 0,
+        away=member.away,
+    )
+
+
+def _verdict(verdict: KeptVerdict) -> fleet_pb2.RolloutVerdict:
+    content = dataclasses.asdict(verdict)
+    content["loss_lower"] = -math.inf if verdict.loss_lower is None else verdict.loss_lower
+    content["loss_upper"] = math.inf if verdict.loss_upper is None else verdict.loss_upper
+    return fleet_pb2.RolloutVerdict(**content)

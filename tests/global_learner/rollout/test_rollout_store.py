@@ -1,0 +1,218 @@
+"""The state machine through the store: killed after any transaction it goes on, and nothing is written down twice."""
+
+import contextlib
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from learner_makers import SPEC, policy
+from rollout_makers import NOW
+
+from global_learner.errors import BadRequest, LearnerError, RolloutRefused, UnknownRollout
+from global_learner.registry.registry import Registry
+from global_learner.registry.signing import Signing
+from global_learner.rollout.events import (
+    Abort,
+    Away,
+    Left,
+    Pause,
+    Pin,
+    Promote,
+    Resume,
+    Seen,
+    StageVerdict,
+    VersionGone,
+)
+from global_learner.rollout.evidence_store import EvidenceStore
+from global_learner.rollout.machine import assignment_of
+from global_learner.rollout.plan import Plan
+from global_learner.rollout.rollout_store import RolloutStore
+from global_learner.rollout.shadow import Shadowed
+from global_learner.rollout.state import Phase, Role
+from global_learner.rollout.verdicts.evidence import Block
+from global_learner.rollout.verdicts.verdict import Outcome
+from global_learner.storage.commits import Commits
+from policy_net.exchange.rollout_duty import DutyRole, candidate_acts
+from policy_net.exchange.spec import PolicySpec
+
+pytestmark = pytest.mark.usefixtures("each_database")
+
+CLUSTERS = ("east", "north", "south", "west")
+NAMES = st.sampled_from([*CLUSTERS, "stranger"])
+WHATS = st.one_of(
+    st.builds(StageVerdict, stage=st.integers(0, 4), outcome=st.sampled_from(Outcome), held=st.tuples(NAMES)),
+    st.sampled_from([Promote(), Promote(), Pause(), Resume(), Abort()]),
+    st.builds(Seen, cluster=NAMES, acting=st.sampled_from([1, 2])),
+    st.builds(Away, cluster=NAMES),
+    st.builds(Left, cluster=NAMES),
+    st.builds(Pin, cluster=NAMES),
+    st.builds(VersionGone, version=st.sampled_from([1, 2]), instead=st.just(1)),
+)
+
+
+def opened(folder: Path) -> Registry:
+    registry = Registry(folder, Commits(folder))
+    registry.signing = Signing(folder, 3600.0, time.time, registry.commits)
+    return registry
+
+
+def filled(folder: Path, versions: int = 2) -> Registry:
+    registry = opened(folder)
+    for number in range(versions):
+        registry.publish(policy(SPEC, number), number, NOW, {}, 0.0, False)
+    for cluster in CLUSTERS:
+        registry.register(cluster, False, [], NOW)
+    return registry
+
+
+def begun(store: RolloutStore, version: int = 2, plan: Plan | None = None, **options):  # type: ignore[no-untyped-def]
+    return store.start(version, plan or Plan(), SPEC.digest, (), (), {"east": 7200.0}, NOW, actor="ada", **options)
+
+
+def consistent(registry: Registry) -> None:
+    """What clusters are assigned, and asked for, is what the rollout's state says."""
+    record = RolloutStore(registry).latest()
+    assert record is not None
+    for row in registry.registrations():
+        member = record.state.member(row.cluster)
+        if record.state.phase.over or member is None or member.role is Role.PINNED:
+            assert (row.rollout, row.duty) == (0, None)
+            continue
+        said = assignment_of(member, record.state.candidate)
+        assert row.rollout == record.state.number
+        if member.incumbent == 1:
+            assert row.assigned_version == said.acting
+        assert (row.duty is not None) == (said.beside is not None and said.beside != said.acting)
+        if row.duty is not None:
+            assert (row.duty.beside_version, row.duty.seed) == (record.state.candidate, record.seed)
+
+
+@pytest.mark.parametrize("each_database", ["sqlite"], indirect=True)
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(WHATS, st.booleans(), st.floats(-1e5, 1e5)), max_size=10))
+def test_killed_after_any_transaction_it_goes_on_and_writes_nothing_twice(history) -> None:  # type: ignore[no-untyped-def]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        registry = filled(folder)
+        expected = [line.action for line in begun(RolloutStore(registry)).lines]
+        for what, killed, later in history:
+            if killed:
+                registry.close()
+                registry = opened(folder)
+            before = RolloutStore(registry).latest()
+            with contextlib.suppress(RolloutRefused, BadRequest):
+                taken = RolloutStore(registry).take(1, [what], {}, NOW + later, actor="ada")
+                assert taken.record == RolloutStore(registry).latest()
+                expected += [line.action for line in taken.lines]
+                before = taken.record
+            assert RolloutStore(registry).latest() == before
+            consistent(registry)
+        found = [line.action for line in registry.audit() if line.action.startswith("rollout-")]
+        assert found == expected
+        events = EvidenceStore(registry).events(1)
+        assert [event.number for event in events] == list(range(len(events)))
+        registry.close()
+
+
+@pytest.fixture
+def registry(tmp_path: Path):  # type: ignore[no-untyped-def]
+    registry = filled(tmp_path)
+    yield registry
+    registry.close()
+
+
+def test_all_events_of_a_call_are_taken_or_none(registry: Registry) -> None:
+    store = RolloutStore(registry)
+    begun(store)
+    before, lines = store.latest(), registry.audit()
+    with pytest.raises(BadRequest, match="knows no cluster"):
+        store.take(1, [Promote(), Pin(cluster="stranger")], {}, NOW, actor="ada")
+    assert (store.latest(), registry.audit()) == (before, lines)
+    consistent(registry)
+
+
+def test_blocks_are_as_long_as_a_cluster_needs_and_its_seed_is_the_rollouts(registry: Registry) -> None:
+    store = RolloutStore(registry)
+    begun(store)
+    told = store.take(1, [Promote(), Promote()], {"east": 3 * 3600.0, "north": 60.0}, NOW, actor="ada").told
+    duties = {entry.cluster: entry.duty for entry in told if entry.duty is not None}
+    assert {duty.role for duty in duties.values()} == {DutyRole.ALTERNATING}
+    usual = {"east": 6 * 3600.0, "north": 2 * 3600.0}
+    for cluster, duty in duties.items():
+        assert duty.block_seconds == usual.get(cluster, 4 * 3600.0)
+
+
+def test_a_dry_run_says_what_would_come_of_it_and_keeps_nothing(registry: Registry) -> None:
+    store = RolloutStore(registry)
+    said = begun(store, dry_run=True)
+    assert store.latest() is None
+    assert registry.audit() == []
+    assert begun(store).lines == said.lines
+    said = store.take(1, [Abort()], {}, NOW, actor="ada", dry_run=True)
+    assert said.record is not None
+    assert said.record.state.phase is Phase.ROLLED_BACK
+    assert store.latest().state.phase is Phase.RUNNING
+
+
+def test_a_candidate_of_another_spec_is_refused(registry: Registry) -> None:
+    other = PolicySpec(jobs_per_batch=2, type_columns=1, hidden=(2,))
+    registry.publish(policy(other), 7, NOW, {}, 0.0, False)
+    with pytest.raises(BadRequest, match="agents cannot run it"):
+        begun(RolloutStore(registry), version=3)
+
+
+def test_there_is_no_rollout_until_one_is_begun(registry: Registry) -> None:
+    with pytest.raises(UnknownRollout, match="no rollout yet"):
+        RolloutStore(registry).record(0)
+    begun(RolloutStore(registry))
+    with pytest.raises(UnknownRollout, match="no rollout 7"):
+        RolloutStore(registry).record(7)
+
+
+def test_new_versions_pass_over_the_clusters_of_a_rollout(registry: Registry) -> None:
+    store = RolloutStore(registry)
+    begun(store)
+    store.take(1, [Pin(cluster="west")], {}, NOW, actor="ada")
+    registry.publish(policy(SPEC, 5), 5, NOW, {}, 0.0, True)
+    assert {row.cluster: row.assigned_version for row in registry.registrations()} == {
+        "east": 1, "north": 1, "south": 1, "west": 3
+    }  # fmt: skip
+
+
+def test_an_operators_word_and_the_pin_are_one_transaction(registry: Registry) -> None:
+    store = RolloutStore(registry)
+    begun(store)
+    store.take(1, [Promote()], {}, NOW, actor="ada")
+    with pytest.raises(LearnerError, match="no cluster 'stranger' is registered"):
+        store.assign(2, SPEC.digest, ["west", "stranger"], "ada", NOW, False)
+    assert store.latest().state.member("west").role is Role.SHADOW
+    done = store.assign(2, SPEC.digest, ["west"], "ada", NOW, False)
+    assert done.pinned == ("west",)
+    assert store.latest().state.member("west").role is Role.PINNED
+    row = next(row for row in registry.registrations() if row.cluster == "west")
+    assert (row.assigned_version, row.held, row.rollout, row.duty) == (2, True, 0, None)
+    consistent(registry)
+
+
+def test_what_was_said_first_of_a_block_stands_and_nobody_else_is_heard(registry: Registry) -> None:
+    store, evidence = RolloutStore(registry), EvidenceStore(registry)
+    begun(store)
+    assert evidence.add(1, "east", [Block(0, True, 1.0, 1.0)], None, NOW) is None  # the gate asks for nothing
+    store.take(1, [Promote()], {}, NOW, actor="ada")
+    assert evidence.add(1, "east", [], Shadowed(10, 9), NOW) == 0
+    assert evidence.add(1, "east", [], Shadowed(3, 3), NOW) == 0
+    record = store.take(1, [Promote(), Promote(), Promote()], {}, NOW, actor="ada").record
+    assert record is not None
+    own = next(member.cluster for member in record.state.members if member.role is Role.ALTERNATING)
+    acted = [candidate_acts(record.seed, own, number) for number in range(5)]
+    blocks = [Block(number, acted[number], float(number), 1.0) for number in (0, 1, 4)]
+    assert evidence.add(1, own, blocks, None, NOW) == 5
+    assert evidence.add(1, own, [Block(0, acted[0], 99.0, 1.0), Block(3, acted[3], 99.0, 1.0)], None, NOW) == 5
+    assert evidence.add(2, own, blocks, None, NOW) is None
+    assert evidence.brought(1).blocks == {own: blocks}
+    assert evidence.brought(1).shadowed == {"east": Shadowed(10, 9)}
+    store.take(1, [Abort()], {}, NOW, actor="ada")
+    assert evidence.add(1, own, [Block(7, True, 1.0, 1.0)], None, NOW) is None

@@ -1,0 +1,198 @@
+"""A real learner, agents over the wire, and rollouts that come to the fleet or go back by themselves."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from learner_process import LearnerProcess
+from rollout_fleet import FakeFleet, living_fleet
+
+from policy_net.exchange.generated import fleet_pb2 as pb
+
+pytestmark = pytest.mark.heavy
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[FakeFleet]:
+    learner = LearnerProcess(
+        tmp_path, publish={"every_steps": 1, "auto_assign": False}, rollouts={"period_seconds": 0.05}
+    )
+    with living_fleet(learner) as living:
+        living.publish()
+        yield living
+
+
+def asked(rollout: pb.Rollout) -> bool:
+    return rollout.phase == "asking"
+
+
+def over(rollout: pb.Rollout) -> bool:
+    return rollout.phase in ("done", "rolled-back")
+
+
+def lines(fleet: FakeFleet) -> Counter[tuple[str, str, str]]:
+    return Counter(
+        (entry.action, entry.subject, entry.detail) for entry in fleet.audit() if entry.action.startswith("rollout-")
+    )
+
+
+def test_a_version_that_is_no_worse_reaches_all_clusters(fleet: FakeFleet) -> None:
+    fleet.start(2)
+    assert "scores.enabled is off" in fleet.live_until(asked).verdicts[-1].reasons[0]
+    assert {agent.acting for agent in fleet.agents} == {1}
+    fleet.act("promote")
+    canary = fleet.live_until(lambda rollout: rollout.stages[rollout.stage] == "canary" or over(rollout))
+    assert Counter(member.role for member in canary.members) == {"alternating": 2, "incumbent": 2}
+    done = fleet.live_until(over)
+    assert (done.phase, done.stage) == ("done", 3)
+    for agent in fleet.agents:
+        agent.beat()
+        assert (agent.acting, agent.duty) == (2, None)
+    found = lines(fleet)
+    assert max(found.values()) == 1
+    assert [action for action, _, _ in found if action == "rollout-done"] == ["rollout-done"]
+    fleet.agents.append(type(fleet.agents[0])("new", fleet.channel))
+    fleet.agents[-1].register()
+    assert fleet.agents[-1].acting == 2  # what the latest rollout brought
+
+
+def test_a_version_that_does_worse_goes_back_by_itself(fleet: FakeFleet) -> None:
+    for agent in fleet.agents:
+        agent.loss = 1.0
+    fleet.start(2)
+    fleet.live_until(asked)
+    fleet.act("promote")
+    back = fleet.live_until(over)
+    assert back.phase == "rolled-back"
+    assert "failed in stage canary" in back.reason
+    for agent in fleet.agents:
+        agent.beat()
+        assert (agent.acting, agent.duty) == (1, None)
+    assert sum(2 in agent.told for agent in fleet.agents) == 4  # all shadowed it
+    assert back.verdicts[-1].outcome == "fail"
+
+
+def test_one_cluster_that_lies_neither_passes_nor_fails_a_version(fleet: FakeFleet) -> None:
+    fleet.start(2)
+    fleet.live_until(asked)
+    fleet.act("promote")
+    canary = fleet.live_until(lambda rollout: rollout.stages[rollout.stage] == "canary")
+    liar = next(member.cluster for member in canary.members if member.role == "alternating")
+    next(agent for agent in fleet.agents if agent.cluster == liar).loss = 30.0
+    found = fleet.live_until(lambda rollout: "held" in {member.role for member in rollout.members})
+    assert (found.phase, found.stages[found.stage]) in (("running", "canary"), ("running", "fleet"))
+    assert next(member.role for member in found.members if member.cluster == liar) == "held"
+
+
+def test_a_learner_that_is_killed_at_every_change_goes_on_where_it_was(fleet: FakeFleet) -> None:
+    fleet.start(2)
+    seen: list[tuple[str, int]] = []
+    while not over(rollout := fleet.rollout()):
+        place = (rollout.phase, rollout.stage)
+        if place not in seen:
+            seen.append(place)
+            fleet.learner.kill()
+            fleet.learner.start()
+            rollout = fleet.rollout()
+        if rollout.phase == "asking":
+            fleet.act("promote")
+        reached = (rollout.phase, rollout.stage)
+        fleet.live_until(lambda now, before=reached: (now.phase, now.stage) != before)
+    assert rollout.phase == "done"
+    assert {stage for _, stage in seen} == {0, 1, 2, 3}
+    found = lines(fleet)
+    assert max(found.values()) == 1, found
+    assert sorted(subject for action, subject, _ in found if action == "rollout-stage") == ["rollout 1"] * 3
+    assert {agent.told <= {1, 2} for agent in fleet.agents} == {True}
+    for agent in fleet.agents:
+        agent.beat()
+        assert agent.acting == 2
+
+
+def test_a_cluster_that_is_assigned_by_hand_is_left_alone_from_then_on(fleet: FakeFleet) -> None:
+    fleet.start(2)
+    fleet.live_until(asked)
+    fleet.act("promote")
+    reply = fleet.admin("AssignVersion", pb.AssignVersionRequest(version=1, clusters=["cluster-3"]))
+    assert (list(reply.pinned), reply.rollout) == (["cluster-3"], 1)
+    done = fleet.live_until(over)
+    assert done.phase == "done"
+    roles = {member.cluster: member.role for member in done.members}
+    assert roles == {
+        "cluster-0": "candidate",
+        "cluster-1": "candidate",
+        "cluster-2": "candidate",
+        "cluster-3": "pinned",
+    }
+    fleet.agents[3].beat()
+    assert (fleet.agents[3].acting, fleet.agents[3].duty) == (1, None)
+
+
+def test_what_cannot_be_begun_is_refused_in_a_line_and_changes_nothing(fleet: FakeFleet) -> None:
+    def refused(said: str, **request: object) -> None:
+        with pytest.raises(grpc.RpcError) as caught:
+            fleet.admin("StartRollout", pb.StartRolloutRequest(**{"version": 2, **request}))
+        assert said in caught.value.details()
+        assert "\n" not in caught.value.details()
+
+    before = len(fleet.audit())
+    refused("there is no version v9", version=9)
+    refused("there is no version v0", version=0)
+    refused("no cluster would come to v1", version=1)
+    refused(
+        "canary names cluster 'norht'",
+        plan_json='{"stages": [{"kind": "canary", "clusters": ["norht"]}, {"kind": "fleet"}]}',
+    )
+    refused("unknown setting speed", plan_json='{"speed": 1}')
+    refused("kind = 'rocket'", plan_json='{"stages": [{"kind": "rocket"}]}')
+    refused("is no JSON object", plan_json="[1]")
+    refused("cannot be used", plan_json="{")
+    refused("not one line", reason="a\nb")
+    policies = sorted((fleet.learner.state_dir / "policies").iterdir())
+    damaged = {path: path.read_bytes() for path in policies}
+    for path, data in damaged.items():
+        path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    refused("the file of v2 is damaged or gone")
+    for path, data in damaged.items():
+        path.write_bytes(data)
+    assert len(fleet.audit()) == before
+    fleet.start(2)
+    refused("rollout 1 of v2 is")
+
+
+def test_a_candidate_that_is_deleted_midway_is_taken_back(fleet: FakeFleet) -> None:
+    fleet.start(2)
+    fleet.live_until(asked)
+    fleet.act("promote")
+    fleet.live_until(lambda rollout: rollout.stages[rollout.stage] == "canary")
+    digest = fleet.admin("ShowVersion", pb.ShowVersionRequest(version=2)).card.digest
+    (fleet.learner.state_dir / "policies" / f"{digest}.safetensors").unlink()
+    back = fleet.live_until(over)
+    assert (back.phase, back.reason) == ("rolled-back", "v2 is gone")
+
+
+def test_evidence_that_cannot_be_is_refused_and_never_counted(fleet: FakeFleet) -> None:
+    fleet.start(2)
+    fleet.live_until(asked)
+    fleet.act("promote")
+    canary = fleet.live_until(lambda rollout: rollout.stages[rollout.stage] == "canary")
+    name = next(member.cluster for member in canary.members if member.role == "alternating")
+    agent = next(agent for agent in fleet.agents if agent.cluster == name)
+    agent.beat()
+    assert agent.duty is not None
+    first = agent.block
+    good = [agent._made_up(first), agent._made_up(first + 1)]
+    lie = pb.SwitchbackBlock.FromString(good[0].SerializeToString())
+    lie.candidate = not lie.candidate
+    for blocks, said in (([lie], "wrong-coin"), ([good[1], good[0]], "out-of-order"), ([good[0]] * 65, "too-many")):
+        request = pb.ShareEvidenceRequest(
+            cluster=name, incarnation=agent.incarnation, rollout=agent.duty.rollout, blocks=blocks
+        )
+        with pytest.raises(grpc.RpcError, match=said):
+            agent._call("ShareEvidence", request)
+    held = next(member.blocks for member in fleet.rollout().members if member.cluster == name)
+    assert held == first
+    other = pb.ShareEvidenceRequest(cluster=name, incarnation=agent.incarnation, rollout=7, blocks=good)
+    assert not agent._call("ShareEvidence", other).taken
