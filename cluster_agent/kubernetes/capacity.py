@@ -18,6 +18,8 @@ from typing import Any, Final
 
 from kubernetes.utils.quantity import parse_quantity
 
+from foundation.text import plain_line
+
 Json = dict[str, Any]
 Amounts = Mapping[str, int]
 """By name of the resource: CPU in millicores, all else in its own unit (bytes, devices), rounded up."""

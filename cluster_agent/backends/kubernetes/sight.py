@@ -82,8 +82,9 @@ class ClusterSight:
             kind.resource.kind: self._follow(kind.resource, kind.facts, self.names) for kind in kinds
         }
         self._opted_in: dict[str, Following[NamespaceFacts]] = {}
-        self._devices = ClaimedDevices(api, parts.clock, self.pods_changed.set, _seed())
-        for name, follow in self._devices.followings.items():
+        # On nodes of its own nobody else's pods hold devices, and no right to look everywhere is needed.
+        self._devices = None if own is not None else ClaimedDevices(api, parts.clock, self.pods_changed.set, _seed())
+        for name, follow in self._devices.followings.items() if self._devices is not None else ():
             self._begin(threading.Thread(target=follow, args=(self._stopping.wait,), name=name, daemon=True))
 
     @property
@@ -112,7 +113,8 @@ class ClusterSight:
         self._stopping.set()
         for following in [*self._followed.values(), *self._opted_in.values()]:
             following.stop()
-        self._devices.stop()
+        if self._devices is not None:
+            self._devices.stop()
         for thread in self._threads:
             if thread.is_alive():
                 thread.join(_END_SECONDS)
@@ -134,8 +136,8 @@ class ClusterSight:
             if following.is_stale:
                 line = f"nothing was heard of {name} for {following.cache.age_seconds:.0f} s"
                 raise BackendUnavailable(f"{line}{_why(following)}")
-        while not self._devices.is_settled and self._parts.clock() - began <= self._patience_seconds:
-            if self._parts.wait(LOOK_SECONDS):
+        while self._devices is not None and not self._devices.is_settled:
+            if self._parts.clock() - began > self._patience_seconds or self._parts.wait(LOOK_SECONDS):
                 break
         unread = self.unread_namespaces()
         if unread.keys() >= set(self.names):
@@ -176,7 +178,9 @@ class ClusterSight:
         Args:
             readings: of jobs' own metrics, by their uids.
         """
-        nodes = self._devices.less(entry.kept for entry in self.nodes.entries().values())
+        nodes = [entry.kept for entry in self.nodes.entries().values()]
+        if self._devices is not None:
+            nodes = self._devices.less(nodes)
         return Seen(
             sorted(nodes, key=lambda node: node.name),
             [entry.kept for entry in self.pods.entries().values()],

@@ -6,6 +6,7 @@ What may not be read is left out and said: whoever may see one namespace only st
 from __future__ import annotations
 
 import contextlib
+import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -117,7 +118,9 @@ def look(api: Reads, namespace: str, unix_seconds: float, settings: KubernetesBa
         for each in read_in(kind.resource)
     }
     nodes = sorted((facts_of(each, own) for each in read(NODES, selector_of(own))), key=lambda node: node.name)
-    nodes = _less_claimed(api, nodes, read)
+    if own is None:
+        with contextlib.suppress(Forbidden):  # a user of one namespace: `unseen` says so
+            nodes = _less_claimed(api, nodes, read)
     seen = Seen(nodes, [each for each in pods if each is not None], targets, found)
     kinds = frozenset(f"{kind.resource.api_version} {kind.resource.kind}" for kind in KINDS)
     return ClusterView(

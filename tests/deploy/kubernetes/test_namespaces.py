@@ -133,7 +133,8 @@ def test_jobs_of_its_namespaces_complete_and_those_of_another_are_neither_touche
         asked = of_agent(cluster)
         assert {each.namespace for each in asked if each.writes} == {"team", "lab", "fedl2"}
         everywhere = {(each.resource, each.verb) for each in asked if not each.namespace}
-        assert {resource for resource, _ in everywhere} == {"nodes", "pods", "namespaces"}
+        of_devices = {"resourceclaims.resource.k8s.io", "resourceslices.resource.k8s.io"}
+        assert {resource for resource, _ in everywhere} == {"nodes", "pods", "namespaces"} | of_devices
         assert {verb for _, verb in everywhere} <= set(READS)
         assert {each.name for each in asked if each.resource == "namespaces"} == {"team", "lab", "gone"}
         may = cluster.server.may

@@ -10,6 +10,7 @@ from kube_agents import Agent, wait_for
 from kube_clients import api_of
 from kube_cluster import KubeCluster, kube_cluster
 
+from cluster_agent.backend_settings import KubernetesBackendSettings
 from cluster_agent.backends.kubernetes.claimed_devices import ClaimedDevices
 from cluster_agent.backends.kubernetes.views import look
 from cluster_agent.kubernetes.capacity import NodeFacts
@@ -18,6 +19,7 @@ from cluster_agent.kubernetes.errors import ApiError, ApiUnanswered, Forbidden, 
 Json = dict[str, Any]
 CLAIMS, SLICES = "resourceclaims.resource.k8s.io", "resourceslices.resource.k8s.io"
 DRIVER = "gpu.nvidia.com"
+SETTINGS = KubernetesBackendSettings(slot_seconds=300.0)
 
 
 @pytest.fixture
@@ -58,10 +60,10 @@ def test_a_job_grows_only_into_gpus_that_no_claim_holds(cluster: KubeCluster, tm
         assert cluster.size("train") == 2
         cluster.server.call(lambda: cluster.server.store.delete(CLAIMS, "team", "notebook", {}))
         wait_for(lambda: gpus(agent) == 4)
-        assert look(api_of(cluster.server, "root"), "", 0.0, 300.0).observed.state.total.gpu == 4
+        assert look(api_of(cluster.server, "root"), "", 0.0, SETTINGS).observed.state.total.gpu == 4
         claim(cluster, "again", "gpu-1")
         wait_for(lambda: gpus(agent) == 3)
-        assert look(api_of(cluster.server, "root"), "", 0.0, 300.0).observed.state.total.gpu == 3
+        assert look(api_of(cluster.server, "root"), "", 0.0, SETTINGS).observed.state.total.gpu == 3
     finally:
         agent.close()
 
