@@ -6,7 +6,6 @@ What may not be read is left out and said: whoever may see one namespace only st
 from __future__ import annotations
 
 import contextlib
-import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
