@@ -24,7 +24,7 @@ from global_learner.rollout.verdicts.evidence import (
     twin_foresight,
 )
 from global_learner.rollout.verdicts.sign_test import loss_signs
-from global_learner.rollout.verdicts.verdict import ClusterEvidence, Outcome, Rule, judge
+from global_learner.rollout.verdicts.verdict import ClusterEvidence, Outcome, Rule, alarms_of, judge
 
 DAY_SECONDS = 86_400.0
 LOOK_DAYS = 1.0
@@ -174,7 +174,9 @@ def _block(row: BlockRecord, number: int, candidate: bool, usual_jobs: float, *,
 def _evidence(scores: Sequence[Score], rule: Rule) -> Callable[[int], ClusterEvidence]:
     @lru_cache(maxsize=2)
     def of(pairs: int) -> ClusterEvidence:
-        return ClusterEvidence(summed(scores[:pairs]), loss_signs(scores[:pairs], rule.held_loss))
+        seen = scores[:pairs]
+        alarms = alarms_of(seen, rule.alarm_loss)
+        return ClusterEvidence(summed(seen), loss_signs(seen, rule.held_loss), alarms=alarms)
 
     return of
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from global_learner.rollout.verdicts.confidence import UNKNOWN, Interval, Summed, interval_of, summed
-from global_learner.rollout.verdicts.evidence import Foresight, Pair, scores_of, twin_foresight
+from global_learner.rollout.verdicts.evidence import Foresight, Pair, Score, scores_of, twin_foresight
 from global_learner.rollout.verdicts.sign_test import (
     NO_SIGNS,
     Signs,
@@ -57,6 +57,7 @@ class Rule:
         false_alarm: probability that a candidate that is no worse fails, at whatever time.
         false_pass: probability that one that is worse than the margin passes.
         held_loss: the least loss of one cluster for which it is held, as a share.
+        alarm_loss: the loss of one pair, had and foreseen, for which its cluster is held at once, as a share.
         guard_tolerance: share of decisions by which blocks must differ to count as more interventions.
         latency_tolerance_seconds: the same of a decision's time.
         least_pairs: of every cluster of the stage, before it may pass.
@@ -66,6 +67,7 @@ class Rule:
     false_alarm: float = 0.05
     false_pass: float = 0.05
     held_loss: float = 0.02
+    alarm_loss: float = 0.5
     guard_tolerance: float = 0.005
     latency_tolerance_seconds: float = 0.1
     least_pairs: int = 2
@@ -77,6 +79,7 @@ class ClusterEvidence:
 
     Attributes:
         worse: pairs in which the loss was beyond what a cluster is held for, on either side.
+        alarms: pairs in which the candidate did far worse, as the twin had it too: nothing that chance brings.
     """
 
     loss: Summed
@@ -84,6 +87,7 @@ class ClusterEvidence:
     guard: Signs = NO_SIGNS
     starvation: Signs = NO_SIGNS
     latency: Signs = NO_SIGNS
+    alarms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +115,13 @@ def evidence_of(pairs: Sequence[Pair], rule: Rule, foresight: Foresight = twin_f
         guard_signs(pairs, rule.guard_tolerance),
         starvation_signs(pairs),
         latency_signs(pairs, rule.latency_tolerance_seconds),
+        alarms_of(scores, rule.alarm_loss),
     )
+
+
+def alarms_of(scores: Sequence[Score], alarm_loss: float) -> int:
+    """Pairs in which the candidate lost so much, and was foreseen to."""
+    return sum(each.foreseen is not None and min(each.foreseen, each.loss) >= alarm_loss for each in scores)
 
 
 def judge(evidence: Mapping[str, ClusterEvidence], of_stage: Sequence[str], rule: Rule, *, time_over: bool) -> Verdict:
@@ -176,7 +186,8 @@ def _held(evidence: Mapping[str, ClusterEvidence], rule: Rule) -> tuple[str, ...
     return tuple(
         cluster
         for cluster, own in sorted(evidence.items())
-        if log_evidence(own.worse) >= -math.log(alpha)
+        if own.alarms
+        or log_evidence(own.worse) >= -math.log(alpha)
         or (own.loss.pairs >= LEAST_OWN_PAIRS and interval_of({cluster: own.loss}, alpha).lower > rule.held_loss)
     )
 

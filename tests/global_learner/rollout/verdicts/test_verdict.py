@@ -3,9 +3,17 @@ from dataclasses import replace
 import pytest
 from verdict_makers import blocks_of
 
-from global_learner.rollout.verdicts.evidence import Block, TwinSays, pairs_of
+from global_learner.rollout.verdicts.evidence import Block, Score, TwinSays, pairs_of
 from global_learner.rollout.verdicts.gate import Replayed, judge_replays
-from global_learner.rollout.verdicts.verdict import ClusterEvidence, Outcome, Rule, Verdict, evidence_of, judge
+from global_learner.rollout.verdicts.verdict import (
+    ClusterEvidence,
+    Outcome,
+    Rule,
+    Verdict,
+    alarms_of,
+    evidence_of,
+    judge,
+)
 
 RULE = Rule()
 CLUSTERS = [f"cluster-{number}" for number in range(8)]
@@ -95,6 +103,28 @@ def test_an_operator_is_asked_at_once_where_too_few_are_left_to_contradict_one_t
     assert "cluster-0 is worse off by itself, and too few are left" in verdict.reasons[0]
     stage = CLUSTERS[:4]
     assert judge({name: evidence[name] for name in stage}, stage, RULE, time_over=False).reasons != verdict.reasons
+
+
+@pytest.mark.parametrize(
+    ("loss", "foreseen", "alarms"),
+    [(0.6, 0.7, 1), (0.6, 0.4, 0), (0.4, 0.7, 0), (0.6, None, 0), (-0.6, -0.7, 0), (0.5, 0.5, 1)],
+)
+def test_one_pair_is_an_alarm_where_the_loss_was_had_and_foreseen(
+    loss: float, foreseen: float | None, alarms: int
+) -> None:
+    scores = [Score(0.0, 0.0), Score(loss, foreseen)]
+    assert alarms_of(scores, RULE.alarm_loss) == alarms
+
+
+def test_a_cluster_with_an_alarm_is_held_at_once_and_alone_decides_nothing() -> None:
+    evidence = _evidence(1, 4)
+    verdict = judge(
+        {**evidence, "cluster-2": replace(evidence["cluster-2"], alarms=1)}, CLUSTERS, RULE, time_over=False
+    )
+    assert verdict.held == ("cluster-2",)
+    assert verdict.outcome is not Outcome.FAIL
+    two = {name: replace(evidence[name], alarms=1) for name in ("cluster-2", "cluster-4")}
+    assert judge({**evidence, **two}, CLUSTERS, RULE, time_over=False).outcome is Outcome.FAIL
 
 
 def test_a_stage_passes_only_when_every_cluster_of_it_brought_its_pairs() -> None:
