@@ -65,6 +65,12 @@ def _somewhere_else(place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
 ANSWERED = (*elastic_rows.STARTS_NOTHING, *agent_rows.ANSWERS)
 
 
+NEEDS_ROLLOUT = {
+    f"policyctl rollout {verb}" for verb in ("start", "status", "watch", "promote", "pause", "resume", "abort", "pin")
+}
+"""The learner here has one version and no rollout; with one they are tested beside policyctl."""
+
+
 def program_of(command: str) -> str:
     return next(program for program in PROGRAMS if command.startswith(program))
 
@@ -120,10 +126,22 @@ def test_a_bad_value_is_one_line_and_exit_code_2(command: str, place: Place, cap
 
 @pytest.mark.parametrize(
     "command",
-    [name for name in SOUND if name.split()[0] in ("policy-net", "policyctl") or name in ANSWERED],
+    [
+        name
+        for name in SOUND
+        if (name.split()[0] in ("policy-net", "policyctl") or name in ANSWERED) and name not in NEEDS_ROLLOUT
+    ],
 )
 def test_a_sound_line_is_done(command: str, place: Place, capsys) -> None:
     code, out, err = ended(command, SOUND[command](place), capsys)
     assert code == 0, err
     if "json" in SOUND[command](place):
         json.loads(out)
+
+
+@pytest.mark.parametrize("command", sorted(NEEDS_ROLLOUT))
+def test_without_a_rollout_its_commands_say_so(command: str, place: Place, capsys) -> None:
+    code, out, err = ended(command, SOUND[command](place), capsys)
+    assert (code, out) == (2, "")
+    assert len(err.splitlines()) == 1
+    assert "rollout" in err or "no cluster would come to v1" in err

@@ -7,6 +7,7 @@ import signal
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -52,10 +53,20 @@ class OpenHandedLearner(LearnerProcess):
             )
 
 
+def state_of(task: Path) -> str:
+    """One letter, as proc(5) has it."""
+    return (task / "stat").read_text().rpartition(") ")[2][0]
+
+
 @contextmanager
 def still(learner: LearnerProcess) -> Iterator[None]:
-    """Nothing of its files changes meanwhile."""
+    """Nothing of its files changes meanwhile: a thread may still be in a system call when it is told to stop."""
     os.kill(learner.pid, signal.SIGSTOP)
+    tasks = Path(f"/proc/{learner.pid}/task")
+    deadline = time.monotonic() + 60.0
+    while any(state_of(task) != "T" for task in tasks.iterdir()):
+        assert time.monotonic() < deadline, "the learner does not stop"
+        time.sleep(0.01)
     try:
         yield
     finally:
