@@ -52,7 +52,10 @@ def test_canaries_are_judged_by_their_blocks_and_only_they_are_waited_for() -> N
         brought = Brought({name: blocks(loss, 60) for name in canaries})
         assert Judge().judge(state, brought, None, NOW).outcome is outcome
     pinned = take(state, Pin(cluster=sorted(canaries)[0])).state
-    assert judge.judge(pinned, brought, None, NOW).outcome is Outcome.WAIT  # whom nobody is left to contradict
+    # Whom nobody is left to contradict: if it suffers, an operator is asked at once.
+    assert judge.judge(pinned, brought, None, NOW).outcome is Outcome.INCONCLUSIVE
+    thrives = Brought({name: blocks(-0.3, 60) for name in canaries})
+    assert Judge().judge(pinned, thrives, None, NOW).outcome is Outcome.WAIT
 
 
 def test_what_would_change_nothing_is_not_told() -> None:
