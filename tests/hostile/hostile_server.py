@@ -27,13 +27,18 @@ def sound_replies() -> dict[str, Message]:
         ),
         "PullHead": pb.PullHeadReply(step=7, weights=weights, spec_digest=SPEC.digest),
         "Push": pb.PushReply(outcome=pb.PushReply.APPLIED, head_step=8, weights=weights),
-        "Heartbeat": pb.HeartbeatReply(assigned_version=2, head_step=8),
+        "Heartbeat": pb.HeartbeatReply(
+            assigned_version=2,
+            head_step=8,
+            duty=pb.RolloutDuty(rollout=1, role="shadow", beside_version=3, block_seconds=7200.0),
+        ),
         "FetchPolicy": pb.FetchPolicyReply(version=2, policy_file=file, digest=digest_of(file), name="v2"),
         "Poll": pb.PollReply(
             task=pb.RoundTask(task="t", kind=pb.RoundTask.TRAIN, weights=weights, spec_digest=SPEC.digest)
         ),
         "Reply": pb.ReplyReply(taken=True),
         "ShareBeliefs": pb.ShareBeliefsReply(taken=True, statistics=1),
+        "ShareEvidence": pb.ShareEvidenceReply(taken=True, next_block=2),
         "RenewCertificate": pb.CertificateReply(certificate=b"", authority=b""),
     }
 

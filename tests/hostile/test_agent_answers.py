@@ -18,6 +18,7 @@ from cluster_agent.errors import LearnerRefused, LearnerUnreachable, VersionReje
 from cluster_agent.fleet.learner_client import LearnerClient
 from cluster_agent.fleet.learner_protocol import Registration
 from cluster_agent.fleet.policy_versions import checked_candidate
+from cluster_agent.rollout.evidence import Evidence
 from cluster_agent.settings import LearnerSettings, PolicySettings
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.policy_file import digest_of
@@ -40,6 +41,7 @@ CALLS: dict[str, Callable[[LearnerClient], Any]] = {
     "Poll": lambda client: client.poll(REGISTRATION),
     "Reply": lambda client: client.reply(REGISTRATION, RoundAnswer("t", WEIGHTS, 1)),
     "ShareBeliefs": lambda client: client.share_beliefs(REGISTRATION, 1, ()),
+    "ShareEvidence": lambda client: client.share_evidence(REGISTRATION, Evidence(1, (), None)),
 }
 """How an agent makes each call, up to where it would use what comes back."""
 
@@ -97,7 +99,7 @@ def test_a_bad_value_in_an_answer_is_used_or_refused(method: str, server: Hostil
         finally:
             caller.client.close()
     assert not wrong, f"{method}:\n" + "\n".join(wrong)
-    assert refused or method in ("Heartbeat", "Reply", "ShareBeliefs")
+    assert refused or method in ("Heartbeat", "Reply", "ShareBeliefs", "ShareEvidence")
 
 
 @pytest.mark.parametrize("method", CALLS)
