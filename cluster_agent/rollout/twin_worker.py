@@ -11,6 +11,7 @@ import os
 import queue
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -122,28 +123,20 @@ class TwinWorker:
         Raises:
             TimeoutError, ValueError, OSError: there are none.
         """
-        line = question.to_line()
         single = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-        process = subprocess.Popen(  # noqa: S603  (the command is ours)
-            self._command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**os.environ, **single},
-        )
-        deadline = self._clock() + self._longest_seconds
-        sent: bytes | None = line
+        # From a file: what is left in a pipe that is full is forgotten by `communicate` once its time is over.
+        with tempfile.TemporaryFile() as line:
+            line.write(question.to_line())
+            line.seek(0)
+            process = subprocess.Popen(  # noqa: S603  (the command is ours)
+                self._command,
+                stdin=line,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env={**os.environ, **single},
+            )
         try:
-            while True:
-                try:
-                    out, said = process.communicate(sent, timeout=_LOOK_SECONDS)
-                    break
-                except subprocess.TimeoutExpired:
-                    sent = None
-                    if self._ending.is_set():
-                        raise TimeoutError("the agent ends") from None
-                    if self._clock() > deadline:
-                        raise TimeoutError(f"not done in {self._longest_seconds:g} s") from None
+            out, said = self._ended(process)
         finally:
             if process.poll() is None:
                 process.kill()
@@ -155,3 +148,15 @@ class TwinWorker:
         if len(figures) != 3 or not all(math.isfinite(value) and value >= 0.0 for value in figures):
             raise ValueError("its figures are no numbers from 0 on")
         return figures
+
+    def _ended(self, process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
+        """What it wrote until it ended; TimeoutError if it is not waited for any longer."""
+        deadline = self._clock() + self._longest_seconds
+        while True:
+            try:
+                return process.communicate(timeout=_LOOK_SECONDS)
+            except subprocess.TimeoutExpired:
+                if self._ending.is_set():
+                    raise TimeoutError("the agent ends") from None
+                if self._clock() > deadline:
+                    raise TimeoutError(f"not done in {self._longest_seconds:g} s") from None
