@@ -12,6 +12,7 @@ import structlog
 
 from cluster_agent.acting.active_policy import ActivePolicy, Candidate, CandidateFactory
 from cluster_agent.acting.deadline import DeadlineAsker
+from cluster_agent.backend_settings import SimulatedBackendSettings
 from cluster_agent.backends.base import AgentParts, backend_module
 from cluster_agent.errors import NoPolicy
 from cluster_agent.fleet.duty_following import DutyFollower, DutyParts
@@ -34,7 +35,9 @@ from cluster_agent.recording.job_timelines import JobTimelines
 from cluster_agent.recording.memory import AgentMemory
 from cluster_agent.recording.state_files import hold_folder, write_json
 from cluster_agent.rollout.beside import Beside
+from cluster_agent.rollout.block_twins import BlockTwins
 from cluster_agent.rollout.conduct import Conduct
+from cluster_agent.rollout.twin_worker import TwinWorker, twin_command
 from cluster_agent.settings import Acting, AgentSettings, LearnerSettings
 from cluster_agent.telemetry import Telemetry
 from foundation.backoff import Backoff
@@ -187,6 +190,7 @@ class Agent:
             self._beliefs,
             time.time,
             self._telemetry.log_failures.inc,
+            _twins_of(settings),
         )
         self._watch_rollout(self._conduct)
         # A simulated cluster's clock stands still while somebody thinks; a live one's does not.
@@ -270,6 +274,7 @@ class Agent:
         """Bring experience to the learner, say good-bye, write the summary."""
         training = TrainingCounts()
         fleet = self._fleet
+        self._conduct.wait_for_no_twin()
         if fleet is not None:
             flush_seconds = self._settings.learning.flush_seconds
             if self._stop.is_set():
@@ -301,6 +306,16 @@ class Agent:
 def _trust_of(settings: AgentSettings, learner: LearnerSettings) -> FleetTrust:
     allowed = learner.unsigned_versions == "allow"
     return FleetTrust(settings.state_dir, settings.cluster, allowed, time.time)
+
+
+def _twins_of(settings: AgentSettings) -> BlockTwins | None:
+    """The twin of an agent that may alternate, and whose operator lets it have one."""
+    learner, backend = settings.learner, settings.backend
+    if learner is None or learner.twin_cpu_percent == 0.0 or learner.rollouts != "follow":
+        return None
+    paced = backend.environment if isinstance(backend, SimulatedBackendSettings) else backend
+    worker = TwinWorker(twin_command(learner.twin_cpu_percent, settings.policy))
+    return BlockTwins(worker, paced.debounce_seconds)
 
 
 def _write_summary(path: Path, cluster: str, status: AgentStatus, training: TrainingCounts) -> None:

@@ -124,6 +124,9 @@ class LearnerSettings(Section):
     rollouts: Literal["follow", "shadow-only", "off"] = "follow"
     """What a rollout may ask of this cluster. `shadow-only`: a candidate's decisions may be computed, and never carried
     out. `off`: neither. The learner hears of it; versions that are assigned act all the same."""
+    twin_cpu_percent: float = Field(5.0, ge=0.0, le=100.0)
+    """Of a core that the twin may take, which replays the blocks of a rollout in a process of its own so that verdicts
+    come sooner; it works after a block, for minutes. 0: blocks are reported without its figures."""
     retry: RetrySettings = RetrySettings()
     tls: TlsSettings | None = None
     """Certificates that were made elsewhere. Without this and `enrollment_file` all is plain text, in which the learner

@@ -129,8 +129,13 @@ class BlockTally:
         self.latencies.add(seconds)
 
     def finished(self, usual_jobs: float) -> FinishedBlock | None:
-        """What it came to; None where that says nothing."""
-        if not self.is_whole or self.decisions == 0:
+        """What it came to; None where that says nothing.
+
+        In a block without a decision the version of the block before went on acting, unless there was no job all the
+        while: then there was nothing to act on, under either version.
+        """
+        idle = self.whole_job_seconds == 0.0 and self.arrivals == 0
+        if not self.is_whole or (self.decisions == 0 and not idle):
             return None
         return FinishedBlock(
             self.number,
@@ -139,7 +144,7 @@ class BlockTally:
             usual_jobs,
             float(self.jobs_at_start),
             float(self.arrivals),
-            self.changed / self.decisions,
+            self.changed / max(self.decisions, 1),
             self.starved,
             self.latencies.p99_seconds,
             self.decisions,

@@ -12,6 +12,7 @@ import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 import structlog
@@ -20,6 +21,7 @@ from cluster_agent.acting.active_policy import ActivePolicy, Candidate, Turn
 from cluster_agent.guard import GuardedDecision
 from cluster_agent.rollout.beside import BesideDecision
 from cluster_agent.rollout.block_tally import FinishedBlock
+from cluster_agent.rollout.block_twins import BlockTwins
 from cluster_agent.rollout.duty_state import DutyState, load_state
 from cluster_agent.rollout.evidence import Evidence
 from cluster_agent.rollout.shadow_sums import ShadowSums, believed_progress, log_gain
@@ -45,6 +47,7 @@ class Conduct:
     Args:
         speeds: what this cluster has seen of speeds, whoever decided; only a copy of it is asked.
         wall_clock: Unix seconds.
+        twins: what a twin says of blocks; None for an agent without one.
     """
 
     def __init__(
@@ -55,12 +58,14 @@ class Conduct:
         speeds: OnlineFit,
         wall_clock: Callable[[], float],
         on_fault: Callable[[], None] = lambda: None,
+        twins: BlockTwins | None = None,
     ) -> None:
         self._folder = folder
         self._cluster = cluster
         self._active = active
         self._wall_clock = wall_clock
         self._on_fault = on_fault
+        self._twins = twins
         self._lock = threading.Lock()
         self._state: DutyState = load_state(folder)
         self._resumed = True
@@ -110,6 +115,8 @@ class Conduct:
             known = self._state
             interval = known.presence.moved_to(state, self._alone_seconds)
             full = interval is not None and known.usual.add(interval)
+            if self._twins is not None:
+                self._twins.moved_to(state)
             if self._resumed and interval is not None and interval.end - interval.begin > state.slot_seconds:
                 known.alternation.interrupt()  # away for longer than a decision
             self._resumed = False
@@ -124,9 +131,14 @@ class Conduct:
                     return False
                 blocks = known.alternation.advance(duty, self._cluster, state, interval, known.usual_jobs)
                 self._report(blocks)
+                tally = known.alternation.tally
+                if self._twins is not None and tally is not None and beside is not None:
+                    self._twins.opened(duty.rollout, tally, state, current, beside)
                 return known.alternation.candidate_acts(duty, self._cluster, state.time_seconds)
 
             turn = self._active.begin_turn(number, candidate_decides)
+            if self._twins is not None:
+                self._twins.ask(self._speeds)
             if in_force is not self._in_force:
                 _log.info("duty-begun" if in_force else "duty-suspended", **_words(known.duty))
             before, self._in_force = self._in_force, in_force
@@ -156,6 +168,8 @@ class Conduct:
         """Take in what jobs did after the decision about a state."""
         with self._lock:
             self._state.presence.carried_out(state.time_seconds, progress)
+            if self._twins is not None:
+                self._twins.carried_out(state.time_seconds, progress)
             self._speeds.introduce(state.jobs)
             self._speeds.observe(progress)
 
@@ -191,7 +205,7 @@ class Conduct:
                 return None
             new = state.sums.decisions not in (0, self._sums_sent)
             sums = ShadowSums.from_json(state.sums.to_json()) if new else None
-            return Evidence(state.rollout, tuple(state.finished), sums)
+            return Evidence(state.rollout, self._ready(), sums)
 
     def on_taken(self, sent: Evidence, next_block: int, *, taken: bool) -> None:
         """The learner holds all blocks below a number, or wants none of this rollout."""
@@ -210,11 +224,24 @@ class Conduct:
                 state.finished = [block for block in state.finished if block not in held]
                 self._save()
 
+    def wait_for_no_twin(self) -> None:
+        """The agent ends: what is not reported yet is ready as it is."""
+        if self._twins is not None:
+            self._twins.close()
+
     def close(self) -> None:
         """Write down how things stand."""
         with self._lock:
             if self._state.rollout or self._state.usual.closed:
                 self._save()
+
+    def _ready(self) -> tuple[FinishedBlock, ...]:
+        """Blocks for the learner, in order: none that comes behind one that waits for the twin's figures."""
+        state, twins = self._state, self._twins
+        if twins is None:
+            return tuple(state.finished)
+        state.finished = twins.reported(state.rollout, state.finished)
+        return tuple(takewhile(lambda block: not twins.waiting(state.rollout, block), state.finished))
 
     def _counts(self, current: Candidate, beside: Candidate | None) -> bool:
         state = self._state
@@ -229,6 +256,8 @@ class Conduct:
     def _report(self, blocks: list[FinishedBlock]) -> None:
         if not blocks:
             return
+        if self._twins is not None:
+            self._twins.finished(self._state.rollout, blocks)
         lost = self._state.take(blocks)
         if lost:
             _log.warning("blocks-dropped", count=lost, reason="the learner took none for too long")

@@ -105,3 +105,29 @@ def test_a_block_in_which_nothing_was_decided_says_nothing_and_neither_does_its_
         before = hour * BLOCK
     # No decision fell into block 2, and block 3 began too late for its version to have acted in it.
     assert [block.number for block in reported] == [0, 1, 4, 5]
+
+
+def test_a_block_without_a_decision_counts_where_there_was_no_job() -> None:
+    alternation, reported, before = Alternation(), [], 0.0
+    for index, hour in enumerate([0.0, 1.1, 3.5, 4.1, 5.1, 6.1]):
+        came = ((3.4 * BLOCK, 3.5 * BLOCK),) if hour == 3.5 else ()
+        interval = None if index == 0 else Interval(before, hour * BLOCK, came, tuple(at for at, _ in came))
+        reported += alternation.advance(duty(), "north", empty(hour * BLOCK), interval, 1.0)
+        assert alternation.tally is not None
+        alternation.tally.decided(0.01, changed=False)
+        before = hour * BLOCK
+    # Nothing was decided in block 2, and a job came late in block 3, not long before its first decision.
+    assert [block.number for block in reported] == [0, 1, 4, 5]
+    alternation, reported, before = Alternation(), [], 0.0
+    for index, hour in enumerate([0.0, 1.1, 3.5, 4.1]):
+        interval = None if index == 0 else Interval(before, hour * BLOCK, (), ())
+        reported += alternation.advance(duty(), "north", empty(hour * BLOCK), interval, 1.0)
+        assert alternation.tally is not None
+        alternation.tally.decided(0.01, changed=False)
+        before = hour * BLOCK
+    assert [(block.number, block.jobs, block.decisions, block.guard_share) for block in reported] == [
+        (0, 0.0, 1, 0.0),
+        (1, 0.0, 1, 0.0),
+        (2, 0.0, 0, 0.0),
+        (3, 0.0, 1, 0.0),
+    ]
