@@ -119,10 +119,11 @@ def held_to_nodes(job: Job, offers: Mapping[str, Resources], reach: Reach, ps_re
     ps = _most(job.max_ps, job.current.ps, job.ps_demand, offers, ps_reach.get(job.job_id))
     if (workers, ps) == (job.max_workers, job.max_ps):
         return job
-    if job.current == SUSPENDED and (workers < job.min_workers or ps < job.min_ps):
+    least, least_ps = min(job.min_workers, job.max_workers), min(job.min_ps, job.max_ps)
+    if job.current == SUSPENDED and (workers < least or ps < least_ps):
         workers = ps = 0  # less than its least of one role is nothing of any
     requested = Allocation(min(job.requested.workers, workers), min(job.requested.ps, ps))
-    least, least_ps = min(job.min_workers, workers), min(job.min_ps, ps)
+    least, least_ps = min(least, workers), min(least_ps, ps)
     return replace(job, max_workers=workers, max_ps=ps, min_workers=least, min_ps=least_ps, requested=requested)
 
 
