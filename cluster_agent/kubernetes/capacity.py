@@ -27,6 +27,7 @@ Amounts = Mapping[str, int]
 CPU: Final = "cpu"
 PODS: Final = "pods"
 _POD_LEVEL = ("cpu", "memory")
+_OF_NODES = ("tolerations", "nodeSelector", "affinity")
 _HUGE_PAGES = "hugepages-"
 _NO_SCHEDULE = ("NoSchedule", "NoExecute")
 _INDEX_NAME, _INDEX = "batch.kubernetes.io/job-completion-index", "0"
@@ -84,6 +85,7 @@ class PodFacts:
         address: IP of a running pod with completion index 0; empty of all others.
         life: of that pod, changes with every start of its containers.
         trouble: why it does not start, in a line with its name, where that is no want of room; empty else.
+        spec_of_nodes: what its spec says of nodes, while it has none.
     """
 
     node: str
@@ -94,6 +96,7 @@ class PodFacts:
     address: str = ""
     life: str = ""
     trouble: str = ""
+    spec_of_nodes: Json | None = None
 
 
 @lru_cache(maxsize=4096)
@@ -155,6 +158,8 @@ def pod_facts(pod: Json) -> PodFacts | None:
     owner: Json = next((each for each in metadata.get("ownerReferences") or () if each.get("controller")), {})
     node = str(spec.get("nodeName") or status.get("nominatedNodeName") or "")
     found = PodFacts(node, asks, str(owner.get("uid", "")), phase, "deletionTimestamp" in metadata)
+    if not node:
+        found = replace(found, spec_of_nodes={name: spec[name] for name in _OF_NODES if name in spec})
     if phase == "Pending" and (trouble := stuck(status)):
         return replace(found, trouble=f"{metadata['name']}: {trouble}")
     if phase == "Running" and _INDEX in ((metadata.get("annotations") or {}).get(_INDEX_NAME), _label_of(metadata)):

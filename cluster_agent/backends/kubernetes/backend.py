@@ -221,8 +221,9 @@ class KubernetesBackend:
         self._observed, self._decided_seconds = None, self._parts.clock()
         self._sight.changed.clear()
         if self._training is not None:
-            self._training.apply(decision, about.state.time_seconds)
-            about = targets_alone(about, decision)
+            held = within_pools(about.state, decision, about.reach, about.ps_reach)
+            self._training.apply(held, about.state.time_seconds)
+            about = targets_alone(about, held)
         outcomes = self._auto.begin(about, decision)
         decision = within_pools(about.state, decision, about.reach)
         failed = self._adviser.advise(about, decision, self._sight.by_id(), outcomes)

@@ -162,7 +162,8 @@ def _asked_now(about: Observed, name: str) -> _Answer:
     """What a policy would decide now, by what ships with the package."""
     state = about.state
     candidate = CandidateFactory(PolicySettings()).from_name_or_file(name)
-    given = dict(within_pools(state, candidate.policy.decide(state, Trigger.SLOT), about.reach).allocation)
+    decision = candidate.policy.decide(state, Trigger.SLOT)
+    given = dict(within_pools(state, decision, about.reach, about.ps_reach).allocation)
     steps = weighed_steps(candidate.policy, state) if isinstance(candidate.policy, SetPolicy) else []
     facts: dict[str, Any] = {
         "number": None,

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final, Protocol
 
-from cluster_agent.backends.kubernetes.pools import Reach, seats
+from cluster_agent.backends.kubernetes.pools import Reach, held_to_nodes, seats
 from cluster_agent.backends.kubernetes.scrapes import Reading
 from cluster_agent.kubernetes.capacity import CPU, Amounts, NodeFacts, PodFacts, free_amounts
 from cluster_agent.kubernetes.node_choice import NodeChoice
@@ -68,7 +68,8 @@ class Observed:
     Attributes:
         left_out: why each other target is in no decision, in a line, by its namespace and name.
         over: those of them whose objects are over, with which nothing is wrong.
-        reach: the nodes that a job can use, of those that cannot use all.
+        reach: the nodes that a job's workers can use, of those that cannot use all.
+        ps_reach: the same of its parameter servers.
     """
 
     state: ClusterState
@@ -76,6 +77,7 @@ class Observed:
     left_out: Mapping[str, str]
     over: frozenset[str] = frozenset()
     reach: Reach = field(default_factory=dict)
+    ps_reach: Reach = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +99,8 @@ class Seen:
 class OwnJobs(Protocol):
     """Jobs whose pods are the agent's own; `TrainingJobs` are."""
 
-    def choices(self) -> Mapping[str, tuple[str, NodeChoice]]:
-        """By uid: the id of each, and the nodes that its workers may come to."""
+    def choices(self) -> Mapping[str, tuple[str, Mapping[str, NodeChoice]]]:
+        """By uid: the id of each, and by role (`worker`, `ps`, `coordinator`) the nodes that its pods may come to."""
         ...
 
     def observe(self, demand: Callable[[Amounts], Resources]) -> Sequence[Job]:
@@ -146,28 +148,40 @@ def observed(
         reading = seen.readings.get(facts.uid)
         said, trouble = said_progress(target, facts, reading), troubles.get(facts.uid, "")
         members.append(Member(target, facts, *said, is_whole, reading, trouble))
-    choices = {uid: (member.job_id, member.facts.choice) for uid, member in zip(taken, members, strict=True)}
+    choices: dict[str, tuple[str, Mapping[str, NodeChoice]]] = {
+        uid: (member.job_id, {"worker": member.facts.choice}) for uid, member in zip(taken, members, strict=True)
+    }
     if own is not None:
         choices |= own.choices()
     nodes = list(seen.nodes)
     # A node counts where any job's pods may come to it; what a job cannot use of them is in its reach.
-    may_use = {choice.key: choice for _, choice in choices.values()}
+    may_use = {choice.key: choice for _, by_role in choices.values() for choice in by_role.values()}
     usable = {key: frozenset(node.name for node in nodes if each.allows(node)) for key, each in may_use.items()}
     free = free_amounts(nodes, pods, _ANYWHERE, lambda pod: pod.owner in choices)
     free = {name: room for name, room in free.items() if any(name in each for each in usable.values())}
     usable = {key: each & frozenset(free) for key, each in usable.items()}
-    reach = {job_id: usable[choice.key] for job_id, choice in choices.values() if usable[choice.key] != free.keys()}
+    reach, ps_reach, leader_reach = (
+        {
+            job_id: usable[by_role[role].key]
+            for job_id, by_role in choices.values()
+            if role in by_role and usable[by_role[role].key] != free.keys()
+        }
+        for role in ("worker", "ps", "coordinator")
+    )
     per_byte = _milli_per_byte(free.values())
     more = () if own is None else own.observe(lambda asks: Resources(_takes(asks, per_byte), _gpus(asks)))
     offers = {name: Resources(_offers(room, per_byte), _gpus(room)) for name, room in free.items()}
+    # Where no node may have a coordinator, there is no room for a parameter server.
+    leaderless = {job_id: nodes_of for job_id, nodes_of in leader_reach.items() if not nodes_of}
+    held = [held_to_nodes(job, offers, reach, ps_reach | leaderless) for job in more]
     state = ClusterState(
         unix_seconds,
         tuple(Node(node.name, offers[node.name], node.gpu_type) for node in nodes if node.name in offers),
-        (*(_held_to(_job(each, per_byte, unix_seconds), each, offers, reach) for each in members), *more),
+        (*(_held_to(_job(each, per_byte, unix_seconds), each, offers, reach) for each in members), *held),
         slot_seconds,
         CapacityMode.NODES,
     )
-    return Observed(state, {member.job_id: member for member in members}, left_out, frozenset(over), reach)
+    return Observed(state, {member.job_id: member for member in members}, left_out, frozenset(over), reach, ps_reach)
 
 
 def targets_alone(about: Observed, decision: Decision) -> Observed:
@@ -176,9 +190,13 @@ def targets_alone(about: Observed, decision: Decision) -> Observed:
     taken: dict[frozenset[str], Resources] = {}
     for job in about.state.jobs:
         if job.job_id not in about.members:
-            most, own = job.current.most(decision.of(job.job_id)), about.reach.get(job.job_id, everywhere)
-            more = job.worker_demand * most.workers + job.ps_demand * most.ps
-            taken[own] = taken.get(own, Resources(0)) + more
+            most = job.current.most(decision.of(job.job_id))
+            for reach_of, more in (
+                (about.reach, job.worker_demand * most.workers),
+                (about.ps_reach, job.ps_demand * most.ps),
+            ):
+                own = reach_of.get(job.job_id, everywhere)
+                taken[own] = taken.get(own, Resources(0)) + more
     users = Counter(node for job_id, each in about.reach.items() if job_id in about.members for node in each)
     left = {node.node_id: node.capacity for node in about.state.nodes}
     for own in sorted(taken, key=lambda each: (len(each), sorted(each))):
@@ -189,7 +207,7 @@ def targets_alone(about: Observed, decision: Decision) -> Observed:
     nodes = [replace(node, capacity=left[node.node_id]) for node in about.state.nodes]
     jobs = tuple(job for job in about.state.jobs if job.job_id in about.members)
     reach = {job_id: each for job_id, each in about.reach.items() if job_id in about.members}
-    return replace(about, state=replace(about.state, nodes=tuple(nodes), jobs=jobs), reach=reach)
+    return replace(about, state=replace(about.state, nodes=tuple(nodes), jobs=jobs), reach=reach, ps_reach={})
 
 
 def ended_since(

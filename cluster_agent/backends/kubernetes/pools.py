@@ -1,9 +1,10 @@
 """Pools: nodes that are all that some jobs can use, and what those jobs may have of them together.
 
 A policy sees one cluster. So a plan is held to its pools after it was made: in each, the jobs that can use no other
-nodes get no more than its nodes have. Growth is taken back, from whoever would grow most; what others could have had of
-the rest stays unused until a plan sees it. Pure, and in sums: whether a task finds a node is asked when it is about to
-get one (`sizing.py`). One job by itself is counted node by node, before the plan.
+nodes get no more than its nodes have; workers and parameter servers each have their own. Growth is taken back, from
+whoever would grow most; what others could have had of the rest stays unused until a plan sees it. Pure, and in sums:
+whether a task finds a node is asked when it is about to get one (`sizing.py`, `training/room.py`). One job by itself is
+counted node by node, before the plan.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from policy_net.domain import Allocation, ClusterState, Decision, Job, Node, Resources
+from policy_net.domain import SUSPENDED, Allocation, ClusterState, Decision, Job, Node, Resources
 
 Reach = Mapping[str, frozenset[str]]
 """By job, the nodes that it can use, of those that cannot use all."""
@@ -108,25 +109,78 @@ def _has_room(used: Resources, capacity: Resources, demand: Resources) -> bool:
     return cpu and (demand.gpu <= 0 or used.gpu <= capacity.gpu)
 
 
-def within_pools(state: ClusterState, decision: Decision, reach: Reach) -> Decision:
-    """A decision without the growth for which only nodes have room that the jobs cannot use."""
+def held_to_nodes(job: Job, offers: Mapping[str, Resources], reach: Reach, ps_reach: Reach) -> Job:
+    """A job that can have no more tasks of a role than fit on their nodes by themselves, or than it has.
+
+    Args:
+        offers: what each node has.
+    """
+    workers = _most(job.max_workers, job.current.workers, job.worker_demand, offers, reach.get(job.job_id))
+    ps = _most(job.max_ps, job.current.ps, job.ps_demand, offers, ps_reach.get(job.job_id))
+    if (workers, ps) == (job.max_workers, job.max_ps):
+        return job
+    least, least_ps = min(job.min_workers, job.max_workers), min(job.min_ps, job.max_ps)
+    if job.current == SUSPENDED and (workers < least or ps < least_ps):
+        workers = ps = 0  # less than its least of one role is nothing of any
+    requested = Allocation(min(job.requested.workers, workers), min(job.requested.ps, ps))
+    least, least_ps = min(least, workers), min(least_ps, ps)
+    return replace(job, max_workers=workers, max_ps=ps, min_workers=least, min_ps=least_ps, requested=requested)
+
+
+def _most(
+    most: int, current: int, demand: Resources, offers: Mapping[str, Resources], nodes: frozenset[str] | None
+) -> int:
+    return most if nodes is None else min(most, max(current, seats((offers[node] for node in nodes), demand)))
+
+
+def within_pools(state: ClusterState, decision: Decision, reach: Reach, ps_reach: Reach | None = None) -> Decision:
+    """A decision without the growth for which only nodes have room that the jobs cannot use.
+
+    Args:
+        ps_reach: the nodes that parameter servers can use, of the jobs whose cannot use all.
+    """
+    if not reach and not ps_reach:
+        return decision
     jobs = {job.job_id: job for job in state.jobs}
     sizes = {job_id: decision.of(job_id).workers for job_id in jobs}
-    taken_back = shrink_growth(PoolUse(pools_of(state.nodes, reach), jobs, sizes), jobs, sizes)
+    # Parameter servers are counted as the workers of a job that begins with theirs, or not at all.
+    others = {}
+    for job in [job for job in state.jobs if job.max_ps]:
+        name = others[job.job_id] = f"{job.job_id} ps"  # no job's: names have no spaces
+        jobs[name], sizes[name] = _servers_of(job, name), decision.of(job.job_id).ps
+    there = {**reach, **{others[job_id]: nodes for job_id, nodes in (ps_reach or {}).items() if job_id in others}}
+    both = others | {name: job_id for job_id, name in others.items()}
+    taken_back = shrink_growth(PoolUse(pools_of(state.nodes, there), jobs, sizes), jobs, sizes, both)
     if not taken_back:
         return decision
     allocation = dict(decision.allocation)
-    for job_id in taken_back:
-        allocation[job_id] = Allocation(sizes[job_id], decision.of(job_id).ps)
+    for job in state.jobs:
+        if {job.job_id, others.get(job.job_id)} & taken_back:
+            ps = sizes[others[job.job_id]] if job.job_id in others else decision.of(job.job_id).ps
+            allocation[job.job_id] = Allocation(sizes[job.job_id], ps)
     return replace(decision, allocation=allocation)
 
 
-def shrink_growth(use: PoolUse, jobs: Mapping[str, Job], sizes: dict[str, int]) -> frozenset[str]:
+def _servers_of(job: Job, name: str) -> Job:
+    return replace(
+        job,
+        job_id=name,
+        worker_demand=job.ps_demand,
+        current=Allocation(job.current.ps, 0),
+        min_workers=job.min_ps,
+        max_workers=job.max_ps,
+    )
+
+
+def shrink_growth(
+    use: PoolUse, jobs: Mapping[str, Job], sizes: dict[str, int], others: Mapping[str, str] | None = None
+) -> frozenset[str]:
     """Take growth back from jobs of crowded pools, one worker at a time, until none grows there or all fits.
 
     Args:
         jobs: whose sizes may change.
         sizes: of all; are changed.
+        others: by name, those without which one does not begin.
 
     Returns:
         The jobs from which something was taken.
@@ -146,6 +200,11 @@ def shrink_growth(use: PoolUse, jobs: Mapping[str, Job], sizes: dict[str, int]) 
         sizes[job_id] -= step
         use.move(job_id, -step)
         found.add(job_id)
+        other = (others or {}).get(job_id)
+        if not sizes[job_id] and other is not None and sizes[other]:
+            use.move(other, -sizes[other])
+            sizes[other] = 0
+            found.add(other)
         if _growth(job, sizes):
             heapq.heappush(heap, (-_growth(job, sizes), number, job_id))
     return frozenset(found)

@@ -52,6 +52,11 @@ def pod_name(job: TrainingJob, task: str) -> str:
     return f"{job.name}-{task}"
 
 
+def role_of(task: str) -> str:
+    """Such as `worker` of `worker-0`; the coordinator is its own."""
+    return task.rpartition("-")[0] or task
+
+
 def leader(job: TrainingJob) -> str:
     """The task that answers for the job, and has its Service: the coordinator, or the first rank."""
     return FIRST_RANK if job.is_all_reduce else COORDINATOR
@@ -64,11 +69,10 @@ def rendezvous_port(job: TrainingJob) -> int:
 
 def labels(job: TrainingJob, task: str) -> dict[str, str]:
     """By which a job's objects are found."""
-    role = task.rpartition("-")[0] or task
     return {
         JOB_LABEL: job.name,
         TASK_LABEL: task,
-        ROLE_LABEL: role,
+        ROLE_LABEL: role_of(task),
         "app.kubernetes.io/managed-by": "fedl2",
     }
 
@@ -115,6 +119,15 @@ def secret(job: TrainingJob, token: str, pair: ServingPair) -> Json:
     }
 
 
+def template_of(job: TrainingJob, role: str) -> Json:
+    """From which the pods of a role are made; empty of a job that cannot be used."""
+    if role == "worker" or not job.worker.template:
+        return job.worker.template
+    if role == COORDINATOR:
+        return job.coordinator or _bare(job, COORDINATOR)
+    return job.ps.template or _bare(job, "ps", job.ps)
+
+
 def checkpoints_place(job: TrainingJob) -> str:
     """The job's own folder on its volume, or in its store; a job made anew under its name has another."""
     return f"{job.checkpoints_store or _CHECKPOINT_FOLDER}/{job.runtime_name}"
@@ -152,7 +165,7 @@ def coordinator_pod(job: TrainingJob, size: Allocation, *, relaunched: bool) -> 
         "--restore=if-there",
         *(["--relaunched"] if relaunched else []),
     ]
-    pod = _pod(job, COORDINATOR, job.coordinator or _bare(job, COORDINATOR), command)
+    pod = _pod(job, COORDINATOR, template_of(job, COORDINATOR), command)
     pod["spec"]["containers"][0]["terminationMessagePath"] = _END_FILE
     pod["spec"]["containers"][0].setdefault("ports", [{"name": "metrics", "containerPort": METRICS_PORT}])
     _mount(pod["spec"], "fedl2-journal", _JOURNAL_FOLDER, _volume(job.journal_claim))
@@ -166,11 +179,10 @@ def task_pod(job: TrainingJob, task: str, address: str, node: str = "") -> Json:
         address: `host:port` of the coordinator.
         node: where the policy wants it; empty: anywhere.
     """
-    is_worker = labels(job, task)[ROLE_LABEL] == "worker"
-    role = job.worker if is_worker else job.ps
+    name = role_of(task)
+    is_worker, role = name == "worker", job.worker if name == "worker" else job.ps
     command = [] if is_worker else ["python", "-m", "elastic_runtime.server", f"--task={task}"]
-    template = role.template or _bare(job, "ps", job.ps)
-    pod = _pod(job, task, template, command)
+    pod = _pod(job, task, template_of(job, name), command)
     spec = pod["spec"]
     stated = spec.get("terminationGracePeriodSeconds")
     grace = _GRACE_SECONDS if stated is None else int(stated)

@@ -21,17 +21,18 @@ from cluster_agent.backends.kubernetes.training.objects import JobObjects, Refus
 from cluster_agent.backends.kubernetes.training.parts import Hands, Sight
 from cluster_agent.backends.kubernetes.training.plan import plan
 from cluster_agent.backends.kubernetes.training.ranks.plan import GangStep, plan_ranks
-from cluster_agent.backends.kubernetes.training.reservations import asks_of, promised, reserve
+from cluster_agent.backends.kubernetes.training.reservations import promised, reserve
 from cluster_agent.backends.kubernetes.training.room import Room
 from cluster_agent.backends.kubernetes.training.statuses import Granted, event_line, status_of
 from cluster_agent.backends.kubernetes.training.step import Ended, Standing, Step
+from cluster_agent.backends.kubernetes.training.task_choices import choices_of, needs_of
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
 from cluster_agent.backends.kubernetes.training.telling import Teller
-from cluster_agent.kubernetes.api_server import Json
 from cluster_agent.kubernetes.errors import ApiError, ApiRefused, ApiUnanswered, NotActing
 from cluster_agent.kubernetes.events import EventType
+from cluster_agent.kubernetes.node_choice import NodeChoice
 from cluster_agent.kubernetes.training import manifests
-from cluster_agent.kubernetes.training.manifests import COORDINATOR, leader
+from cluster_agent.kubernetes.training.manifests import COORDINATOR, leader, role_of
 from cluster_agent.kubernetes.training.training_job import LAST_CHECKPOINT, TrainingJob
 from elastic_runtime.control.messages import Size
 from elastic_runtime.protocol.plan import Phase
@@ -110,7 +111,7 @@ class TrainingController:
                 for job in jobs:
                     memory, told = self._known(job)
                     ours = pods.get((job.namespace, job.name), ())
-                    reserve(room[0], job, ours, told, memory, self._clock())
+                    reserve(room[0], job, ours, told, memory, self._clock(), self._known_choices(job))
             return room[0]
 
         for job in [job for job in jobs if not job.deleting or LAST_CHECKPOINT in job.finalizers]:
@@ -182,7 +183,7 @@ class TrainingController:
         if not job.is_all_reduce:
             return plan(job, wanted, self._teller.decision(job), pods, told, memory, now)
         step = plan_ranks(job, wanted, pods, told, memory, now, self._unix_clock())
-        if step.grows and not room().take([job.worker.asks] * step.grows, self._tolerations(job)):
+        if step.grows and not room().take(needs_of(job, ["worker"] * step.grows, self._choices(job))):
             return replace(step, standing=step.meanwhile, line="waits for room to grow", delete=())
         if step.delete and not self._teller.note(job):
             return replace(step, delete=())
@@ -263,8 +264,7 @@ class TrainingController:
     def _create(self, job: TrainingJob, step: Step, memory: Memory, room: Callable[[], Room]) -> Step:
         """Make the pods that are missing; the step as it is to be told."""
         if step.is_gang:
-            asks = [asks_of(job, task) for task in step.needs]
-            if not room().take(asks, self._tolerations(job)):
+            if not room().take(needs_of(job, step.needs, self._choices(job))):
                 return Step(Standing.QUEUED, "waits for room for its first pods")
             memory.asked = Size(step.begin.ps, step.begin.workers), self._clock()
         elif self._clock() < memory.made_again_at:
@@ -279,7 +279,8 @@ class TrainingController:
                 self._begin(job, step)
             for task in step.create:
                 fit = functools.partial(self._hands.kueue.fit, job, task)
-                self._objects.make_pod(job, task, step, address, nodes, fit)
+                node = self._node_for(job, task, nodes, room)
+                self._objects.make_pod(job, task, step, address, node, fit)
                 made.append(task)
         except Refused as refused:
             line = str(refused)
@@ -336,14 +337,33 @@ class TrainingController:
             return False
         # What it was promised before is taken already.
         size, now = ask.size, promised(job, told, memory, self._clock())
-        more = [job.worker.asks] * max(0, size.workers - now.workers) + [job.ps.asks] * max(
-            0, size.servers - now.servers
-        )
-        return not more or room().take(more, self._tolerations(job))
+        more = ["worker"] * (size.workers - now.workers) + ["ps"] * (size.servers - now.servers)
+        return not more or room().take(needs_of(job, more, self._choices(job)))
 
-    def _tolerations(self, job: TrainingJob) -> list[Json]:
-        stated = list(job.worker.template.get("spec", {}).get("tolerations") or ())
-        return [*stated, *self._hands.kueue.tolerations(job)]
+    def _choices(self, job: TrainingJob) -> dict[str, NodeChoice]:
+        """By role, the nodes that its pods may come to.
+
+        Raises:
+            ApiError: what Kueue's admission says cannot be read.
+        """
+        return choices_of(job, functools.partial(self._hands.kueue.fit, job))
+
+    def _known_choices(self, job: TrainingJob) -> dict[str, NodeChoice]:
+        """These, by its templates alone where no more can be read: its own step says so, and others go on."""
+        try:
+            return self._choices(job)
+        except ApiError:
+            return choices_of(job)
+
+    def _node_for(self, job: TrainingJob, task: str, nodes: list[str], room: Callable[[], Room]) -> str:
+        """Where a task should be, which is taken off; a policy knows nothing of what its pods may use."""
+        if not nodes or task == COORDINATOR:
+            return ""
+        choice = self._choices(job)[role_of(task)]
+        node = next((each for each in nodes if room().allows(each, choice)), "")
+        if node:
+            nodes.remove(node)
+        return node
 
     def _free_nodes(self, job: TrainingJob) -> list[str]:
         """The nodes that were chosen, less those where its pods are already."""

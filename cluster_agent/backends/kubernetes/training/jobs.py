@@ -30,9 +30,9 @@ from cluster_agent.backends.kubernetes.training.measured import (
 )
 from cluster_agent.backends.kubernetes.training.objects import service_facts
 from cluster_agent.backends.kubernetes.training.parts import Hands, Sight
-from cluster_agent.backends.kubernetes.training.reservations import COORDINATOR_ASKS
 from cluster_agent.backends.kubernetes.training.room import Room
 from cluster_agent.backends.kubernetes.training.statuses import Granted
+from cluster_agent.backends.kubernetes.training.task_choices import asks_of, choices_of
 from cluster_agent.backends.kubernetes.training.task_pods import task_pod_facts
 from cluster_agent.backends.kubernetes.training.templates import Templates
 from cluster_agent.kubernetes.api_server import ApiServer
@@ -40,9 +40,9 @@ from cluster_agent.kubernetes.cache import Cache
 from cluster_agent.kubernetes.capacity import Amounts
 from cluster_agent.kubernetes.events import EventRecorder
 from cluster_agent.kubernetes.following import Following, unread_in
-from cluster_agent.kubernetes.node_choice import NodeChoice, node_choice
+from cluster_agent.kubernetes.node_choice import NodeChoice
 from cluster_agent.kubernetes.resources import PODS
-from cluster_agent.kubernetes.training.manifests import JOB_LABEL, SERVICES
+from cluster_agent.kubernetes.training.manifests import COORDINATOR, JOB_LABEL, SERVICES
 from cluster_agent.kubernetes.training.training_job import TRAINING_JOBS, TrainingJob, UpdateMode, training_job
 from elastic_runtime.protocol.plan import Phase
 from policy_net.domain import SUSPENDED, Allocation, Decision, Job, Progress, Resources, Share
@@ -159,9 +159,9 @@ class TrainingJobs:
         """Why they cannot be read, in a line."""
         return next((following.trouble for following in self._followed if following.trouble), "")
 
-    def choices(self) -> dict[str, tuple[str, NodeChoice]]:
+    def choices(self) -> dict[str, tuple[str, dict[str, NodeChoice]]]:
         """See `OwnJobs`: what the pods of these take is what is being decided."""
-        return {job.uid: (job.job_id, node_choice(job.worker.template.get("spec", {}))) for job in self._unended()}
+        return {job.uid: (job.job_id, choices_of(job)) for job in self._unended()}
 
     def observe(self, demand: Demand) -> list[Job]:
         """The jobs that a decision is about."""
@@ -175,7 +175,7 @@ class TrainingJobs:
             if (job.suspend or job.problem or self._templates.problem(job)) and current == SUSPENDED:
                 continue
             # Whoever has a PS has a coordinator too: where there is room for the one, there is for the other.
-            leader = {name: job.ps.asks.get(name, 0) + amount for name, amount in COORDINATOR_ASKS.items()}
+            leader = {name: job.ps.asks.get(name, 0) + amount for name, amount in asks_of(job, COORDINATOR).items()}
             servers = Resources(0) if job.is_all_reduce else demand({**job.ps.asks, **leader})
             demands, known = (demand(job.worker.asks), servers), usual.get(job.model_type, Usual())
             seen = scheduled_job(job, measured, current, demands, seconds_of(job.created), known)

@@ -30,7 +30,7 @@ from cluster_agent.kubernetes.cache import Cache
 from cluster_agent.kubernetes.errors import AlreadyExists, ApiError, Conflict, NotActing, NotFound
 from cluster_agent.kubernetes.following import Following
 from cluster_agent.kubernetes.training import workloads
-from cluster_agent.kubernetes.training.manifests import JOB_LABEL
+from cluster_agent.kubernetes.training.manifests import JOB_LABEL, role_of
 from cluster_agent.kubernetes.training.training_job import TrainingJob
 from cluster_agent.kubernetes.training.workloads import FLAVORS, WORKLOADS, Placement, Workload
 from foundation.text import plain_line
@@ -154,12 +154,7 @@ class Kueue:
         """
         ground = self._grounds.get(job.uid) if job.queue else None
         if ground is not None:
-            self._placement(ground, task.rpartition("-")[0] or task).put_into(pod)
-
-    def tolerations(self, job: TrainingJob) -> list[Json]:
-        """What its pods will tolerate besides, as far as that is known."""
-        ground = self._grounds.get(job.uid) if job.queue else None
-        return self._placement(ground, "worker").tolerations if ground is not None else []
+            self._placement(ground, role_of(task)).put_into(pod)
 
     def forget(self, uids: set[str]) -> None:
         """Keep nothing but of these jobs."""

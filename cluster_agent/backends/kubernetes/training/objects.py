@@ -87,12 +87,12 @@ class JobObjects:
         return entry is not None and entry.kept.owner == job.uid
 
     def make_pod(
-        self, job: TrainingJob, task: str, step: Step, address: str, nodes: list[str], fit: Callable[[Json], None]
+        self, job: TrainingJob, task: str, step: Step, address: str, node: str, fit: Callable[[Json], None]
     ) -> None:
         """Make a task's pod, or find the one that an earlier try has made.
 
         Args:
-            nodes: where it should be, the first of them; that one is taken off.
+            node: where it should be; empty: anywhere.
             fit: changes a pod before it is made.
 
         Raises:
@@ -103,9 +103,9 @@ class JobObjects:
                 pod = manifests.coordinator_pod(job, step.begin, relaunched=step.relaunched)
             elif isinstance(step, GangStep):
                 host = address.rpartition(":")[0].strip("[]")
-                pod = manifests.rank_pod(job, task, (step.gang, step.world), host, nodes.pop(0) if nodes else "")
+                pod = manifests.rank_pod(job, task, (step.gang, step.world), host, node)
             else:
-                pod = manifests.task_pod(job, task, address, nodes.pop(0) if nodes else "")
+                pod = manifests.task_pod(job, task, address, node)
             fit(pod)
         except (TypeError, AttributeError, ValueError, KeyError) as error:  # templates keep whatever was written
             raise Refused(f"the template of {task} is no pod's: {error}") from error

@@ -6,19 +6,18 @@ moment later, then their pods are made, and then those who follow all pods see t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from cluster_agent.backends.kubernetes.training.memory import Memory, Told
 from cluster_agent.backends.kubernetes.training.room import Room
+from cluster_agent.backends.kubernetes.training.task_choices import choices_of, needs_of
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
-from cluster_agent.kubernetes.capacity import Amounts
+from cluster_agent.kubernetes.node_choice import NodeChoice
 from cluster_agent.kubernetes.training.manifests import COORDINATOR
 from cluster_agent.kubernetes.training.training_job import TrainingJob
 from elastic_runtime.control.messages import Size
 from elastic_runtime.protocol.plan import Phase
 
-COORDINATOR_ASKS: Amounts = {"cpu": 100, "memory": 256 << 20, "pods": 1}
-"""Of a coordinator without a template."""
 _HAS_NONE = (Phase.SUSPENDING, Phase.SUSPENDED, Phase.FINISHED, Phase.FAILED)
 _ASKED_SECONDS = 30.0
 """A coordinator that has not taken up by then what it was asked will not."""
@@ -45,32 +44,32 @@ def promised(job: TrainingJob, told: Told | None, memory: Memory, now: float) ->
 
 
 def reserve(
-    room: Room, job: TrainingJob, pods: Iterable[TaskPod], told: Told | None, memory: Memory, now: float
+    room: Room,
+    job: TrainingJob,
+    pods: Iterable[TaskPod],
+    told: Told | None,
+    memory: Memory,
+    now: float,
+    choices: Mapping[str, NodeChoice] | None = None,
 ) -> None:
     """Take the room that a job was promised, and that no pod takes yet.
 
     Args:
         pods: all that carry its name.
+        choices: by role, the nodes that its pods may come to; None: those that its templates say.
     """
+    choices = choices_of(job) if choices is None else choices
     ours = [pod for pod in pods if pod.owner == job.uid and not pod.ended]
-    tolerations = list(job.worker.template.get("spec", {}).get("tolerations") or ())
     for pod in ours:
         if not room.counts(pod.namespace, pod.name):
-            room.reserve([asks_of(job, pod.task)], tolerations)
+            room.reserve(needs_of(job, [pod.task], choices))
     if job.outcome or job.deleting or not any(pod.task == COORDINATOR for pod in ours):
         return
     leaving = told.status.leaving if told is not None else ()
     here = [pod.task for pod in ours if not pod.deleting and pod.task not in leaving]
     size = promised(job, told, memory, now)
-    room.reserve([job.ps.asks] * (size.servers - _count(here, "ps")), tolerations)
-    room.reserve([job.worker.asks] * (size.workers - _count(here, "worker")), tolerations)
-
-
-def asks_of(job: TrainingJob, task: str) -> Amounts:
-    """What a task's pod takes."""
-    if task == COORDINATOR:
-        return COORDINATOR_ASKS
-    return job.worker.asks if task.startswith("worker-") else job.ps.asks
+    missing = ["ps"] * (size.servers - _count(here, "ps")) + ["worker"] * (size.workers - _count(here, "worker"))
+    room.reserve(needs_of(job, missing, choices))
 
 
 def _count(tasks: Collection[str], role: str) -> int:

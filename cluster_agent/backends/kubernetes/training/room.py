@@ -7,10 +7,21 @@ for each other with half of their pods placed.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 
 from cluster_agent.kubernetes.capacity import Amounts, NodeFacts, PodFacts, free_amounts
+from cluster_agent.kubernetes.node_choice import NodeChoice, node_choice
 
-Tolerations = Sequence[dict[str, object]]
+_ANYWHERE = ({"operator": "Exists"},)
+_PLAIN = NodeChoice()
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a pod takes, and the nodes that it may come to."""
+
+    asks: Amounts
+    choice: NodeChoice = _PLAIN
 
 
 class Room:
@@ -26,35 +37,52 @@ class Room:
         self, nodes: Iterable[NodeFacts], pods: Iterable[PodFacts], names: Collection[tuple[str, str]] | None = None
     ) -> None:
         self._nodes, pods, self._names = list(nodes), list(pods), names
+        self._by_name = {node.name: node for node in self._nodes}
+        self._allowed: dict[str, frozenset[str]] = {}
         # With every toleration: which nodes a pod may come to is looked at when it is placed.
-        everywhere = [{"operator": "Exists"}]
-        self._free = free_amounts(self._nodes, pods, everywhere)
+        self._free = free_amounts(self._nodes, pods, _ANYWHERE)
         for pod in pods:
             if not pod.node and pod.asks is not None:
-                self._place([pod.asks], set(self._free))  # one that waits for a node will have its room somewhere
+                # One that waits for a node will have its room somewhere.
+                self.take([Need(pod.asks, node_choice(pod.spec_of_nodes or {"tolerations": list(_ANYWHERE)}))])
 
-    def take(self, asks: Sequence[Amounts], tolerations: Tolerations = ()) -> bool:
+    def take(self, needs: Sequence[Need]) -> bool:
         """Give room to some pods together; False, and nothing is given, where they do not fit."""
-        return self._place(asks, set(free_amounts(self._nodes, (), tolerations)))
+        keys = {id(need.choice): need.choice.key for need in needs}
+        allowed = {id(need.choice): self._nodes_of(keys[id(need.choice)], need.choice) for need in needs}
+        trial = {node: dict(self._free[node]) for node in frozenset().union(*allowed.values())}
+        largest_first = sorted(needs, key=lambda each: sorted(each.asks.items()), reverse=True)
+        # Who can use few nodes comes before who could have others.
+        for need in sorted(largest_first, key=lambda each: len(allowed[id(each.choice)])):
+            asks = need.asks.items()
+            fitting = [
+                node for node in allowed[id(need.choice)] if all(trial[node].get(name, 0) >= ask for name, ask in asks)
+            ]
+            if not fitting:
+                return False
+            # Where the least is left over: large pods find room longer.
+            node = min(fitting, key=lambda name: (sorted(trial[name].items()), name))
+            for name, amount in asks:
+                trial[node][name] = trial[node].get(name, 0) - amount  # of nothing there may be none
+        self._free |= trial
+        return True
+
+    def allows(self, node: str, choice: NodeChoice) -> bool:
+        """Whether a pod may come to a node, whatever room it has; to one that is not there none may."""
+        return node in self._by_name and choice.allows(self._by_name[node])
 
     def counts(self, namespace: str, name: str) -> bool:
         """Whether a pod is among those that were seen: one that was just made may not be."""
         return self._names is None or (namespace, name) in self._names
 
-    def reserve(self, asks: Sequence[Amounts], tolerations: Tolerations = ()) -> None:
+    def reserve(self, needs: Sequence[Need]) -> None:
         """Take room for pods that will come, each as far as there is any."""
-        for ask in asks:
-            self.take([ask], tolerations)
+        for need in needs:
+            self.take([need])
 
-    def _place(self, asks: Sequence[Amounts], nodes: set[str]) -> bool:
-        trial = {node: dict(free) for node, free in self._free.items() if node in nodes}
-        for ask in sorted(asks, key=lambda each: sorted(each.items()), reverse=True):
-            fitting = [node for node, free in trial.items() if all(free.get(n, 0) >= a for n, a in ask.items())]
-            if not fitting:
-                return False
-            # Where the least is left over: large pods find room longer.
-            node = min(fitting, key=lambda name: (sorted(trial[name].items()), name))
-            for name, amount in ask.items():
-                trial[node][name] = trial[node].get(name, 0) - amount  # of nothing there may be none
-        self._free |= trial
-        return True
+    def _nodes_of(self, key: str, choice: NodeChoice) -> frozenset[str]:
+        found = self._allowed.get(key)
+        if found is None:
+            names = [node.name for node in self._nodes if node.name in self._free and choice.allows(node)]
+            found = self._allowed[key] = frozenset(names)
+        return found

@@ -8,6 +8,10 @@ import pytest
 from kube_agents import Agent, wait_for
 from kube_cluster import PODS, KubeCluster, kube_cluster
 
+from cluster_agent.kubernetes.capacity import Amounts
+from cluster_agent.kubernetes.node_choice import NodeChoice
+from policy_net.domain import Allocation, Decision, Job, JobKind, Progress, Resources
+
 Json = dict[str, Any]
 REASONS = "fedl2_agent_object_reasons_total"
 
@@ -136,3 +140,53 @@ def test_a_job_whose_pod_cannot_pull_its_image_does_not_grow_and_others_do(
     wait_for(lambda: most(agent)["told"] == 2)
     agent.decide(bad=3, good=1, told=2)
     assert agent.counted(REASONS, kind="ElasticTarget", reason="PodWaits") == before + 1
+
+
+class Training:
+    """TrainingJobs, of which there is one that all-reduces, in a pool."""
+
+    is_known, trouble, shape = True, "", frozenset[object]()
+
+    def __init__(self) -> None:
+        self.given: Decision | None = None
+
+    def choices(self) -> dict[str, tuple[str, dict[str, NodeChoice]]]:
+        return {"uid-own": ("team/trainingjob/own", {"worker": NodeChoice(selector=(("pool", "small"),))})}
+
+    def observe(self, demand: Callable[[Amounts], Resources]) -> list[Job]:
+        asks, none = demand({"cpu": 1000, "nvidia.com/gpu": 1}), Resources(0)
+        bounds = {"max_workers": 8, "max_ps": 0, "kind": JobKind.ALLREDUCE}
+        return [Job("team/trainingjob/own", "x", 0.0, asks, none, 1.0, 1.0, 1.0, **bounds)]
+
+    def apply(self, decision: Decision, unix_seconds: float) -> None:
+        self.given = decision
+
+    def progress(self) -> list[Progress]:
+        return []
+
+    def look(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def test_training_jobs_and_targets_of_one_pool_share_what_it_has(
+    cluster: KubeCluster, start: Callable[..., Agent]
+) -> None:
+    allocatable = {"cpu": "8", "memory": "32Gi", "nvidia.com/gpu": "4", "pods": "110"}
+    cluster.make(
+        "nodes", {"metadata": {"name": "a", "labels": {"pool": "small"}}, "status": {"allocatable": allocatable}}
+    )
+    cluster.node("b", gpus=8)
+    cluster.job("free", 1, on="b")
+    cluster.target("free", updateMode="Off")
+    cluster.job("set", 1, on="a", template=template(nodeSelector={"pool": "small"}))
+    cluster.target("set", updateMode="Auto")
+    agent, training = start(), Training()
+    agent.backend._training = training  # type: ignore[assignment]
+    wait_for(lambda: most(agent) == {"free": 4, "set": 4, "trainingjob/own": 4}, lambda: most(agent))
+    assert agent.backend.observe() is not None
+    wanted = {"team/free": Allocation(1, 0), "team/set": Allocation(4, 0), "team/trainingjob/own": Allocation(4, 0)}
+    agent.backend.apply(Decision(wanted))
+    assert training.given is not None
+    own = training.given.of("team/trainingjob/own").workers
+    assert (own, cluster.size("set")) == (1, 3), "the four of the small node, and none of the large one"

@@ -1,5 +1,6 @@
 """What a decision is about on a cluster: targets that can be used, and the room that others leave them."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -7,16 +8,18 @@ import pytest
 
 from cluster_agent.backends.kubernetes.observation import (
     Observed,
+    OwnJobs,
     Seen,
     ended_since,
     observed,
     seconds_of,
     targets_alone,
 )
-from cluster_agent.kubernetes.capacity import node_facts, pod_facts
+from cluster_agent.kubernetes.capacity import Amounts, node_facts, pod_facts
+from cluster_agent.kubernetes.node_choice import NodeChoice
 from cluster_agent.kubernetes.targets.batch_job import BatchJob
 from cluster_agent.kubernetes.targets.elastic_target import elastic_target
-from policy_net.domain import SUSPENDED, Allocation, Decision, JobKind, Resources
+from policy_net.domain import SUSPENDED, Allocation, Decision, Job, JobKind, Resources
 
 Json = dict[str, Any]
 KINDS = frozenset({"batch/v1 Job"})
@@ -57,6 +60,7 @@ def look(
     nodes: list[Json] | None = None,
     pods: Any = (),
     untold: frozenset[str] = frozenset(),
+    own: OwnJobs | None = None,
 ) -> Observed:
     kept = [pod_facts(each) for each in pods]
     found = {("Job", "team", each["metadata"]["name"]): BatchJob().facts(each) for each in jobs}
@@ -66,7 +70,7 @@ def look(
         [elastic_target(each) for each in targets],
         found,
     )
-    return observed(seen, KINDS, NOW, 300.0, untold)
+    return observed(seen, KINDS, NOW, 300.0, untold, own)
 
 
 def test_a_target_and_its_job_are_an_all_reduce_job_of_the_size_that_it_has() -> None:
@@ -140,6 +144,48 @@ def test_what_jobs_of_the_agent_s_own_have_is_taken_first_where_no_target_has_to
     there = targets_alone(replace(both, reach={**both.reach, "team/own": frozenset("a")}), Decision({}))
     assert {each.node_id: each.capacity.gpu for each in there.state.nodes} == {"a": 0, "b": 3}
     assert there.reach == found.reach
+
+
+class Own:
+    """One job of the agent's own, with parameter servers."""
+
+    def __init__(self, **selectors: str) -> None:
+        self.by_role = {role: NodeChoice(selector=(("pool", pool),)) for role, pool in selectors.items()}
+
+    def choices(self) -> dict[str, tuple[str, dict[str, NodeChoice]]]:
+        return {"uid-own": ("team/trainingjob/own", self.by_role)}
+
+    def observe(self, demand: Callable[[Amounts], Resources]) -> list[Job]:
+        asks = demand({"cpu": 1000, "nvidia.com/gpu": 1})
+        sizes = {"max_workers": 6, "max_ps": 6, "requested": Allocation(1, 1)}
+        return [Job("team/trainingjob/own", "x", 0.0, asks, asks, 1.0, 1.0, 1.0, **sizes)]
+
+
+def pooled(**gpus: int) -> list[Json]:
+    found = [node(name, cpu="64", gpus=count) for name, count in gpus.items()]
+    for each in found:
+        each["metadata"]["labels"] = {"pool": each["metadata"]["name"]}
+    return found
+
+
+def test_each_role_of_the_agent_s_own_jobs_has_nodes_of_its_own() -> None:
+    nodes, own = pooled(a=3, b=2, c=9), "team/trainingjob/own"
+    found = look([], [], nodes, own=Own(worker="a", ps="b", coordinator="b"))
+    (one,) = found.state.jobs
+    assert (one.max_workers, one.max_ps) == (3, 2)
+    assert (found.reach, found.ps_reach) == ({own: frozenset("a")}, {own: frozenset("b")})
+    assert {each.node_id for each in found.state.nodes} == {"a", "b"}, "nobody's pods may come to another"
+    found = look([], [], nodes, own=Own(worker="a", ps="b", coordinator="none"))
+    (one,) = found.state.jobs
+    assert (one.max_workers, one.max_ps) == (0, 0), "without a coordinator it cannot begin"
+
+
+def test_what_each_role_of_own_jobs_has_is_taken_from_its_own_nodes() -> None:
+    nodes = pooled(a=3, b=2, c=9)
+    found = look([target()], [job("train", 0)], nodes, own=Own(worker="a", ps="b", coordinator="b"))
+    alone = targets_alone(found, Decision({"team/trainingjob/own": Allocation(2, 1)}))
+    assert {each.node_id: each.capacity.gpu for each in alone.state.nodes} == {"a": 1, "b": 1, "c": 9}
+    assert (alone.reach, alone.ps_reach) == ({}, {})
 
 
 def test_a_job_with_a_pod_that_does_not_start_does_not_grow() -> None:

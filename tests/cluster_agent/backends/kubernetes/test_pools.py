@@ -1,13 +1,15 @@
 """Pools of nodes: who can use no others gets no more of them together than there is, and nobody else loses anything."""
 
+from dataclasses import replace
+
 import hypothesis
 from hypothesis import given
 from hypothesis import strategies as st
 from kube_facts import NOW, job
 
 from cluster_agent.backends.kubernetes.fitting import fitted
-from cluster_agent.backends.kubernetes.pools import pools_of, seats, within_pools
-from policy_net.domain import Allocation, ClusterState, Decision, Job, Node, Resources
+from cluster_agent.backends.kubernetes.pools import held_to_nodes, pools_of, seats, within_pools
+from policy_net.domain import SUSPENDED, Allocation, ClusterState, Decision, Job, JobKind, Node, Resources
 
 SHAPES = [frozenset(each) for each in ("a", "b", "ab", "bc", "")]
 
@@ -104,3 +106,53 @@ def test_whatever_is_decided_no_pool_is_given_more_than_it_has(
         assert size == asked or each.job_id in reach
         assert before[each.job_id] or not size or size >= min(each.min_workers, asked)
     holds(state, fitted(state, wanted, fixed, {"p": 0.3}, reach), before, reach)
+
+
+def served(name: str, workers: int, ps: int, least: int = 1) -> Job:
+    """A job with parameter servers, each as large as a worker."""
+    found = job(name, workers, least=least)
+    current = Allocation(workers, ps)
+    return replace(found, ps_demand=found.worker_demand, max_ps=4, min_ps=1, current=current, kind=JobKind.PS)
+
+
+def test_parameter_servers_count_where_they_may_be() -> None:
+    state = world(served("x", 0, 0), a=3, b=9)
+    wanted = Decision({"x": Allocation(3, 2)})
+    on_a, on_b = {"x": frozenset("a")}, {"x": frozenset("b")}
+    assert within_pools(state, wanted, on_a, on_b) is wanted
+    found = within_pools(state, wanted, on_a, on_a).allocation["x"]
+    assert found.workers + found.ps == 3
+    assert min(found.workers, found.ps) >= 1
+    assert within_pools(state, wanted, on_a, {}).allocation["x"] == Allocation(3, 2)
+
+
+def test_without_room_for_one_role_a_job_does_not_begin_and_what_runs_stays() -> None:
+    state = world(served("x", 0, 0, least=3), served("y", 2, 1), a=3, b=9)
+    wanted = Decision({"x": Allocation(3, 1), "y": Allocation(2, 1)})
+    both = {"x": frozenset("a"), "y": frozenset("b")}
+    assert within_pools(state, wanted, both, both).allocation == {"x": SUSPENDED, "y": Allocation(2, 1)}
+    nowhere: dict[str, frozenset[str]] = {"x": frozenset(), "y": frozenset()}
+    assert within_pools(state, wanted, {}, nowhere).allocation == {"x": SUSPENDED, "y": Allocation(2, 1)}
+
+
+def test_what_one_role_gives_up_with_the_other_is_there_for_others() -> None:
+    """The larger job's servers have no room: what its workers would have taken the smaller one gets."""
+    state = world(served("large", 0, 0, least=3), served("small", 0, 0, least=2), a=3, b=1)
+    wanted = Decision({"large": Allocation(3, 4), "small": Allocation(2, 1)})
+    reach = {"large": frozenset("a"), "small": frozenset("a")}
+    servers: dict[str, frozenset[str]] = {"large": frozenset(), "small": frozenset("b")}
+    found = within_pools(state, wanted, reach, servers).allocation
+    assert found == {"large": SUSPENDED, "small": Allocation(2, 1)}
+
+
+def test_a_cap_is_what_each_role_s_nodes_hold() -> None:
+    offers = {"a": Resources(64_000, 3), "b": Resources(64_000, 9)}
+    one = replace(served("x", 0, 0), max_workers=8)
+    held = held_to_nodes(one, offers, {"x": frozenset("a")}, {"x": frozenset("b")})
+    assert (held.max_workers, held.max_ps) == (3, 4)
+    assert held_to_nodes(one, offers, {}, {}) is one
+    none = held_to_nodes(one, offers, {}, {"x": frozenset()})
+    assert (none.max_workers, none.max_ps, none.min_workers, none.min_ps, none.requested) == (0, 0, 0, 0, SUSPENDED)
+    runs = replace(one, current=Allocation(5, 2))
+    held = held_to_nodes(runs, offers, {"x": frozenset("a")}, {"x": frozenset()})
+    assert (held.max_workers, held.max_ps) == (5, 2), "what it has it keeps"

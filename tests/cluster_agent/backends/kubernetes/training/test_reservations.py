@@ -16,7 +16,7 @@ from training_objects import job, spec, template
 
 from cluster_agent.backends.kubernetes.training.memory import Memory, Told
 from cluster_agent.backends.kubernetes.training.reservations import promised, reserve
-from cluster_agent.backends.kubernetes.training.room import Room
+from cluster_agent.backends.kubernetes.training.room import Need, Room
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
 from cluster_agent.kubernetes.capacity import NodeFacts, PodFacts, requests_of
 from elastic_runtime.control.messages import JobStatus, Size
@@ -46,7 +46,7 @@ def room(workers: int, seen: list[TaskPod]) -> Room:
 
 def left(found: Room) -> int:
     """For how many workers there is room."""
-    return next(count for count in range(100) if not found.take([WORKER]))
+    return next(count for count in range(100) if not found.take([Need(WORKER)]))
 
 
 PODS = [pod("ps-0"), pod("worker-0")]
@@ -124,7 +124,7 @@ def test_whatever_two_jobs_are_promised_there_is(capacity: int, growths: list[tu
             pods = [pod(f"worker-{number}", owner=each) for number in range(has[each])]
             reserve(found, jobs[each], [replace(LEADER, owner=each), *pods], None, memories[each], 0.0)
         now = promised(jobs[name], None, memories[name], 0.0).workers
-        if size > now and found.take([WORKER] * (size - now)):
+        if size > now and found.take([Need(WORKER)] * (size - now)):
             memories[name].asked = Size(0, size), 0.0
         if pods_come:
             has[name] = promised(jobs[name], None, memories[name], 0.0).workers

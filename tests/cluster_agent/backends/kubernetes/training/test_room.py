@@ -5,12 +5,17 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster_agent.backends.kubernetes.training.room import Room
-from cluster_agent.kubernetes.capacity import NodeFacts, PodFacts, Taint
+from cluster_agent.backends.kubernetes.training.room import Need, Room
+from cluster_agent.kubernetes.capacity import NodeFacts, PodFacts, Taint, pod_facts
+from cluster_agent.kubernetes.node_choice import NodeChoice
 
 
-def node(name: str, cpu: int, *taints: Taint, cordoned: bool = False) -> NodeFacts:
-    return NodeFacts(name, (("cpu", cpu), ("pods", 10)), taints, cordoned, "")
+def node(name: str, cpu: int, *taints: Taint, cordoned: bool = False, pool: str = "") -> NodeFacts:
+    return NodeFacts(name, (("cpu", cpu), ("pods", 10)), taints, cordoned, "", (("pool", pool),))
+
+
+def of_pool(name: str, cpu: int) -> Need:
+    return Need({"cpu": cpu}, NodeChoice(selector=(("pool", name),)))
 
 
 def pod(cpu: int, where: str = "") -> PodFacts:
@@ -19,28 +24,73 @@ def pod(cpu: int, where: str = "") -> PodFacts:
 
 def test_all_or_nothing() -> None:
     room = Room([node("a", 1000), node("b", 1000)], [])
-    assert not room.take([{"cpu": 600}] * 3)
-    assert room.take([{"cpu": 600}] * 2), "what did not fit took nothing"
-    assert not room.take([{"cpu": 600}])
+    assert not room.take([Need({"cpu": 600})] * 3)
+    assert room.take([Need({"cpu": 600})] * 2), "what did not fit took nothing"
+    assert not room.take([Need({"cpu": 600})])
 
 
 def test_what_waits_for_a_node_has_its_room_somewhere() -> None:
-    assert not Room([node("a", 1000)], [pod(600)]).take([{"cpu": 600}])
-    assert not Room([node("a", 1000)], [pod(600, "a")]).take([{"cpu": 600}])
-    assert Room([node("a", 1000)], [pod(6000)]).take([{"cpu": 600}]), "what fits nowhere takes nothing"
+    assert not Room([node("a", 1000)], [pod(600)]).take([Need({"cpu": 600})])
+    assert not Room([node("a", 1000)], [pod(600, "a")]).take([Need({"cpu": 600})])
+    assert Room([node("a", 1000)], [pod(6000)]).take([Need({"cpu": 600})]), "what fits nowhere takes nothing"
 
 
 def test_nothing_of_a_resource_that_a_node_has_not() -> None:
-    assert Room([node("a", 1000)], []).take([{"cpu": 100, "nvidia.com/gpu": 0}])
-    assert not Room([node("a", 1000)], []).take([{"cpu": 100, "nvidia.com/gpu": 1}])
+    assert Room([node("a", 1000)], []).take([Need({"cpu": 100, "nvidia.com/gpu": 0})])
+    assert not Room([node("a", 1000)], []).take([Need({"cpu": 100, "nvidia.com/gpu": 1})])
 
 
 def test_cordons_and_taints() -> None:
     taint = Taint("gpu", "", "NoSchedule")
-    assert not Room([node("a", 1000, cordoned=True)], []).take([{"cpu": 1}])
+    assert not Room([node("a", 1000, cordoned=True)], []).take([Need({"cpu": 1})])
     room = Room([node("a", 1000, taint)], [])
-    assert not room.take([{"cpu": 1}])
-    assert room.take([{"cpu": 1}], [{"key": "gpu", "operator": "Exists"}])
+    assert not room.take([Need({"cpu": 1})])
+    assert room.take([Need({"cpu": 1}, NodeChoice(({"key": "gpu", "operator": "Exists"},)))])
+
+
+def test_what_can_use_some_nodes_only_gets_no_room_on_others() -> None:
+    room = Room([node("a", 1000, pool="small"), node("b", 9000, pool="large")], [])
+    assert not room.take([of_pool("small", 600), of_pool("small", 600)])
+    assert room.take([of_pool("small", 600), of_pool("large", 600)])
+    assert not room.take([of_pool("small", 600)])
+    assert not room.take([of_pool("none", 1)])
+    assert room.allows("a", NodeChoice(selector=(("pool", "small"),)))
+    assert not room.allows("b", NodeChoice(selector=(("pool", "small"),)))
+    assert not room.allows("gone", NodeChoice())
+
+
+def test_who_could_be_elsewhere_leaves_room_for_who_could_not() -> None:
+    """By themselves the larger ones would come first, and onto the node that they leave the least of."""
+    room = Room([node("a", 1000, pool="small"), node("b", 1500, pool="large")], [])
+    assert room.take([Need({"cpu": 900}), of_pool("small", 800)])
+
+
+def test_a_pod_that_waits_has_its_room_where_it_may_come_to() -> None:
+    nodes = [node("a", 1000, pool="small"), node("b", 900, pool="large")]
+    requests = {"containers": [{"name": "main", "resources": {"requests": {"cpu": "600m"}}}]}
+    waiting = pod_facts({"metadata": {"name": "x"}, "spec": {**requests, "nodeSelector": {"pool": "small"}}})
+    assert waiting is not None
+    room = Room(nodes, [waiting])
+    assert not room.take([of_pool("small", 600)])
+    assert room.take([of_pool("large", 600)])
+    placed = pod_facts({"metadata": {"name": "x"}, "spec": {**requests, "nodeName": "b", "nodeSelector": {}}})
+    assert placed is not None
+    assert placed.spec_of_nodes is None
+
+
+@given(
+    nodes=st.lists(st.integers(0, 60), min_size=2, max_size=4),
+    asked=st.lists(st.tuples(st.sampled_from(["0", "1", ""]), st.integers(1, 40)), max_size=8),
+)
+def test_each_pool_gives_no_more_than_it_has(nodes: list[int], asked: list[tuple[str, int]]) -> None:
+    room = Room([node(str(number), cpu, pool=str(number)) for number, cpu in enumerate(nodes)], [])
+    given_away = {"0": 0, "1": 0, "": 0}
+    for pool, cpu in asked:
+        if room.take([of_pool(pool, cpu) if pool else Need({"cpu": cpu})]):
+            given_away[pool] += cpu
+    assert given_away["0"] <= nodes[0]
+    assert given_away["1"] <= nodes[1]
+    assert sum(given_away.values()) <= sum(nodes)
 
 
 @given(
@@ -49,5 +99,5 @@ def test_cordons_and_taints() -> None:
 )
 def test_never_more_is_given_than_there_is(nodes: list[int], gangs: list[list[int]]) -> None:
     room = Room([node(str(number), cpu) for number, cpu in enumerate(nodes)], [])
-    given_away = sum(sum(gang) for gang in gangs if room.take([{"cpu": cpu} for cpu in gang]))
+    given_away = sum(sum(gang) for gang in gangs if room.take([Need({"cpu": cpu}) for cpu in gang]))
     assert given_away <= sum(nodes)

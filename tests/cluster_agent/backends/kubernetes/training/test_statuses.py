@@ -132,3 +132,15 @@ def test_an_all_reduce_job_says_its_ranks_also_where_its_script_says_nothing_and
 )
 def test_events_say_sizes_where_nothing_else_is_said(step: Step, found: Told | None, line: str) -> None:
     assert event_line(step, found) == line
+
+
+def test_a_jobs_start_and_end_are_said_once() -> None:
+    gang = Step(Standing.STARTING, begin=Allocation(2, 1), create=("coordinator",))
+    began = status_of(job(), gang, None, None, 1000.0)
+    assert began["startTime"] == "1970-01-01T00:16:40Z"
+    again = status_of(job(status=began), gang, None, None, 2000.0)
+    assert again.keys().isdisjoint({"startTime", "templateDigest"}), "a gang that takes the place of the first one"
+    ends = Step(Standing.COMPLETE, "three epochs", outcome="Complete")
+    ended = status_of(job(status=began), ends, None, None, 3000.0)
+    assert ended["completionTime"] == "1970-01-01T00:50:00Z"
+    assert "completionTime" not in status_of(job(status={**began, **ended}), ends, None, None, 4000.0)
