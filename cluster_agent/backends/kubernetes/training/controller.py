@@ -30,6 +30,7 @@ from cluster_agent.backends.kubernetes.training.telling import Teller
 from cluster_agent.kubernetes.api_server import Json
 from cluster_agent.kubernetes.errors import ApiError, ApiRefused, ApiUnanswered, NotActing
 from cluster_agent.kubernetes.events import EventType
+from cluster_agent.kubernetes.node_choice import node_choice
 from cluster_agent.kubernetes.training import manifests
 from cluster_agent.kubernetes.training.manifests import COORDINATOR, leader
 from cluster_agent.kubernetes.training.training_job import LAST_CHECKPOINT, TrainingJob
@@ -41,6 +42,8 @@ from policy_net.domain import SUSPENDED, Allocation
 _log = structlog.get_logger()
 
 _NO_LAST_CHECKPOINT = "NoLastCheckpoint", EventType.WARNING
+_NODES_SECONDS = 10.0
+"""Between two looks for a node that would be large enough for a job that waits."""
 
 
 class TrainingController:
@@ -138,6 +141,8 @@ class TrainingController:
         wanted = self.wanted(job) if quota is None else quota.allowed
         step = self._planned(job, wanted, pods, told, memory, room)
         step = step if quota is None else quota.limit(step, pods)
+        if step.standing is Standing.QUEUED and self.wanted(job) == SUSPENDED:
+            step = self._explained(job, step, memory, room)
         reported = [self._report(job, ended, memory) for ended in step.report]
         if not all(reported):
             step = replace(step, create=())  # an end is known before another task takes its place
@@ -192,6 +197,21 @@ class TrainingController:
                 return replace(step, delete=())
             self._teller.tell(job, "RankFailed", step.line, EventType.WARNING)
         return step
+
+    def _explained(self, job: TrainingJob, step: Step, memory: Memory, room: Callable[[], Room]) -> Step:
+        """A step that waits for resources, with why it would wait for ever, if it would."""
+        line, looked_at = memory.too_large
+        if self._clock() - looked_at >= _NODES_SECONDS:
+            asks = {"worker": job.worker.asks, **({} if job.is_all_reduce else {"ps": job.ps.asks})}
+            choice = node_choice(job.worker.template.get("spec", {}))
+            choice = replace(choice, tolerations=tuple(self._tolerations(job)))
+            found = (room().too_large(task, asks[task], choice) for task in asks)
+            line = next((each for each in found if each), "")
+            memory.too_large = line, self._clock()
+        if not line:
+            return step
+        self._teller.warn(job, memory, "TooLarge", line)
+        return replace(step, line=f"{step.line}: {line}")
 
     def _part(self, job: TrainingJob, pods: list[TaskPod], room: Callable[[], Room]) -> None:
         """Have a deleted job write its last checkpoint, and let it go."""

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from cluster_agent.kubernetes.capacity import Amounts, NodeFacts, PodFacts, free_amounts
+from cluster_agent.kubernetes.capacity import CPU, Amounts, NodeFacts, PodFacts, free_amounts
+from cluster_agent.kubernetes.node_choice import NodeChoice
 
+_IN_BYTES = ("memory", "ephemeral-storage")
 Tolerations = Sequence[dict[str, object]]
 
 
@@ -46,6 +48,24 @@ class Room:
         for ask in asks:
             self.take([ask], tolerations)
 
+    def too_large(self, task: str, asks: Amounts, choice: NodeChoice) -> str:
+        """Why no node would have room for a pod though it were empty, in a line; empty where one would.
+
+        Args:
+            task: what the pod is, for the line.
+            choice: the nodes that it may come to.
+        """
+        may_use = [dict(node.allocatable or ()) for node in self._nodes if choice.allows(node)]
+        if any(all(node.get(name, 0) >= amount for name, amount in asks.items()) for node in may_use):
+            return ""
+        if not may_use:
+            return f"there is no node that a {task} may use"
+        takes = ", ".join(_words(name, asks[name]) for name in sorted(asks) if name != "pods")
+        largest = ", ".join(
+            _words(name, max(node.get(name, 0) for node in may_use)) for name in sorted(asks) if name != "pods"
+        )
+        return f"no node is as large as a {task} of it, which takes {takes}; the most that nodes have is {largest}"
+
     def _place(self, asks: Sequence[Amounts], nodes: set[str]) -> bool:
         trial = {node: dict(free) for node, free in self._free.items() if node in nodes}
         for ask in sorted(asks, key=lambda each: sorted(each.items()), reverse=True):
@@ -58,3 +78,9 @@ class Room:
                 trial[node][name] = trial[node].get(name, 0) - amount  # of nothing there may be none
         self._free |= trial
         return True
+
+
+def _words(name: str, amount: int) -> str:
+    if name == CPU:
+        return f"{amount / 1000:g} cores"
+    return f"{amount / 2**30:.4g} GiB of {name}" if name in _IN_BYTES else f"{amount} {name}"
