@@ -39,12 +39,14 @@ class Cluster:
     Attributes:
         state_dir: of the agent, where a configuration names one that is here.
         policy: that advises: the configuration's initial one, or the one that ships with the package.
+        trains: whether TrainingJobs are decided about: by the configuration, or as far as anybody knows.
     """
 
     api: ApiServer
     settings: KubernetesBackendSettings
     state_dir: Path | None
     policy: str
+    trains: bool = True
 
 
 @contextlib.contextmanager
@@ -68,7 +70,7 @@ def opened(config: Path | None, kubeconfig: Path | None, context: str | None) ->
     settings = settings.model_copy(update=changes)
     api = ApiServer(open_client(Access(settings.kubeconfig, settings.context)), settings.request_seconds)
     try:
-        yield Cluster(api, settings, state_dir, policy)
+        yield Cluster(api, settings, state_dir, policy, trains=config is None or settings.training is not None)
     except ApiUnanswered as error:
         raise ClusterUnreachable(f"{error}; check the address and the network, or name another --context") from error
     except (Forbidden, Unauthorized) as error:

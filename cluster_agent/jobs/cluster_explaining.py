@@ -1,4 +1,4 @@
-"""Explanation of a target of a Kubernetes cluster: read with its user's rights, and shown to people."""
+"""Explanation of a target or TrainingJob of a Kubernetes cluster: read with its user's rights, and shown to people."""
 
 from __future__ import annotations
 
@@ -10,47 +10,70 @@ from rich.console import Group
 from rich.table import Table
 
 from cluster_agent.backends.kubernetes.explanation import explain
-from cluster_agent.backends.kubernetes.views import events_of, look
+from cluster_agent.backends.kubernetes.training_explanation import explain_training_job
+from cluster_agent.backends.kubernetes.views import ClusterView, events_of, look
 from cluster_agent.errors import JobRefused
 from cluster_agent.jobs.cluster_access import Cluster, check_looked_after
 from cluster_agent.jobs.views import GUARD, TRIGGERS, clock_time, facts_table
 from cluster_agent.kubernetes.errors import Forbidden
+from cluster_agent.kubernetes.training.training_job import TRAINING_JOBS
 from foundation.figures import percent
 from foundation.text import nearest, plain_line
 
 CRD = "deploy/crds/elastictargets.yaml"
+TRAINING = "trainingjob"
 
 
 def explain_target(cluster: Cluster, name: str) -> dict[str, Any]:
-    """Why a target has what it has.
+    """Why a target or a TrainingJob has what it has.
 
     Args:
-        name: namespace/name.
+        name: namespace/name, or namespace/trainingjob/name.
 
     Raises:
-        JobRefused: there is no such target, or the cluster knows none.
+        JobRefused: there is none of that name, or the cluster knows no such objects.
         ApiError: the cluster cannot be read.
     """
     namespace, slash, short = name.partition("/")
     if not (slash and namespace and short):
         raise JobRefused(f"{name}: on a cluster a target is named NAMESPACE/NAME")
+    what, _, of_training = short.partition("/")
+    if of_training and what == TRAINING and not cluster.trains:
+        raise JobRefused(f"{name}: the agent looks after no TrainingJobs; its configuration has no backend.training")
     check_looked_after(cluster, namespace)
-    view = look(cluster.api, namespace, time.time(), cluster.settings)
+    view = look(cluster.api, namespace, time.time(), cluster.settings, trains=cluster.trains)
+    if of_training and what == TRAINING:
+        return _explain_training(cluster, view, namespace, name)
     if not view.serves_targets:
         raise JobRefused(f"{cluster.api.address} serves no ElasticTargets: apply {CRD}")
     target = view.targets.get(name)
     if target is None:
-        meant = nearest(name, view.targets)
+        meant = nearest(name, [*view.targets, *view.training_jobs])
         raise JobRefused(f"no ElasticTarget {name}" + (f"; did you mean {meant}?" if meant else ""))
     found = view.seen.found.get((target.ref.kind, namespace, target.ref.name))
-    answer_notes = []
-    try:
-        events = events_of(cluster.api, namespace, [target.uid, *([] if found is None else [found.uid])])
-    except Forbidden:
-        events = []
-        answer_notes.append(f"you may not read events in {namespace}")
+    events, more = _events_of(cluster, namespace, [target.uid, *([] if found is None else [found.uid])])
     answer = explain(view, name, cluster.state_dir, cluster.policy, events)
-    return answer | {"notes": answer["notes"] + answer_notes}
+    return answer | {"notes": answer["notes"] + more}
+
+
+def _explain_training(cluster: Cluster, view: ClusterView, namespace: str, name: str) -> dict[str, Any]:
+    job = view.training_jobs.get(name)
+    if job is None:
+        if TRAINING_JOBS.plural in view.unseen:
+            raise JobRefused(f"{name}: you may not read TrainingJobs in {namespace}; ask for the right to")
+        meant = nearest(name, [*view.training_jobs, *view.targets])
+        raise JobRefused(f"no TrainingJob {name}" + (f"; did you mean {meant}?" if meant else ""))
+    events, more = _events_of(cluster, namespace, [job.uid])
+    answer = explain_training_job(view, name, cluster.state_dir, cluster.policy, events)
+    return answer | {"notes": answer["notes"] + more}
+
+
+def _events_of(cluster: Cluster, namespace: str, uids: list[str]) -> tuple[list[dict[str, Any]], list[str]]:
+    """Of objects, and what to say where they may not be read."""
+    try:
+        return events_of(cluster.api, namespace, uids), []
+    except Forbidden:
+        return [], [f"you may not read events in {namespace}"]
 
 
 def explained(facts: dict[str, Any], now_unix_seconds: float) -> Group:
@@ -70,23 +93,25 @@ def explained(facts: dict[str, Any], now_unix_seconds: float) -> Group:
 
 def _rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     job, progress = facts["job"], facts["progress"]
-    yield "target", facts["name"]
+    if job["kind"] != TRAINING_JOBS.kind:
+        yield "target", facts["name"]
     yield "job", f"{job['kind']} {job['name']}, {facts['modelType']}"
     yield "state", facts["state"]
-    yield "has", _workers(facts["workers"])
-    yield "may have", f"{facts['min']}–{facts['max']} workers, updateMode {facts['updateMode']}"
+    yield "has", _size(facts)
+    servers = f" and {facts['minPs']}–{facts['maxPs']} PS" if facts.get("maxPs") else ""
+    yield "may have", f"{facts['min']}–{facts['max']} workers{servers}, updateMode {facts['updateMode']}"
     if progress is not None:
         share = "" if progress["share"] is None else f", {percent(progress['share'])} of {progress['total']:,.0f}"
         yield "progress", f"{progress['samples']:,.0f} samples{share}"
     advice = facts["recommendation"]
     if isinstance(advice, dict):
-        yield "advice", f"{_workers(advice.get('workers'))}: {advice.get('message', '')} ({advice.get('time', '')})"
+        yield "advice", f"{_size(advice)}: {advice.get('message', '')} ({advice.get('time', '')})"
     else:
         yield "advice", "none yet"
     made = facts["allocation"]
     if isinstance(made, dict):
         who = f"by {made.get('policyVersion', 'an agent')}, decision {made.get('decisionId', '–')}"
-        yield "set", f"{_workers(made.get('workers'))} {who}: {made.get('reason', '')} ({made.get('time', '')})"
+        yield "set", f"{_size(made)} {who}: {made.get('reason', '')} ({made.get('time', '')})"
     for each in facts["conditions"]:
         yield plain_line(each["type"].lower(), 20), f"{each['status']}, {each['reason']}: {each['message']}"
     yield "waits for", facts["waitsFor"] or "nothing: it has what was decided"
@@ -98,7 +123,7 @@ def _decided(facts: dict[str, Any], now_unix_seconds: float) -> Iterator[tuple[s
         return
     version = f" v{decision['version']}" if decision["version"] else ""
     version = version if version.strip() != decision["policy"] else ""  # a fleet's version has no other name
-    given = _workers(decision["workers"])
+    given = _size(decision)
     if decision["from"] == "now":
         yield "decided", f"{given} would be now; the agent's own decision is not at hand (--config)"
         yield "by policy", f"{decision['policy']}{version}"
@@ -114,16 +139,18 @@ def _decided(facts: dict[str, Any], now_unix_seconds: float) -> Iterator[tuple[s
 
 def _gains(facts: dict[str, Any]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("workers", "samples/s", "times now", "score", "after", ""):
+    servers = any(row.get("ps") for row in facts["gains"])
+    for name in ("workers", *(["PS"] if servers else []), "samples/s", "times now", "score", "after", ""):
         table.add_column(name, justify="right" if name else "left", no_wrap=True)
-    advised = None if facts["decision"] is None else facts["decision"]["workers"]
+    advised = None if facts["decision"] is None else _pair(facts["decision"])
     for row in facts["gains"]:
         step, speed, times = row["step"], row["samplesPerSecond"], row["timesAsFastAsNow"]
-        marks = ["now"] if row["workers"] == facts["workers"] else []
-        marks += ["advised"] if row["workers"] == advised else []
+        marks = ["now"] if _pair(row) == _pair(facts) else []
+        marks += ["advised"] if _pair(row) == advised else []
         marks += ["no room"] if step is not None and not step["taken"] else []
         table.add_row(
             str(row["workers"]),
+            *([str(row["ps"])] if servers else []),
             "–" if speed is None else f"{speed:,.0f}" if speed >= 10 else f"{speed:.2g}",
             "–" if times is None else f"{times:.2f}",
             "" if step is None else f"{step['score']:.3g}",
@@ -136,6 +163,15 @@ def _gains(facts: dict[str, Any]) -> Table:
 def _event(event: dict[str, Any]) -> str:
     times = f" ({event['count']} times)" if event["count"] > 1 else ""
     return f"{event['time'][:19]}  {event['of']} {event['reason']}: {event['message']}{times}"
+
+
+def _pair(sizes: dict[str, Any]) -> tuple[Any, Any]:
+    return sizes["workers"], sizes.get("ps") or 0
+
+
+def _size(sizes: dict[str, Any]) -> str:
+    servers = f" and {sizes['ps']} PS" if sizes.get("ps") else ""
+    return _workers(sizes.get("workers")) + servers
 
 
 def _workers(number: Any) -> str:

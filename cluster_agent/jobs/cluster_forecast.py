@@ -61,7 +61,7 @@ def foresee_manifest(cluster: Cluster, file: Path, work: Work, draws: Draws) -> 
     manifest, target = read_manifest(file)
     now = time.time()
     check_looked_after(cluster, namespace_of(manifest))
-    view = look(cluster.api, namespace_of(manifest), now, cluster.settings)
+    view = look(cluster.api, namespace_of(manifest), now, cluster.settings, trains=cluster.trains)
     if not view.sees_room:
         raise ClusterRefused(
             f"you may not read {' and '.join(view.unseen)} of the whole cluster, so what is free is not known; ask for"
@@ -74,7 +74,7 @@ def foresee_manifest(cluster: Cluster, file: Path, work: Work, draws: Draws) -> 
     environment = _environment(cluster, asked.cluster)
     present = able_to_run([_with_left(job, speeds) for job in asked.cluster.jobs], environment, speeds)
     if left_out := len(asked.cluster.jobs) - len(present):
-        notes.append(f"{counted(left_out, 'target')} left out: there is no room for them now, whatever else ends")
+        notes.append(f"{counted(left_out, 'job')} left out: there is no room for them now, whatever else ends")
     present.sort(key=lambda job: (job.current.workers == 0, job.submit_time_seconds))
     spec = _spec(asked, work, speeds, notes)
     advised, policy, version = _policy(cluster)
@@ -111,8 +111,8 @@ def _speeds(cluster: Cluster, view: ClusterView, asked: Asked, notes: list[str])
     if fit is None:
         fit = OnlineFit()
         for job in view.observed.state.jobs:
-            member = view.observed.members[job.job_id]
-            if member.samples and job.run_seconds > 0.0 and job.current.workers:
+            member = view.observed.members.get(job.job_id)
+            if member is not None and member.samples and job.run_seconds > 0.0 and job.current.workers:
                 done = member.samples
                 fit.observe([Progress(job.job_id, job.job_type, job.current, job.run_seconds, done, done, 1.0)])
         notes.append("speeds are what each job trained on average since it began: no agent's state is at hand")
@@ -149,13 +149,14 @@ def _with_left(job: Job, speeds: OnlineFit) -> Job:
     if job.work_known:
         return job
     size = job.current if job.current.workers else job.requested
-    speed = speeds.samples_per_second(job.job_type, 0, size.workers)
-    return replace(job, remaining_epochs=max(job.run_seconds, _LEAST_LEFT_SECONDS) * speed)
+    speed = speeds.samples_per_second(job.job_type, size.ps, size.workers)
+    return replace(job, remaining_epochs=max(job.run_seconds, _LEAST_LEFT_SECONDS) * speed / job.samples_per_epoch)
 
 
 def _fixed(job: Job) -> Job:
     size = job.current if job.current.workers else job.requested
-    return replace(job, requested=size, min_workers=size.workers, max_workers=size.workers)
+    workers, servers = size.workers, size.ps
+    return replace(job, requested=size, min_workers=workers, max_workers=workers, min_ps=servers, max_ps=servers)
 
 
 def _spec(asked: Asked, work: Work, speeds: OnlineFit, notes: list[str]) -> JobSpec:
@@ -218,7 +219,7 @@ def sentences(answer: Json) -> Group:
         ]
     lines += [
         f"simulated {counted(answer['runs'], 'time')} from seed {seed},"
-        f" beside {counted(answer['jobsPresent'], 'target')}; 8 of 10 runs lie within the bounds",
+        f" beside {counted(answer['jobsPresent'], 'job')}; 8 of 10 runs lie within the bounds",
     ]
     return Group(*lines, *(plain_line(note) for note in answer["notes"]))
 

@@ -26,7 +26,8 @@ def explain(
 ) -> None:
     """Say why a job has what it has: what the policy believes it gains by more, what it waits for, and who decided.
 
-    A job of this machine by its name; an ElasticTarget of a Kubernetes cluster as NAMESPACE/NAME.
+    A job of this machine by its name; an ElasticTarget of a Kubernetes cluster as NAMESPACE/NAME, a
+    TrainingJob as NAMESPACE/trainingjob/NAME.
     """
     if "/" in name or config is not None or kubeconfig is not None or context is not None:
         # Loaded here: this takes a second, and jobs of this machine need nothing of it.

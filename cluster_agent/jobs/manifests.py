@@ -108,7 +108,7 @@ def asked_job(view: ClusterView, manifest: Json, target: Json | None, file: Path
     others = [each for each in view.seen.targets if (each.namespace, each.ref.name) != (namespace, name)]
     seen = Seen(view.seen.nodes, view.seen.pods, [*others, elastic], found)
     kinds = frozenset({f"{JOBS.api_version} {JOBS.kind}"})
-    look_again = observed(seen, kinds, view.unix_seconds, view.observed.state.slot_seconds)
+    look_again = observed(seen, kinds, view.unix_seconds, view.observed.state.slot_seconds, own=view.own)
     job_id = f"{namespace}/{NEW}"
     if job_id in look_again.left_out:
         raise BadJobFile(f"{file}: {look_again.left_out[job_id]}")

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from cluster_agent.acting.active_policy import CandidateFactory
-from cluster_agent.backends.kubernetes.observation import Member, Observed
+from cluster_agent.backends.kubernetes.observation import Member, Observed, targets_alone
 from cluster_agent.backends.kubernetes.pools import within_pools
 from cluster_agent.backends.kubernetes.views import ClusterView
 from cluster_agent.errors import StateDamaged
 from cluster_agent.kubernetes.targets.elastic_target import ElasticTarget, UpdateMode
 from cluster_agent.kubernetes.targets.target_kind import TargetFacts
+from cluster_agent.kubernetes.training.training_job import TRAINING_JOBS
 from cluster_agent.recording.last_decision import WeighedStep, last_decision, policy_of, weighed_steps
 from cluster_agent.recording.memory import MEMORY
 from cluster_agent.recording.reasons import decision_facts, others_given, readable_state, room_for, step_facts
@@ -47,8 +48,8 @@ class Believed:
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
-    """A decision that a target was in, and what was weighed for it."""
+class Answer:
+    """A decision that a job was in, and what was weighed for it."""
 
     state: ClusterState
     given: dict[str, Allocation]
@@ -69,17 +70,10 @@ def explain(
     """
     target, member = view.targets[job_id], view.observed.members.get(job_id)
     facts = view.seen.found.get((target.ref.kind, target.namespace, target.ref.name))
-    notes = [f"you may not read {what} everywhere: what is free is not known" for what in view.unseen]
-    notes += [view.meaning_of_free] if view.meaning_of_free else []
+    notes = notes_on(view)
     if target.progress is not None and target.progress.endpoint is not None:
         notes.append("its progress is in its own metrics, which the agent reads, and this command does not")
-    answer = None
-    if state_dir is not None:
-        answer = _logged(state_dir, job_id)
-        if answer is None:
-            notes.append(f"no decision about it in {state_dir}: what {policy} would decide now is shown")
-    if answer is None and member is not None and view.sees_room:
-        answer = _asked_now(view.observed, policy)
+    answer = answer_of(view, job_id, state_dir, policy, notes, is_asked=member is not None)
     beliefs = None if answer is None or state_dir is None else answer.beliefs
     believed = believed_speeds(target.model_type, state_dir, beliefs)
     now = 0 if facts is None else facts.workers
@@ -93,32 +87,66 @@ def explain(
         "min": target.least,
         "max": target.most,
         "progress": None if member is None else _progress(member),
-        "conditions": _conditions(target),
+        "conditions": conditions_of(target.status),
         "recommendation": target.status.get("recommendation"),
         "allocation": target.status.get("allocation"),
-        "decision": None if answer is None else _decision(answer, job_id),
+        "decision": None if answer is None else decision_of(answer, job_id),
         "gains": _gains(target, now, believed, [] if answer is None else answer.steps, job_id),
         "speedsFrom": believed.source,
-        "others": [] if answer is None else _others(answer, job_id),
+        "others": [] if answer is None else others_of(answer, job_id),
         "waitsFor": _waits_for(view, target, facts, answer, job_id),
         "events": events,
         "notes": notes,
     }
 
 
-def believed_speeds(job_type: str, state_dir: Path | None, beliefs: SetBeliefs | None = None) -> Believed:
+def notes_on(view: ClusterView) -> list[str]:
+    """What is not known, and what is meant by what is."""
+    notes = [
+        f"you may not read {what} everywhere: what they have counts as taken by others"
+        if what == TRAINING_JOBS.plural
+        else f"you may not read {what} everywhere: what is free is not known"
+        for what in view.unseen
+    ]
+    return [*notes, view.meaning_of_free] if view.meaning_of_free else notes
+
+
+def answer_of(
+    view: ClusterView, job_id: str, state_dir: Path | None, policy: str, notes: list[str], *, is_asked: bool
+) -> Answer | None:
+    """The agent's own decision about a job, else what a policy would decide now; None where neither is known.
+
+    Args:
+        policy: asked where no decision is at hand.
+        notes: to which is added where an answer is from.
+        is_asked: whether a decision would be about this job now.
+    """
+    answer = None
+    if state_dir is not None:
+        answer = _logged(state_dir, job_id)
+        if answer is None:
+            notes.append(f"no decision about it in {state_dir}: what {policy} would decide now is shown")
+    if answer is None and is_asked and view.sees_room:
+        answer = _asked_now(view.observed, policy)
+    return answer
+
+
+def believed_speeds(
+    job_type: str, state_dir: Path | None, beliefs: SetBeliefs | None = None, kind: JobKind = JobKind.ALLREDUCE
+) -> Believed:
     """What is believed of a type: by the agent, as far as it has seen it, else what ships with the package.
 
     Args:
         beliefs: of the policy that decides; without, those of the agent's reward count, which see as much.
+        kind: of the job; what ships with the package is of one of them.
     """
     seen = beliefs if beliefs is not None or state_dir is None else measured_speeds(state_dir)
     if seen is not None and seen.allocations_seen(job_type):
         return Believed(seen, f"what this agent has measured of {job_type}", has_scale=True)
     shipped = _shipped()
     assert shipped.beliefs is not None  # noqa: S101  (the policy that ships has some; narrows the type)
-    shipped.beliefs.introduce([_of_type(job_type)])
-    if any(prior.job_type == job_type and not prior.ps for prior in shipped.priors):
+    shipped.beliefs.introduce([_of_type(job_type, kind)])
+    if any(prior.job_type == job_type and bool(prior.ps) == (kind is JobKind.PS) for prior in shipped.priors):
         return Believed(shipped.beliefs, f"shipped priors of {job_type}", has_scale=True)
     return Believed(shipped.beliefs, f"shipped priors: nothing is known of {job_type}", has_scale=False)
 
@@ -136,8 +164,9 @@ def measured_speeds(state_dir: Path) -> OnlineFit | None:
     return fit
 
 
-def _of_type(job_type: str) -> Job:
-    return Job("", job_type, 0.0, Resources(1), Resources(0), 1.0, 1.0, 1.0, kind=JobKind.ALLREDUCE)
+def _of_type(job_type: str, kind: JobKind) -> Job:
+    servers = Resources(1) if kind is JobKind.PS else Resources(0)
+    return Job("", job_type, 0.0, Resources(1), servers, 1.0, 1.0, 1.0, kind=kind)
 
 
 def _shipped() -> SetPolicy:
@@ -146,7 +175,7 @@ def _shipped() -> SetPolicy:
     return policy
 
 
-def _logged(state_dir: Path, job_id: str) -> _Answer | None:
+def _logged(state_dir: Path, job_id: str) -> Answer | None:
     line: JsonObject | None = last_decision(state_dir)
     state = None if line is None else readable_state(line)
     if line is None or state is None or all(job.job_id != job_id for job in state.jobs):
@@ -155,15 +184,21 @@ def _logged(state_dir: Path, job_id: str) -> _Answer | None:
     policy = policy_of(state_dir, line)
     steps = [] if policy is None else weighed_steps(policy, state)
     facts = decision_facts(line, given.get(job_id, SUSPENDED)) | {"from": "log"}
-    return _Answer(state, given, steps, facts, None if policy is None else policy.beliefs)
+    return Answer(state, given, steps, facts, None if policy is None else policy.beliefs)
 
 
-def _asked_now(about: Observed, name: str) -> _Answer:
+def _asked_now(about: Observed, name: str) -> Answer:
     """What a policy would decide now, by what ships with the package."""
     state = about.state
     candidate = CandidateFactory(PolicySettings()).from_name_or_file(name)
     decision = candidate.policy.decide(state, Trigger.SLOT)
-    given = dict(within_pools(state, decision, about.reach, about.ps_reach).allocation)
+    # As the backend does it: TrainingJobs get what was decided, targets what then fits where they can be.
+    held = within_pools(state, decision, about.reach, about.ps_reach)
+    given = dict(held.allocation)
+    if len(about.members) < len(state.jobs):
+        alone = targets_alone(about, held)
+        rest = within_pools(alone.state, decision, alone.reach).allocation
+        given |= {job.job_id: rest[job.job_id] for job in alone.state.jobs if job.job_id in rest}
     steps = weighed_steps(candidate.policy, state) if isinstance(candidate.policy, SetPolicy) else []
     facts: dict[str, Any] = {
         "number": None,
@@ -175,14 +210,17 @@ def _asked_now(about: Observed, name: str) -> _Answer:
         "reasons": [],
         "from": "now",
     }
-    return _Answer(state, given, steps, facts)
+    return Answer(state, given, steps, facts)
 
 
-def _decision(answer: _Answer, job_id: str) -> dict[str, Any]:
-    return answer.facts | {"workers": answer.given.get(job_id, SUSPENDED).workers, "ps": 0}
+def decision_of(answer: Answer, job_id: str) -> dict[str, Any]:
+    """What was decided of a job, and by whom."""
+    given = answer.given.get(job_id, SUSPENDED)
+    return answer.facts | {"workers": given.workers, "ps": given.ps}
 
 
-def _others(answer: _Answer, job_id: str) -> list[dict[str, Any]]:
+def others_of(answer: Answer, job_id: str) -> list[dict[str, Any]]:
+    """What others were given."""
     job = next(job for job in answer.state.jobs if job.job_id == job_id)
     return others_given(answer.state, answer.given, job, answer.steps)
 
@@ -212,8 +250,9 @@ def _progress(member: Member) -> dict[str, Any] | None:
     return {"samples": member.samples, "total": total, "share": share}
 
 
-def _conditions(target: ElasticTarget) -> list[dict[str, str]]:
-    found = target.status.get("conditions")
+def conditions_of(status: dict[str, Any]) -> list[dict[str, str]]:
+    """The conditions of a status, as far as they are some."""
+    found = status.get("conditions")
     return [
         {name: str(each.get(name) or "") for name in ("type", "status", "reason", "message")}
         for each in (found if isinstance(found, list) else ())
@@ -243,7 +282,7 @@ def _gains(
 
 
 def _waits_for(
-    view: ClusterView, target: ElasticTarget, facts: TargetFacts | None, answer: _Answer | None, job_id: str
+    view: ClusterView, target: ElasticTarget, facts: TargetFacts | None, answer: Answer | None, job_id: str
 ) -> str:
     if target.problem or facts is None or facts.is_over or job_id in view.observed.left_out:
         return f"nothing: {view.observed.left_out.get(job_id, target.problem)}"

@@ -6,8 +6,8 @@ What may not be read is left out and said: whoever may see one namespace only st
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from cluster_agent.backend_settings import KubernetesBackendSettings
@@ -15,6 +15,8 @@ from cluster_agent.backends.kubernetes.backend import KINDS
 from cluster_agent.backends.kubernetes.namespaces import namespaces_of
 from cluster_agent.backends.kubernetes.observation import Observed, Seen, observed
 from cluster_agent.backends.kubernetes.own_nodes import facts_of, meant_by_free, selector_of
+from cluster_agent.backends.kubernetes.training.measured import Demand, noted, scheduled_jobs, unended, usual_of
+from cluster_agent.backends.kubernetes.training.task_choices import choices_of
 from cluster_agent.kubernetes.api_server import Json, Query
 from cluster_agent.kubernetes.capacity import NodeFacts, pod_facts
 from cluster_agent.kubernetes.device_claims import (
@@ -28,8 +30,11 @@ from cluster_agent.kubernetes.device_claims import (
     taken_devices,
 )
 from cluster_agent.kubernetes.errors import Expired, Forbidden, NotFound
+from cluster_agent.kubernetes.node_choice import NodeChoice
 from cluster_agent.kubernetes.resources import EVENTS, NODES, PODS, Resource
 from cluster_agent.kubernetes.targets.elastic_target import ELASTIC_TARGETS, ElasticTarget, elastic_target
+from cluster_agent.kubernetes.training.training_job import TRAINING_JOBS, TrainingJob, training_job
+from policy_net.domain import Job
 
 _PAGE_OBJECTS = 500
 _TRIES = 3
@@ -45,6 +50,32 @@ class Reads(Protocol):
         ...
 
 
+class StandingJobs:
+    """TrainingJobs by what stands in the cluster, for whoever is not their agent: their coordinators are not asked."""
+
+    def __init__(self, jobs: Iterable[TrainingJob]) -> None:
+        self._unended = unended(jobs)
+        self._measured = {job.uid: noted(job) for job in self._unended}
+
+    def choices(self) -> dict[str, tuple[str, dict[str, NodeChoice]]]:
+        """See `OwnJobs`."""
+        return {job.uid: (job.job_id, choices_of(job)) for job in self._unended}
+
+    def observe(self, demand: Demand) -> list[Job]:
+        """See `OwnJobs`."""
+        usual = usual_of((job.model_type, self._measured[job.uid]) for job in self._unended)
+        found = scheduled_jobs(
+            self._unended, demand, lambda job: self._measured[job.uid], lambda _: None, _agents_problem, usual
+        )
+        return [seen for _, seen in found.values()]
+
+
+def _agents_problem(job: TrainingJob) -> str:
+    """What an agent has found against a job, such as in a dry run of its templates."""
+    accepted = job.condition("Accepted")
+    return str(accepted.get("message") or "it is not accepted") if accepted.get("status") == "False" else ""
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterView:
     """A cluster at one moment.
@@ -54,6 +85,8 @@ class ClusterView:
         serves_targets: whether the CRD is installed.
         unseen: the plurals of what this user may not read everywhere, or in all of the agent's namespaces.
         meaning_of_free: what is meant where only some nodes and pods are looked at; else empty.
+        training_jobs: by id; those that count for decisions.
+        own: the same, as a decision is about them.
     """
 
     seen: Seen
@@ -63,6 +96,8 @@ class ClusterView:
     serves_targets: bool
     unseen: tuple[str, ...]
     meaning_of_free: str = ""
+    training_jobs: Mapping[str, TrainingJob] = field(default_factory=dict)
+    own: StandingJobs | None = None
 
     @property
     def sees_room(self) -> bool:
@@ -70,17 +105,25 @@ class ClusterView:
         return not {"nodes", "pods"} & set(self.unseen)
 
 
-def look(api: Reads, namespace: str, unix_seconds: float, settings: KubernetesBackendSettings) -> ClusterView:
+def look(
+    api: Reads,
+    namespace: str,
+    unix_seconds: float,
+    settings: KubernetesBackendSettings,
+    *,
+    trains: bool = False,
+) -> ClusterView:
     """Read a cluster as the agent with these settings sees it.
 
     Args:
         namespace: whose targets and jobs, where the user may not read those of all; may be empty.
+        trains: whether it decides about TrainingJobs, where there are any.
 
     Raises:
         ApiError: the server does not answer, or lets nothing be read.
     """
     unseen: list[str] = []
-    own, names = settings.own_nodes, namespaces_of(settings)
+    some_nodes, names = settings.own_nodes, namespaces_of(settings)
 
     def read(resource: Resource, query: Query | None = None) -> list[Json]:
         try:
@@ -110,26 +153,39 @@ def look(api: Reads, namespace: str, unix_seconds: float, settings: KubernetesBa
         targets = [elastic_target(each) for each in read_in(ELASTIC_TARGETS)]
     except NotFound:
         targets, serves_targets = [], False
-    pods = [pod_facts(each) for each in (read(PODS) if own is None else read_in(PODS))]
+    training: list[TrainingJob] = []
+    if trains:
+        try:
+            training = [training_job(each) for each in read_in(TRAINING_JOBS)]
+        except NotFound:
+            pass  # this cluster has none
+        except Forbidden:
+            unseen.append(TRAINING_JOBS.plural)
+    pods = [pod_facts(each) for each in (read(PODS) if some_nodes is None else read_in(PODS))]
     found = {
         (kind.resource.kind, str(each["metadata"].get("namespace")), str(each["metadata"]["name"])): kind.facts(each)
         for kind in KINDS
         for each in read_in(kind.resource)
     }
-    nodes = sorted((facts_of(each, own) for each in read(NODES, selector_of(own))), key=lambda node: node.name)
-    if own is None:
+    nodes = sorted(
+        (facts_of(each, some_nodes) for each in read(NODES, selector_of(some_nodes))), key=lambda node: node.name
+    )
+    if some_nodes is None:
         with contextlib.suppress(Forbidden):  # a user of one namespace: `unseen` says so
             nodes = _less_claimed(api, nodes, read)
     seen = Seen(nodes, [each for each in pods if each is not None], targets, found)
     kinds = frozenset(f"{kind.resource.api_version} {kind.resource.kind}" for kind in KINDS)
+    own = StandingJobs(training) if training else None
     return ClusterView(
         seen,
-        observed(seen, kinds, unix_seconds, settings.slot_seconds),
+        observed(seen, kinds, unix_seconds, settings.slot_seconds, own=own),
         {f"{target.namespace}/{target.name}": target for target in targets},
         unix_seconds,
         serves_targets,
         tuple(dict.fromkeys(unseen)),
-        meant_by_free(own, names),
+        meant_by_free(some_nodes, names),
+        {job.job_id: job for job in training},
+        own,
     )
 
 

@@ -25,7 +25,7 @@ from cluster_agent.backends.kubernetes.training.reservations import promised, re
 from cluster_agent.backends.kubernetes.training.room import Room
 from cluster_agent.backends.kubernetes.training.statuses import Granted, event_line, status_of
 from cluster_agent.backends.kubernetes.training.step import Ended, Standing, Step
-from cluster_agent.backends.kubernetes.training.task_choices import choices_of, needs_of
+from cluster_agent.backends.kubernetes.training.task_choices import asks_of, choices_of, needs_of
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
 from cluster_agent.backends.kubernetes.training.telling import Teller
 from cluster_agent.kubernetes.errors import ApiError, ApiRefused, ApiUnanswered, NotActing
@@ -42,6 +42,8 @@ from policy_net.domain import SUSPENDED, Allocation
 _log = structlog.get_logger()
 
 _NO_LAST_CHECKPOINT = "NoLastCheckpoint", EventType.WARNING
+_NODES_SECONDS = 10.0
+"""Between two looks for a node that would be large enough for a job that waits."""
 
 
 class TrainingController:
@@ -139,6 +141,8 @@ class TrainingController:
         wanted = self.wanted(job) if quota is None else quota.allowed
         step = self._planned(job, wanted, pods, told, memory, room)
         step = step if quota is None else quota.limit(step, pods)
+        if step.standing is Standing.QUEUED and self.wanted(job) == SUSPENDED:
+            step = self._explained(job, step, memory, room)
         reported = [self._report(job, ended, memory) for ended in step.report]
         if not all(reported):
             step = replace(step, create=())  # an end is known before another task takes its place
@@ -193,6 +197,19 @@ class TrainingController:
                 return replace(step, delete=())
             self._teller.tell(job, "RankFailed", step.line, EventType.WARNING)
         return step
+
+    def _explained(self, job: TrainingJob, step: Step, memory: Memory, room: Callable[[], Room]) -> Step:
+        """A step that waits for resources, with why it would wait for ever, if it would."""
+        line, looked_at = memory.too_large
+        if self._clock() - looked_at >= _NODES_SECONDS:
+            choices = self._known_choices(job).items()
+            found = (room().too_large(role, asks_of(job, role), choice) for role, choice in choices)
+            line = next(filter(None, found), "")
+            memory.too_large = line, self._clock()
+        if not line:
+            return step
+        self._teller.warn(job, memory, "TooLarge", line)
+        return replace(step, line=f"{step.line}: {line}")
 
     def _part(self, job: TrainingJob, pods: list[TaskPod], room: Callable[[], Room]) -> None:
         """Have a deleted job write its last checkpoint, and let it go."""
@@ -258,8 +275,6 @@ class TrainingController:
         if given_up:
             self._teller.tell(job, "ResizeRefused", given_up, EventType.WARNING)
         return step
-
-    # What is made.
 
     def _create(self, job: TrainingJob, step: Step, memory: Memory, room: Callable[[], Room]) -> Step:
         """Make the pods that are missing; the step as it is to be told."""

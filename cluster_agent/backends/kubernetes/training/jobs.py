@@ -10,7 +10,6 @@ from typing import Any
 
 import structlog
 
-from cluster_agent.backends.kubernetes.observation import seconds_of
 from cluster_agent.backends.kubernetes.training.controller import TrainingController
 from cluster_agent.backends.kubernetes.training.coordinators import (
     POLL_SECONDS,
@@ -21,37 +20,35 @@ from cluster_agent.backends.kubernetes.training.coordinators import (
 )
 from cluster_agent.backends.kubernetes.training.kueue import Kueue, WorkloadWatch
 from cluster_agent.backends.kubernetes.training.measured import (
+    Demand,
     Measured,
-    Usual,
     current_of,
     progress_of,
-    scheduled_job,
+    scheduled_jobs,
+    unended,
     usual_of,
 )
 from cluster_agent.backends.kubernetes.training.objects import service_facts
 from cluster_agent.backends.kubernetes.training.parts import Hands, Sight
 from cluster_agent.backends.kubernetes.training.room import Room
 from cluster_agent.backends.kubernetes.training.statuses import Granted
-from cluster_agent.backends.kubernetes.training.task_choices import asks_of, choices_of
+from cluster_agent.backends.kubernetes.training.task_choices import choices_of
 from cluster_agent.backends.kubernetes.training.task_pods import task_pod_facts
 from cluster_agent.backends.kubernetes.training.templates import Templates
 from cluster_agent.kubernetes.api_server import ApiServer
 from cluster_agent.kubernetes.cache import Cache
-from cluster_agent.kubernetes.capacity import Amounts
 from cluster_agent.kubernetes.events import EventRecorder
 from cluster_agent.kubernetes.following import Following, unread_in
 from cluster_agent.kubernetes.node_choice import NodeChoice
 from cluster_agent.kubernetes.resources import PODS
-from cluster_agent.kubernetes.training.manifests import COORDINATOR, JOB_LABEL, SERVICES
+from cluster_agent.kubernetes.training.manifests import JOB_LABEL, SERVICES
 from cluster_agent.kubernetes.training.training_job import TRAINING_JOBS, TrainingJob, UpdateMode, training_job
 from elastic_runtime.protocol.plan import Phase
-from policy_net.domain import SUSPENDED, Allocation, Decision, Job, Progress, Resources, Share
+from policy_net.domain import SUSPENDED, Allocation, Decision, Job, Progress, Share
 
 _log = structlog.get_logger()
 
 _END_SECONDS = 5.0
-Demand = Callable[[Amounts], Resources]
-"""What a task takes, as policies count it."""
 
 
 class TrainingJobs:
@@ -166,20 +163,16 @@ class TrainingJobs:
     def observe(self, demand: Demand) -> list[Job]:
         """The jobs that a decision is about."""
         self.look()
-        self._observed = {}
         types = {entry.uid: entry.kept.model_type for entry in self.jobs.entries().values()}
         usual = usual_of((types[uid], measured) for uid, measured in self._measured.items() if uid in types)
-        for job in self._unended():
-            measured = self._measured.setdefault(job.uid, Measured())
-            current = current_of(job, self._coordinators.told(job.uid))
-            if (job.suspend or job.problem or self._templates.problem(job)) and current == SUSPENDED:
-                continue
-            # Whoever has a PS has a coordinator too: where there is room for the one, there is for the other.
-            leader = {name: job.ps.asks.get(name, 0) + amount for name, amount in asks_of(job, COORDINATOR).items()}
-            servers = Resources(0) if job.is_all_reduce else demand({**job.ps.asks, **leader})
-            demands, known = (demand(job.worker.asks), servers), usual.get(job.model_type, Usual())
-            seen = scheduled_job(job, measured, current, demands, seconds_of(job.created), known)
-            self._observed[job.job_id] = (job, seen)
+        self._observed = scheduled_jobs(
+            self._unended(),
+            demand,
+            lambda job: self._measured.setdefault(job.uid, Measured()),
+            self._coordinators.told,
+            self._templates.problem,
+            usual,
+        )
         return [seen for _, seen in self._observed.values()]
 
     def look(self) -> None:
@@ -275,7 +268,7 @@ class TrainingJobs:
         return unread
 
     def _unended(self) -> Iterable[TrainingJob]:
-        return [job for job in self._all() if not job.outcome and not job.deleting]
+        return unended(self._all())
 
     def _control(self) -> None:
         while not self.is_known:

@@ -6,16 +6,22 @@ another one. The rest of an interval it paused.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from statistics import median_high
 from typing import Final
 
+from cluster_agent.backends.kubernetes.observation import seconds_of
 from cluster_agent.backends.kubernetes.training.memory import Told
+from cluster_agent.backends.kubernetes.training.task_choices import asks_of
+from cluster_agent.kubernetes.capacity import Amounts
+from cluster_agent.kubernetes.training.manifests import COORDINATOR
 from cluster_agent.kubernetes.training.training_job import TrainingJob, UpdateMode
 from elastic_runtime.protocol.plan import Phase
 from policy_net.domain import SUSPENDED, Allocation, Job, JobKind, Progress, Resources
 
+Demand = Callable[[Amounts], Resources]
+"""What a task takes, as policies count it."""
 GUESSED_SAMPLES_PER_EPOCH = 10_000.0
 """Until the first sample of a job, or of another one of its type, was counted."""
 _LEAST_REMAINING_EPOCHS = 1e-3
@@ -198,6 +204,63 @@ def scheduled_job(
         min_ps=least.ps,
         work_known=declared is not None,
     )
+
+
+def unended(jobs: Iterable[TrainingJob]) -> list[TrainingJob]:
+    """Those that are still to be looked after, the oldest first."""
+    found = [job for job in jobs if not job.outcome and not job.deleting]
+    return sorted(found, key=lambda job: (job.created, job.job_id))
+
+
+def scheduled_jobs(
+    jobs: Iterable[TrainingJob],
+    demand: Demand,
+    measured: Callable[[TrainingJob], Measured],
+    told: Callable[[str], Told | None],
+    problem: Callable[[TrainingJob], str],
+    usual: Mapping[str, Usual],
+) -> dict[str, tuple[TrainingJob, Job]]:
+    """By id: the jobs that a decision is about, each beside what a policy may look at.
+
+    Args:
+        jobs: that have not ended.
+        told: what the coordinator of a job said, by its uid.
+        problem: what else stands against a job than its own `problem`; empty where nothing does.
+        usual: an epoch of each type.
+    """
+    found = {}
+    for job in jobs:
+        counted, current = measured(job), current_of(job, told(job.uid))
+        if (job.suspend or job.problem or problem(job)) and current == SUSPENDED:
+            continue
+        # Whoever has a PS has a coordinator too: where there is room for the one, there is for the other.
+        leader = {name: job.ps.asks.get(name, 0) + amount for name, amount in asks_of(job, COORDINATOR).items()}
+        servers = Resources(0) if job.is_all_reduce else demand({**job.ps.asks, **leader})
+        demands, known = (demand(job.worker.asks), servers), usual.get(job.model_type, Usual())
+        found[job.job_id] = (job, scheduled_job(job, counted, current, demands, seconds_of(job.created), known))
+    return found
+
+
+def noted(job: TrainingJob) -> Measured:
+    """What is known of a job from its status alone, where its coordinator cannot be asked."""
+    progress = job.status.get("progress")
+    stated = progress if isinstance(progress, dict) else {}
+    number = {name: _number(stated.get(name)) for name in ("samples", "step", "epoch", "totalEpochs")}
+    return Measured(
+        samples=number["samples"],
+        step=int(number["step"]),
+        epoch=number["epoch"],
+        total_epochs=number["totalEpochs"],
+    )
+
+
+def _number(stated: object) -> float:
+    """Of a status, which somebody else may have written; 0 of what is none."""
+    try:
+        value = float(stated) if isinstance(stated, str | int | float) else 0.0
+    except (ValueError, OverflowError):
+        return 0.0
+    return value if 0.0 <= value <= _MOST_PER_EPOCH else 0.0
 
 
 def progress_of(job: Job, measured: Measured, current: Allocation, whole_seconds: float, finished: bool) -> Progress:

@@ -85,6 +85,7 @@ class Memory:
         asked: a size that it was asked for since, and when.
         warned_at: when somebody was told of each trouble.
         may_go: it was deleted, and nothing holds it any more.
+        too_large: why no node would have room for it, in a line, and when that was looked at.
     """
 
     reported: set[str] = field(default_factory=set)
@@ -104,6 +105,7 @@ class Memory:
     asked: tuple[Size, float] = (Size(0, 0), -math.inf)
     warned_at: dict[str, float] = field(default_factory=dict)
     may_go: bool = False
+    too_large: tuple[str, float] = ("", -math.inf)
 
     def keep(self, tasks: Collection[str], uids: Collection[str]) -> None:
         """Forget all but these pods: a job that runs for months has had many."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from cluster_agent.kubernetes.capacity import Amounts, NodeFacts, PodFacts, free_amounts
+from cluster_agent.kubernetes.capacity import CPU, Amounts, NodeFacts, PodFacts, free_amounts
 from cluster_agent.kubernetes.node_choice import NodeChoice, node_choice
 
 _ANYWHERE = ({"operator": "Exists"},)
 _PLAIN = NodeChoice()
+_IN_BYTES = ("memory", "ephemeral-storage")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +81,33 @@ class Room:
         for need in needs:
             self.take([need])
 
+    def too_large(self, task: str, asks: Amounts, choice: NodeChoice) -> str:
+        """Why no node would have room for a pod though it were empty, in a line; empty where one would.
+
+        Args:
+            task: what the pod is, for the line.
+            choice: the nodes that it may come to.
+        """
+        may_use = [dict(node.allocatable or ()) for node in self._nodes if choice.allows(node)]
+        if any(all(node.get(name, 0) >= amount for name, amount in asks.items()) for node in may_use):
+            return ""
+        if not may_use:
+            return f"there is no node that a {task} may use"
+        takes = ", ".join(_words(name, asks[name]) for name in sorted(asks) if name != "pods")
+        largest = ", ".join(
+            _words(name, max(node.get(name, 0) for node in may_use)) for name in sorted(asks) if name != "pods"
+        )
+        return f"no node is as large as a {task} of it, which takes {takes}; the most that nodes have is {largest}"
+
     def _nodes_of(self, key: str, choice: NodeChoice) -> frozenset[str]:
         found = self._allowed.get(key)
         if found is None:
             names = [node.name for node in self._nodes if node.name in self._free and choice.allows(node)]
             found = self._allowed[key] = frozenset(names)
         return found
+
+
+def _words(name: str, amount: int) -> str:
+    if name == CPU:
+        return f"{amount / 1000:g} cores"
+    return f"{amount / 2**30:.4g} GiB of {name}" if name in _IN_BYTES else f"{amount} {name}"

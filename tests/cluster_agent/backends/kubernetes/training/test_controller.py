@@ -99,6 +99,20 @@ def test_what_was_decided_stays_within_bounds_that_were_changed(cluster: Cluster
     wait_size(cluster, 3, 1)
 
 
+def test_a_job_that_no_node_is_large_enough_for_says_so(cluster: Cluster, agent: Agent) -> None:
+    large = template()
+    large["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "4000"
+    submit(cluster, spec(worker={"min": 1, "max": 2, "template": large}))
+    words = "waits for resources: no node is as large as a worker of it, which takes 4000 cores"
+    cluster.wait(lambda: words in status_of(cluster).get("message", ""), "why it waits")
+    conditions = {each["type"]: each for each in status_of(cluster)["conditions"]}
+    assert (conditions["Running"]["status"], conditions["Running"]["reason"]) == ("False", "Queued")
+    assert words in conditions["Running"]["message"]
+    cluster.wait(lambda: "TooLarge" in events_of(cluster), "an event")
+    submit(cluster, spec(), "small")
+    cluster.wait(lambda: status_of(cluster, "small").get("message") == "waits for resources", "one that only waits")
+
+
 @pytest.mark.parametrize("struck", [0, 1, 2, 3])
 @pytest.mark.parametrize("fault", [Fault(code=500), Fault(cut=True)], ids=["before", "after"])
 def test_each_pod_of_a_gang_is_made_once_though_an_answer_is_lost(

@@ -93,6 +93,23 @@ def test_each_pool_gives_no_more_than_it_has(nodes: list[int], asked: list[tuple
     assert sum(given_away.values()) <= sum(nodes)
 
 
+def test_whoever_is_larger_than_any_node_is_told_so_and_whoever_waits_for_others_is_not() -> None:
+    room = Room([node("a", 1000), node("b", 2000)], [pod(1900, "b")])
+    assert room.too_large("worker", {"cpu": 2000, "pods": 1}, NodeChoice()) == "", "others' pods will end"
+    line = room.too_large("worker", {"cpu": 2500, "memory": 2**31, "nvidia.com/gpu": 1}, NodeChoice())
+    assert "no node is as large as a worker of it, which takes 2.5 cores, 2 GiB of memory, 1 nvidia.com/gpu" in line
+    assert "the most that nodes have is 2 cores, 0 GiB of memory, 0 nvidia.com/gpu" in line
+
+
+def test_a_large_node_that_a_pod_may_not_use_is_none() -> None:
+    large = node("large", 9000, Taint("gpu", "", "NoSchedule"))
+    room = Room([node("a", 1000), large, node("c", 9000, cordoned=True)], [])
+    assert "the most that nodes have is 1 cores" in room.too_large("ps", {"cpu": 2000}, NodeChoice())
+    assert room.too_large("ps", {"cpu": 2000}, NodeChoice(({"operator": "Exists"},))) == ""
+    elsewhere = NodeChoice(selector=(("zone", "b"),))
+    assert room.too_large("worker", {"cpu": 1}, elsewhere) == "there is no node that a worker may use"
+
+
 @given(
     nodes=st.lists(st.integers(0, 100), max_size=4),
     gangs=st.lists(st.lists(st.integers(0, 60), max_size=4), max_size=6),
