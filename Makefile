@@ -6,7 +6,7 @@
 # WORKLOADS, FLEET, SEED, JOBS, POLICY  see docs/guide/demo.md.
 
 PYTHON ?= python3
-TEST_PROCESSES ?= 2
+TEST_PROCESSES ?= 3
 TORCH_INDEX ?=
 TORCH_VERSION := 2.13.0
 VENV := .venv

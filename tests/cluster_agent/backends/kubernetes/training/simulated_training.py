@@ -210,7 +210,8 @@ class World:
         return Room([self.node()], [])
 
     def node(self) -> NodeFacts:
-        return NodeFacts("a", (("cpu", self.room_cpu), ("memory", 1 << 40), ("pods", 500)), (), False, "")
+        allocatable = (("cpu", self.room_cpu), ("memory", 1 << 40), ("pods", 500))
+        return NodeFacts("a", allocatable, (), False, "", (("pool", "a"),))
 
     def look(self) -> None:
         """One step of the agent, with what it can see now."""
