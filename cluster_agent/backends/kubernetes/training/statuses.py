@@ -98,7 +98,8 @@ def status_of(
         # It came to its end while nobody asked: how far it was stands in what its coordinator said last.
         before = job.status.get("progress")
         known = before if isinstance(before, dict) else {}
-        status["progress"] = {**known, "epoch": f"{float(said[1]):.2f}", "samples": int(said[2])}
+        total = {"totalEpochs": f"{float(said[1]):g}"}  # all that there were, unless more is known
+        status["progress"] = {**total, **known, "epoch": f"{float(said[1]):.2f}", "samples": int(said[2])}
     if step.is_gang and not job.has_started:
         status["startTime"], status["templateDigest"] = now, job.digest
     if step.outcome and not job.status.get("completionTime"):

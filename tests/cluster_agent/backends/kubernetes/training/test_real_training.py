@@ -149,6 +149,7 @@ def test_a_job_that_is_deleted_leaves_what_it_has_trained(cluster: Cluster, agen
     cluster.wait(lambda: samples(cluster) > 0, "it trains")
     cluster.delete(TABLE, "digits")
     cluster.wait(lambda: cluster.find(TABLE, "digits") is None, "the job is gone")
+    cluster.wait(lambda: "LastCheckpoint" in events_of(cluster), "it is told")
     told = events_of(cluster)["LastCheckpoint"]
     (folder,) = [path for path in (tmp_path / "store").iterdir() if path.name.startswith("digits-")]
     last = latest_durable(place_of(f"file://{folder}"))

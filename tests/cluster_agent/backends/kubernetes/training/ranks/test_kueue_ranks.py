@@ -25,7 +25,7 @@ from policy_net.domain import Allocation
 Json = dict[str, Any]
 TRAIN = Path(__file__).parents[6] / "docs" / "examples" / "digits" / "train.py"
 SAMPLES = 1437
-EPOCHS = 150
+EPOCHS = 500
 GROUP = "workloads.kueue.x-k8s.io"
 
 
