@@ -11,7 +11,18 @@ from apiserver.asked import Asked, Fault, webhook_down
 from apiserver.cluster import Cluster, Node, Waits, running_cluster
 from apiserver.controllers.pretending import Fate
 from pretended_coordinators import Pretended
-from training_cluster import Agent, agent_of, events_of, install, pods_of, status_of, submit, wait_phase, wait_size
+from training_cluster import (
+    Agent,
+    agent_of,
+    events_of,
+    install,
+    pods_of,
+    status_of,
+    submit,
+    wait_phase,
+    wait_size,
+    wait_told,
+)
 from training_objects import CRDS, TABLE, crd, spec, template
 
 from policy_net.domain import Allocation
@@ -41,7 +52,7 @@ class Site:
             return found.get("status") == status and words in found["message"]
 
         self.cluster.wait(stands, f"{kind} {status} with {words!r}")
-        self.cluster.wait(lambda: reason in events_of(self.cluster, "bad"), f"an Event {reason}")
+        wait_told(self.cluster, reason, name="bad")
         assert self.agent.counted(reason) >= 1
 
     def begin(self, name: str = "bad") -> None:
@@ -153,7 +164,7 @@ def test_a_node_that_vanishes(site: Site) -> None:
         cordon(site, node)
     site.cluster.delete("nodes", gone, namespace="")
     site.cluster.wait(lambda: set(lost) <= set(site.pretended.ended), "its coordinator hears of it")
-    site.cluster.wait(lambda: "TaskLost" in events_of(site.cluster, "bad"), "an Event")
+    wait_told(site.cluster, "TaskLost", name="bad")
     kind = "False" if any(task.startswith("ps") for task in lost) else "True"
     site.wait_told(("Running", kind), "Unschedulable", "PodWaits")
     assert site.agent.counted("TaskLost") >= 1

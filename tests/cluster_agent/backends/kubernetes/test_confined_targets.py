@@ -124,8 +124,8 @@ def test_a_job_whose_pod_cannot_pull_its_image_does_not_grow_and_others_do(
         ("ElasticTarget", "PodWaits", line.format("bad-1")),
         ("Job", "PodWaits", line.format("bad-1")),
     }
-    before = agent.counted(REASONS, kind="ElasticTarget", reason="PodWaits")
-    assert before == 2  # one with an Event, and one without
+    wait_for(lambda: agent.counted(REASONS, kind="ElasticTarget", reason="PodWaits") == 2)
+    before = 2  # one with an Event, and one without
     agent.decide(bad=1, good=3, told=2)
     assert cluster.size("bad") == 1, "what it has others may have"
     assert agent.counted(REASONS, kind="ElasticTarget", reason="PodWaits") == before

@@ -15,17 +15,7 @@ from apiserver.asked import Asked, Fault
 from apiserver.cluster import Cluster, Node, Waits, running_cluster
 from apiserver.controllers.pretending import Fate
 from pretended_coordinators import Pretended
-from training_cluster import (
-    Agent,
-    agent_of,
-    events_of,
-    install,
-    pods_of,
-    status_of,
-    submit,
-    wait_phase,
-    wait_size,
-)
+from training_cluster import Agent, agent_of, install, pods_of, status_of, submit, wait_phase, wait_size, wait_told
 from training_objects import CRDS, TABLE, crd, spec, template
 
 from policy_net.domain import Allocation
@@ -86,7 +76,8 @@ def test_a_job_is_started_resized_and_suspended(cluster: Cluster, agent: Agent) 
     cluster.change(TABLE, "digits", lambda found: {**found, "spec": {**found["spec"], "suspend": False}})
     agent.decide(digits=Allocation(1, 1))
     wait_size(cluster, 1, 1)
-    assert {"Starting", "Running", "Suspended"} <= events_of(cluster).keys()
+    for reason in ("Starting", "Running", "Suspended"):
+        wait_told(cluster, reason)
 
 
 def test_what_was_decided_stays_within_bounds_that_were_changed(cluster: Cluster, agent: Agent) -> None:
@@ -108,7 +99,7 @@ def test_a_job_that_no_node_is_large_enough_for_says_so(cluster: Cluster, agent:
     conditions = {each["type"]: each for each in status_of(cluster)["conditions"]}
     assert (conditions["Running"]["status"], conditions["Running"]["reason"]) == ("False", "Queued")
     assert words in conditions["Running"]["message"]
-    cluster.wait(lambda: "TooLarge" in events_of(cluster), "an event")
+    wait_told(cluster, "TooLarge")
     submit(cluster, spec(), "small")
     cluster.wait(lambda: status_of(cluster, "small").get("message") == "waits for resources", "one that only waits")
 
@@ -140,7 +131,7 @@ def test_a_quota_that_refuses_half_a_gang_gets_the_rest_back(cluster: Cluster, a
     submit(cluster, spec())
     agent.decide(digits=Allocation(2, 1))
     cluster.wait(lambda: "exceeded quota" in status_of(cluster).get("message", ""), "the quota's words")
-    assert "PodRefused" in events_of(cluster)
+    wait_told(cluster, "PodRefused")
     cluster.wait(lambda: not pods_of(cluster), "what there was of the gang is gone")
     assert status_of(cluster)["phase"] == "Queued"
     cluster.server.faults = lambda asked: None
@@ -181,7 +172,7 @@ def test_jobs_that_cannot_be_used_say_so_and_others_are_unaffected(cluster: Clus
     assert accepted["status"] == "False"
     assert "below spec.worker.min" in accepted["message"]
     cluster.wait(lambda: "is no pod's" in status_of(cluster, "b-odd").get("message", ""), "what is wrong with it")
-    cluster.wait(lambda: "Invalid" in events_of(cluster, "a-bad"), "an event")
+    wait_told(cluster, "Invalid", name="a-bad")
 
 
 def test_a_node_that_vanishes_takes_a_worker_and_another_takes_its_place(
@@ -249,7 +240,7 @@ def test_a_coordinator_that_lies_is_not_believed_and_told(
     agent.decide(honest=Allocation(1, 1))
     wait_size(cluster, 1, 1, "honest")
     pretended.says = lambda status: replace(status, **lie)
-    cluster.wait(lambda: "NotBelieved" in events_of(cluster), "an event")
+    wait_told(cluster, "NotBelieved")
     assert status_of(cluster)["progress"]["samples"] == 100
     for job in agent.observe():
         assert 0 < job.samples_per_epoch < 1e16

@@ -21,7 +21,18 @@ from apiserver.controllers.kueue import FLAVORS, WORKLOADS, KueueStandIn, kueue_
 from apiserver.controllers.requests import ONE
 from apiserver.controllers.stepping import is_true
 from pretended_coordinators import Pretended
-from training_cluster import Agent, agent_of, events_of, install, pods_of, status_of, submit, wait_phase, wait_size
+from training_cluster import (
+    Agent,
+    agent_of,
+    events_of,
+    install,
+    pods_of,
+    status_of,
+    submit,
+    wait_phase,
+    wait_size,
+    wait_told,
+)
 from training_objects import CRDS, TABLE, spec, template
 
 from cluster_agent.backends.kubernetes.training import kueue as kueue_module
@@ -242,7 +253,7 @@ def test_an_evicted_job_gives_back_its_pods_and_then_its_quota(
         cluster.server.call(lambda: stand_in.evict(("team", name), reason, "Preempted to accommodate a workload"))
     else:
         cluster.change(WORKLOADS, name, lambda found: {**found, "spec": {**found["spec"], "active": False}})
-    cluster.wait(lambda: "Evicted" in events_of(cluster), "an event")
+    wait_told(cluster, "Evicted")
     cluster.wait(lambda: not pods_of(cluster), "its pods are gone")
     cluster.wait(lambda: not is_true(cluster.find(WORKLOADS, name) or {}, "QuotaReserved"), "its quota is given back")
     assert held[-1] == 0
@@ -367,7 +378,7 @@ def test_without_kueue_a_job_says_so_others_run_and_it_begins_once_kueue_comes(
         submit(cluster, spec(**QUEUE))
         agent.decide(digits=Allocation(1, 1))
         wait_admitted(cluster, "False", "KueueMissing")
-        cluster.wait(lambda: "install Kueue" in events_of(cluster).get("KueueMissing", ""), "an event")
+        wait_told(cluster, "KueueMissing", "install Kueue")
         assert pods_of(cluster) == {}
         install_kueue(cluster)
         wait_size(cluster, 1, 1)
@@ -380,7 +391,7 @@ def test_a_right_that_is_missing_is_told_and_tried_again(cluster: Cluster, agent
     submit(cluster, spec(**QUEUE))
     agent.decide(digits=Allocation(1, 1))
     wait_admitted(cluster, "False", "KueueRefused")
-    cluster.wait(lambda: "workloads is forbidden" in events_of(cluster).get("KueueRefused", ""), "an event")
+    wait_told(cluster, "KueueRefused", "workloads is forbidden")
     cluster.server.faults = lambda asked: None
     wait_size(cluster, 1, 1)
 
@@ -482,7 +493,7 @@ def test_the_rights_of_the_overlay_are_enough_and_without_them_it_says_what_to_d
         agent.decide(plain=Allocation(1, 1), digits=Allocation(1, 1))
         wait_size(cluster, 1, 1, "plain")
         wait_admitted(cluster, "False", "KueueMissing")
-        cluster.wait(lambda: "give the agent rights" in events_of(cluster).get("KueueMissing", ""), "an event")
+        wait_told(cluster, "KueueMissing", "give the agent rights")
         cluster.grant("agent", rights(*TRAINING, "overlays/kueue/kueue-role.yaml"))
         wait_size(cluster, 1, 1)
         agent.decide(digits=Allocation(3, 2))
@@ -491,7 +502,7 @@ def test_the_rights_of_the_overlay_are_enough_and_without_them_it_says_what_to_d
         wait_counts(cluster, 1, 1)
         name = wait_counts(cluster, 1, 1)["metadata"]["name"]
         cluster.server.call(lambda: stand_in.evict(("team", name), "Preempted", "for another"))
-        cluster.wait(lambda: "Evicted" in events_of(cluster), "it was evicted")
+        wait_told(cluster, "Evicted")
         wait_size(cluster, 1, 1)
         cluster.change(TABLE, "digits", lambda found: {**found, "spec": {**found["spec"], "suspend": True}})
         cluster.wait(lambda: not cluster.all(WORKLOADS), "no quota is asked for")
@@ -511,7 +522,7 @@ def test_a_flavor_that_cannot_be_read_is_told_and_no_pod_goes_elsewhere(cluster:
     struck(cluster, lambda asked: asked.resource == FLAVORS, Fault(code=500), times=1000)
     submit(cluster, spec(**QUEUE))
     agent.decide(digits=Allocation(1, 1))
-    cluster.wait(lambda: "ApiTrouble" in events_of(cluster), "an event")
+    wait_told(cluster, "ApiTrouble")
     assert not pods_of(cluster)
     cluster.server.faults = lambda asked: None
     wait_size(cluster, 1, 1)

@@ -12,7 +12,7 @@ import yaml
 from apiserver.asked import Asked, Fault
 from apiserver.cluster import Cluster, Waits, running_cluster
 from pretended_coordinators import Pretended
-from training_cluster import Agent, agent_of, events_of, install, pods_of, submit, wait_phase, wait_size
+from training_cluster import Agent, agent_of, events_of, install, pods_of, submit, wait_phase, wait_size, wait_told
 from training_objects import TABLE, job, spec
 
 from cluster_agent.backends.kubernetes.training.last_checkpoint import Parting, parting
@@ -162,7 +162,7 @@ def test_a_deleted_job_goes_after_its_checkpoint(cluster: Cluster, agent: Agent,
     wait_gone(cluster)
     (brain,) = pretended.brains.values()
     assert brain.phase is Phase.SUSPENDED
-    assert "its last checkpoint is of" in events_of(cluster)["LastCheckpoint"]
+    wait_told(cluster, "LastCheckpoint", "its last checkpoint is of")
 
 
 def test_the_role_of_the_mode_is_enough_for_it(cluster: Cluster, pretended: Pretended) -> None:
@@ -173,7 +173,7 @@ def test_the_role_of_the_mode_is_enough_for_it(cluster: Cluster, pretended: Pret
         begin(cluster, agent)
         cluster.delete(TABLE, "digits")
         wait_gone(cluster)
-    assert "LastCheckpoint" in events_of(cluster)
+    wait_told(cluster, "LastCheckpoint")
 
 
 def test_others_finalizers_stay_theirs(cluster: Cluster, agent: Agent) -> None:
@@ -201,7 +201,7 @@ def test_a_coordinator_that_is_gone_holds_nothing_up(cluster: Cluster, agent: Ag
     cluster.wait(lambda: "coordinator" not in pods_of(cluster), "it is gone")
     agent.acts = True
     wait_gone(cluster)
-    assert "its coordinator is gone" in events_of(cluster)["NoLastCheckpoint"]
+    wait_told(cluster, "NoLastCheckpoint", "its coordinator is gone")
 
 
 def test_a_coordinator_that_refuses_is_told_of_and_the_job_goes_at_its_deadline(
@@ -260,7 +260,7 @@ def test_what_is_found_of_the_last_checkpoint_once_stays(cluster: Cluster, agent
     cluster.wait(lambda: len(tries) > seen + 1, "it tries again, with no coordinator")
     cluster.server.faults = lambda asked: None
     wait_gone(cluster)
-    assert "LastCheckpoint" in events_of(cluster)
+    wait_told(cluster, "LastCheckpoint")
     assert "NoLastCheckpoint" not in events_of(cluster)
 
 
@@ -271,7 +271,7 @@ def test_an_agent_that_comes_after_the_deletion_asks_for_the_checkpoint(cluster:
     assert finalizers(cluster) == [LAST_CHECKPOINT]
     with agent_of(cluster, connect=pretended):
         wait_gone(cluster)
-    assert "LastCheckpoint" in events_of(cluster)
+    wait_told(cluster, "LastCheckpoint")
 
 
 def test_a_job_that_is_over_is_held_no_longer(cluster: Cluster, agent: Agent, pretended: Pretended) -> None:

@@ -10,7 +10,18 @@ from typing import Any
 
 import pytest
 from apiserver.cluster import Cluster, Waits, running_cluster
-from training_cluster import Agent, agent_of, events_of, install, pods_of, status_of, submit, wait_phase, wait_size
+from training_cluster import (
+    Agent,
+    agent_of,
+    events_of,
+    install,
+    pods_of,
+    status_of,
+    submit,
+    wait_phase,
+    wait_size,
+    wait_told,
+)
 from training_objects import TABLE, spec, template
 
 from elastic_runtime.checkpoint import latest_durable, place_of
@@ -149,7 +160,7 @@ def test_a_job_that_is_deleted_leaves_what_it_has_trained(cluster: Cluster, agen
     cluster.wait(lambda: samples(cluster) > 0, "it trains")
     cluster.delete(TABLE, "digits")
     cluster.wait(lambda: cluster.find(TABLE, "digits") is None, "the job is gone")
-    cluster.wait(lambda: "LastCheckpoint" in events_of(cluster), "it is told")
+    wait_told(cluster, "LastCheckpoint")
     told = events_of(cluster)["LastCheckpoint"]
     (folder,) = [path for path in (tmp_path / "store").iterdir() if path.name.startswith("digits-")]
     last = latest_durable(place_of(f"file://{folder}"))

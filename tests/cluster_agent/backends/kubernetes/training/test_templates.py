@@ -9,7 +9,7 @@ import pytest
 from apiserver.asked import Asked
 from apiserver.cluster import Cluster, Waits, running_cluster
 from pretended_coordinators import Pretended
-from training_cluster import Agent, agent_of, events_of, install, status_of, submit, wait_phase, wait_size
+from training_cluster import Agent, agent_of, install, status_of, submit, wait_phase, wait_size, wait_told
 from training_objects import TABLE, all_reduce_spec, job, spec, template
 
 from cluster_agent.backends.kubernetes.training.templates import Templates
@@ -74,7 +74,7 @@ def test_a_template_that_makes_no_pod_is_told_before_there_is_room(
     (accepted,) = [each for each in status_of(cluster)["conditions"] if each["type"] == "Accepted"]
     assert (accepted["status"], accepted["reason"]) == ("False", "NotUsable")
     assert words in accepted["message"]
-    cluster.wait(lambda: words in events_of(cluster).get("Invalid", ""), "an Event")
+    wait_told(cluster, "Invalid", words)
     assert agent.counted("Invalid") == 1
     assert agent.observe() == []
     assert not any(map(makes_pods, cluster.server.asked))

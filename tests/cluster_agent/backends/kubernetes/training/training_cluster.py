@@ -175,3 +175,10 @@ def events_of(cluster: Cluster, name: str = "digits") -> dict[str, str]:
     """The last message of each reason."""
     mine = [event for event in cluster.all("events") if event["involvedObject"]["name"] == name]
     return {event["reason"]: event["message"] for event in mine}
+
+
+def wait_told(cluster: Cluster, reason: str, words: str = "", name: str = "digits") -> None:
+    """Until an Event of `reason` says `words`: Events follow the status, they do not come with it."""
+    cluster.wait(
+        lambda: reason in (told := events_of(cluster, name)) and words in told[reason], f"an Event {reason}: {words}"
+    )

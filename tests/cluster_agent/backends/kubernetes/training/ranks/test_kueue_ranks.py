@@ -16,7 +16,7 @@ from apiserver.cluster import Cluster, Waits, running_cluster
 from apiserver.controllers.kueue import FLAVORS, WORKLOADS, KueueStandIn, kueue_crds
 from apiserver.controllers.requests import ONE
 from apiserver.controllers.stepping import is_true
-from training_cluster import Agent, agent_of, events_of, install, pods_of, status_of, submit, wait_phase, wait_size
+from training_cluster import Agent, agent_of, install, pods_of, status_of, submit, wait_phase, wait_size, wait_told
 from training_objects import CRDS, template
 
 from cluster_agent.backends.kubernetes.training import kueue as kueue_module
@@ -142,7 +142,7 @@ def test_a_gang_is_admitted_grows_by_a_slice_shrinks_and_resumes_after_an_evicti
     give(cluster, stand_in, 0)
     name = shrunk["metadata"]["name"]
     cluster.server.call(lambda: stand_in.evict(("team", name), "Preempted", "Preempted to accommodate a workload"))
-    cluster.wait(lambda: "Evicted" in events_of(cluster), "an event")
+    wait_told(cluster, "Evicted")
     cluster.wait(lambda: not pods_of(cluster), "its ranks are gone")
     cluster.wait(lambda: not is_true(cluster.find(WORKLOADS, name) or {}, "QuotaReserved"), "its quota is given back")
     assert [running for part, running in written if part == "status"][-1] == 0

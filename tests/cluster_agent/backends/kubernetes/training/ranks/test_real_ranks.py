@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from apiserver.cluster import Cluster, Waits, running_cluster
-from training_cluster import Agent, agent_of, events_of, install, pods_of, status_of, wait_phase, wait_size
+from training_cluster import Agent, agent_of, install, pods_of, status_of, wait_phase, wait_size, wait_told
 from training_objects import TABLE, template
 
 from policy_net.domain import Allocation
@@ -122,7 +122,7 @@ def test_a_rank_that_is_killed_is_followed_by_another_gang_also_with_another_age
         cluster.wait(lambda: not set(before.values()) & set(uids(cluster).values()), "nothing is left of that gang")
         wait_size(cluster, 2, 0)
         assert status_of(cluster)["ranks"]["failures"] == 1
-        assert "worker-1 was ended by SIGKILL" in events_of(cluster)["RankFailed"]
+        wait_told(cluster, "RankFailed", "worker-1 was ended by SIGKILL")
         # A node that is drained has ranks told to end: all stop after the same step, and nothing counts as a failure.
         before = uids(cluster)
         kubectl(cluster, "delete", "pod", "digits-worker-1", "--wait=false")
