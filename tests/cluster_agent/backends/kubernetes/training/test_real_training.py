@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import signal
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from apiserver.cluster import Cluster, Waits, running_cluster
+from held_digits import EPOCHS, SAMPLES, held_command
 from training_cluster import (
     Agent,
     agent_of,
     events_of,
+    finish,
     install,
+    let_go,
     pods_of,
     status_of,
     submit,
@@ -28,9 +30,6 @@ from elastic_runtime.checkpoint import latest_durable, place_of
 from policy_net.domain import Allocation
 
 Json = dict[str, Any]
-TRAIN = Path(__file__).parents[5] / "docs" / "examples" / "digits" / "train.py"
-SAMPLES = 1437
-EPOCHS = 120
 GRACE_SECONDS = 2
 
 
@@ -47,9 +46,9 @@ def agent(cluster: Cluster) -> Iterator[Agent]:
         yield found
 
 
-def digits(**more: Any) -> Json:
+def digits(cluster: Cluster, **more: Any) -> Json:
     """Tasks whose coordinator is gone for good cannot hand over anything: they get little time for it."""
-    made = template([sys.executable, str(TRAIN), f"--epochs={EPOCHS}"], terminationGracePeriodSeconds=GRACE_SECONDS)
+    made = template(held_command(let_go(cluster)), terminationGracePeriodSeconds=GRACE_SECONDS)
     servers = template(terminationGracePeriodSeconds=GRACE_SECONDS)
     return spec(worker={"min": 1, "max": 4, "template": made}, ps={"max": 2, "template": servers}, **more)
 
@@ -72,7 +71,7 @@ def wait_other_coordinator(cluster: Cluster, uid: str) -> None:
 
 
 def check_complete(cluster: Cluster) -> None:
-    status = wait_phase(cluster, "Complete")
+    status = finish(cluster)
     assert status["progress"]["samples"] == SAMPLES * EPOCHS, "each sample of each epoch counts once"
     cluster.wait(
         lambda: all(pod["status"]["phase"] in ("Succeeded", "Failed") for pod in pods_of(cluster).values()),
@@ -82,7 +81,7 @@ def check_complete(cluster: Cluster) -> None:
 
 @pytest.mark.long
 def test_with_a_journal_nothing_is_lost_but_time(cluster: Cluster, agent: Agent) -> None:
-    submit(cluster, digits())
+    submit(cluster, digits(cluster))
     agent.decide(digits=Allocation(1, 1))
     wait_size(cluster, 1, 1)
     agent.decide(digits=Allocation(2, 2))
@@ -108,7 +107,7 @@ def test_with_a_journal_nothing_is_lost_but_time(cluster: Cluster, agent: Agent)
 
 @pytest.mark.long
 def test_without_a_journal_it_goes_on_from_a_checkpoint(cluster: Cluster, agent: Agent) -> None:
-    submit(cluster, digits(coordinator={}))
+    submit(cluster, digits(cluster, coordinator={}))
     agent.decide(digits=Allocation(2, 1))
     wait_size(cluster, 2, 1)
     uid = kill_coordinator(cluster)
@@ -131,7 +130,10 @@ def test_without_a_journal_it_goes_on_from_a_checkpoint(cluster: Cluster, agent:
 @pytest.mark.long
 def test_with_a_store_it_goes_on_from_a_checkpoint_there(cluster: Cluster, agent: Agent, tmp_path: Path) -> None:
     cluster.make("secrets", {"metadata": {"name": "keys", "namespace": "team"}, "data": {"STORE_KEY": "a2V5"}})
-    submit(cluster, digits(coordinator={}, checkpoints={"store": f"file://{tmp_path}/store", "secretName": "keys"}))
+    submit(
+        cluster,
+        digits(cluster, coordinator={}, checkpoints={"store": f"file://{tmp_path}/store", "secretName": "keys"}),
+    )
     agent.decide(digits=Allocation(2, 2))
     wait_size(cluster, 2, 2)
     found = pods_of(cluster)["ps-0"]["metadata"]["uid"]
@@ -154,7 +156,7 @@ def test_with_a_store_it_goes_on_from_a_checkpoint_there(cluster: Cluster, agent
 @pytest.mark.long
 def test_a_job_that_is_deleted_leaves_what_it_has_trained(cluster: Cluster, agent: Agent, tmp_path: Path) -> None:
     checkpoints = {"store": f"file://{tmp_path}/store", "lastOnDelete": True}
-    submit(cluster, digits(checkpoints=checkpoints))
+    submit(cluster, digits(cluster, checkpoints=checkpoints))
     agent.decide(digits=Allocation(2, 1))
     wait_size(cluster, 2, 1)
     cluster.wait(lambda: samples(cluster) > 0, "it trains")

@@ -5,9 +5,7 @@ Kueue is its stand-in, whose book is looked at in the end: no rank was ever made
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,16 +14,26 @@ from apiserver.cluster import Cluster, Waits, running_cluster
 from apiserver.controllers.kueue import FLAVORS, WORKLOADS, KueueStandIn, kueue_crds
 from apiserver.controllers.requests import ONE
 from apiserver.controllers.stepping import is_true
-from training_cluster import Agent, agent_of, install, pods_of, status_of, submit, wait_phase, wait_size, wait_told
+from held_digits import EPOCHS, SAMPLES, held_command
+from training_cluster import (
+    Agent,
+    agent_of,
+    finish,
+    install,
+    let_go,
+    pods_of,
+    status_of,
+    submit,
+    wait_phase,
+    wait_size,
+    wait_told,
+)
 from training_objects import CRDS, template
 
 from cluster_agent.backends.kubernetes.training import kueue as kueue_module
 from policy_net.domain import Allocation
 
 Json = dict[str, Any]
-TRAIN = Path(__file__).parents[6] / "docs" / "examples" / "digits" / "train.py"
-SAMPLES = 1437
-EPOCHS = 500
 GROUP = "workloads.kueue.x-k8s.io"
 
 
@@ -109,7 +117,7 @@ def test_a_gang_is_admitted_grows_by_a_slice_shrinks_and_resumes_after_an_evicti
     job = {
         "modelType": "digits",
         "communication": "AllReduce",
-        "worker": {"min": 1, "max": 4, "template": template([sys.executable, str(TRAIN), f"--epochs={EPOCHS}"])},
+        "worker": {"min": 1, "max": 4, "template": template(held_command(let_go(cluster)))},
         "checkpoints": {"claimName": "shared"},
         "kueue": {"queueName": "research"},
     }
@@ -152,7 +160,7 @@ def test_a_gang_is_admitted_grows_by_a_slice_shrinks_and_resumes_after_an_evicti
     give(cluster, stand_in, 8)
     wait_size(cluster, 2, 0)
     cluster.wait(lambda: samples(cluster) > kept, "it goes on from its checkpoint")
-    status = wait_phase(cluster, "Complete")
+    status = finish(cluster)
     assert status["progress"]["samples"] == SAMPLES * EPOCHS, "each sample of each epoch counts once"
     assert status["ranks"]["failures"] == 0, "an eviction is no failure"
     cluster.wait(lambda: not live(cluster), "it holds no quota any more")

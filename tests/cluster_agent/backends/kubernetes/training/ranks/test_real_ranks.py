@@ -6,22 +6,29 @@ import json
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from apiserver.cluster import Cluster, Waits, running_cluster
-from training_cluster import Agent, agent_of, install, pods_of, status_of, wait_phase, wait_size, wait_told
+from held_digits import EPOCHS, SAMPLES, held_command
+from training_cluster import (
+    Agent,
+    agent_of,
+    finish,
+    install,
+    let_go,
+    pods_of,
+    status_of,
+    wait_phase,
+    wait_size,
+    wait_told,
+)
 from training_objects import TABLE, template
 
 from policy_net.domain import Allocation
 
 Json = dict[str, Any]
-TRAIN = Path(__file__).parents[6] / "docs" / "examples" / "digits" / "train.py"
-SAMPLES = 1437
-EPOCHS = 150
 
 
 @pytest.fixture
@@ -53,7 +60,7 @@ def kubectl(cluster: Cluster, *words: str, given: str | None = None) -> str:
 
 
 def apply(cluster: Cluster, **more: Any) -> None:
-    made = template([sys.executable, str(TRAIN), f"--epochs={EPOCHS}"])
+    made = template(held_command(let_go(cluster)))
     body = {
         "apiVersion": "fedl2.io/v1alpha1",
         "kind": "TrainingJob",
@@ -101,6 +108,7 @@ def test_it_trains_is_resized_suspended_resumed_and_completes(cluster: Cluster, 
     agent.decide(digits=Allocation(2))
     wait_size(cluster, 2, 0)
     cluster.wait(lambda: samples(cluster) > before, "it goes on from where it was")
+    let_go(cluster).touch()
     kubectl(cluster, "wait", "--for=condition=Complete", "trainingjob/digits", "--timeout=200s")
     status = status_of(cluster)
     assert status["progress"]["samples"] == SAMPLES * EPOCHS, "each sample of each epoch counts once"
@@ -129,5 +137,5 @@ def test_a_rank_that_is_killed_is_followed_by_another_gang_also_with_another_age
         cluster.wait(lambda: not set(before.values()) & set(uids(cluster).values()), "nothing is left of that gang")
         wait_size(cluster, 2, 0)
         assert status_of(cluster)["ranks"]["failures"] == 1
-        status = wait_phase(cluster, "Complete")
+        status = finish(cluster)
     assert status["progress"]["samples"] == SAMPLES * EPOCHS
