@@ -104,6 +104,8 @@ class Refusal(StrEnum):
     """The database server does not answer, and nothing is taken that would have to be kept there."""
     NOT_ACTIVE = "not-active"
     """Another learner may have the lease; agents try the next address."""
+    NO_HEAD = "no-head"
+    """This learner is a region's and has not reached the learner above yet; agents come again."""
     ROLLOUT_REFUSED = "rollout-refused"
     """A rollout cannot begin, or does not take what an operator asks of it as it stands."""
     FAILED = "failed"
@@ -323,6 +325,18 @@ class DatabaseAway(NotNow):
 
 class NotActive(NotNow):
     """Another learner may be the active one: nothing is taken, told or written."""
+
+
+class NoHeadYet(NotNow):
+    """A region has no head of the learner above yet, or none any more: there is nothing to compute a gradient at."""
+
+
+class ParentUnreachable(LearnerError):
+    """The learner above gave no answer in time; the same call may be made again."""
+
+
+class ParentRefused(LearnerError):
+    """The learner above said no, or its answer cannot be used."""
 
 
 class LeaseLost(NotActive):

@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic
 
+from global_learner.aggregation.region import RegionAggregator
 from global_learner.aggregation.settings import Mode
 from global_learner.beliefs.intake import FleetBeliefs
-from global_learner.errors import FleetFull, NoRounds, NotNow, Rejection, UnknownIncarnation, UpdateRejected
+from global_learner.errors import FleetFull, NoHeadYet, NoRounds, NotNow, Rejection, UnknownIncarnation, UpdateRejected
 from global_learner.fleet import Fleet, Status
 from global_learner.maintenance import Maintenance
 from global_learner.operator import Operator
@@ -73,6 +74,8 @@ class Learner(Generic[Status]):
         self.quarantine = opened.quarantine
         self.spec: Spec = opened.recovered.spec
         self.head = opened.recovered.head
+        self.region = self.head.aggregator if isinstance(self.head.aggregator, RegionAggregator) else None
+        self.fleets_above: tuple[str, ...] = ()
         self._unsettled = opened.recovered.unsettled
         registrations = opened.registry.registry.registrations()
         self.fleet: Fleet[Status] = Fleet(registrations, opened.recovered.counters, clock)
@@ -151,7 +154,7 @@ class Learner(Generic[Status]):
         registration = await self._registry.call(
             self._registry.registry.register,
             cluster,
-            self._settings.publish.auto_assign,
+            self._settings.publish.auto_assign or self.region is not None,
             job_types,
             self._wall_clock(),
         )
@@ -165,6 +168,7 @@ class Learner(Generic[Status]):
             UnknownIncarnation: the cluster has to register (again).
         """
         self._on_heard(cluster, incarnation)
+        self._check_head()
         step = self.head.step
         weights = None if have_step == step else self.head.weights_bytes()
         await self.log.durable(step)
@@ -174,14 +178,35 @@ class Learner(Generic[Status]):
         """Apply an update once, or say why not; what the answer tells is on disk.
 
         Raises:
-            NotNow: it cannot be kept now.
+            NotNow: it cannot be kept now, or a region has no head yet.
             TooFast: the cluster sends more than its decisions can make.
             LogBroken: it could not be kept; the learner ends.
         """
+        self._check_head()
         await self.maintenance.room()
         answer = self._pushes.take(update, want_weights)
         await self.log.durable(answer.head_step)
         return answer
+
+    async def record(self, make: Callable[[int], AppliedUpdate]) -> AppliedUpdate:
+        """Log and apply what passed between a region and the learner above; it is on disk when this returns.
+
+        Args:
+            make: the record of the next step, which it is told; between it and the log nothing else happens.
+        """
+        await self.maintenance.room_at_last()
+        applied = make(self.head.step + 1)
+        self.log.append(applied)
+        self.head.apply(applied)
+        self.maintenance.on_update(self.head, applied.unix_seconds)
+        await self.log.durable(applied.step)
+        return applied
+
+    @property
+    def lineage(self) -> tuple[str, ...]:
+        """The names of this fleet, and of those above that are known, the nearest first; none if nothing is signed."""
+        signing = self.operator.signing
+        return () if signing is None else (signing.root.fleet, *self.fleets_above)
 
     async def poll(self, cluster: str, incarnation: int) -> RoundTask | None:
         """What a round asks of a cluster; None after a while without.
@@ -236,6 +261,12 @@ class Learner(Generic[Status]):
         """Note that a cluster was heard; it must be registered with this incarnation."""
         if self.fleet.on_heard(cluster, incarnation) is None:
             raise UnknownIncarnation(f"cluster {cluster} is not registered with incarnation {incarnation}; register")
+
+    def _check_head(self) -> None:
+        """A region that never had a head of the learner above would teach at one that is nobody's."""
+        region = self.region
+        if region is not None and region.base_step is None:
+            raise NoHeadYet("this region has no head of the learner above yet; come again")
 
     def _rounds_of(self, cluster: str, incarnation: int) -> Rounds:
         self._on_heard(cluster, incarnation)

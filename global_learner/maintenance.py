@@ -210,7 +210,7 @@ class Maintenance(Generic[Status]):
     async def _publish(self, due: Publication, rejections: Mapping[str, int]) -> None:
         await self._log.durable(due.head_step)
         card = await self._registry.call(self._add_version, due, rejections)
-        self._announce(card)
+        self.announce(card)
 
     def _add_version(self, due: Publication, rejections: Mapping[str, int]) -> VersionCard:
         registry = self._registry.registry
@@ -223,7 +223,8 @@ class Maintenance(Generic[Status]):
         registry.prune(settings.publish.retention, due.unix_seconds)
         return card
 
-    def _announce(self, card: VersionCard) -> None:
+    def announce(self, card: VersionCard) -> None:
+        """Say that there is a new version, which is in the registry."""
         self.newest_version = card.version
         self._telemetry.newest_version.set(card.version)
         self.on_version(card.version)

@@ -16,6 +16,7 @@ from typing import Generic
 import numpy as np
 import structlog
 
+from global_learner.aggregation.region import RegionAggregator
 from global_learner.errors import BadRequest, UnknownCluster
 from global_learner.fleet import Status
 from global_learner.maintenance import Maintenance
@@ -186,6 +187,8 @@ class Operator(Generic[Status]):
             BadRequest: it is of another spec.
             LogBroken: it could not be kept; the learner ends.
         """
+        if isinstance(self._head.aggregator, RegionAggregator):
+            raise BadRequest("a region's head is the one of the learner above: reset it there")
         card, target, moments_kept = await self._registry.call(self._target, version)
         await self._maintenance.room()
         head = self._head

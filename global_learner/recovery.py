@@ -15,14 +15,13 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from foundation.files import PARTIAL
 from global_learner.aggregation.modes import build_aggregator
-from global_learner.aggregation.optimizer import TrustRegion
 from global_learner.aggregation.settings import write_settings
 from global_learner.beliefs.priors import PriorsSource, priors_for
 from global_learner.errors import DatabaseAway, StateUnusable
 from global_learner.postgres.server import is_away
 from global_learner.registry.registry import Registry
 from global_learner.settings import LearnerSettings
-from global_learner.state_reading import Found, read_state
+from global_learner.state_reading import Found, read_state, trust_region
 from global_learner.storage.commits import LOG, RECEIPTS, SETTINGS
 from global_learner.storage.disk import is_disk_full
 from global_learner.storage.receipts import check_receipts, cut_log, drop_unfinished
@@ -129,7 +128,7 @@ def _settle(
         if head.aggregator.close_early(head.state):
             _log.warning("cohort-closed-early", head_step=head.step, reason="the aggregation settings were changed")
         head.aggregator = build_aggregator(wanted, settings.optimizer, first.spec)
-        head.bound(TrustRegion.around(first.weights, settings.optimizer.radius_for(first.spec)))
+        head.bound(trust_region(first, (wanted, settings.optimizer)))
     if found.replayed or changed:
         # What was replayed need not be replayed again, and a torn tail goes with the segment that it ends.
         save(state, head, found.spec_digest, found.counters)

@@ -7,6 +7,7 @@ folder of the configuration file.
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -214,6 +215,34 @@ class SigningSettings(Section):
     refused. An hour: clocks that differ by minutes do no harm. It is made anew after a third of it."""
 
 
+class UpstreamSettings(Section):
+    """The learner above, of which this one is a region: what its clusters learned goes up, heads and versions down."""
+
+    address: Address
+    """HOST:PORT of its service."""
+    name: str = Field(min_length=1, max_length=63)
+    """What this region is called there; `policyctl cluster enroll NAME` at the learner above invites it."""
+    enrollment_file: Path | None = None
+    """What that command wrote. Its token is traded once for a certificate, which lies in `upstream/` of `state_dir` and
+    is renewed in time. Unless set, the connection is plain text, which only a loopback address may use."""
+    push_seconds: float = Field(20.0, gt=0.0, le=86_400.0)
+    """From one push to the next, if anything was gathered meanwhile; also how old the head above may get before it is
+    pulled again. 20 s: a gradient waits for half of that on average; a hundred regions are five updates a second."""
+    heartbeat_seconds: float = Field(2.0, gt=0.0, le=3600.0)
+    """From one heartbeat to the next; an assignment from above takes as long to arrive. As agents do by default."""
+    call_seconds: float = Field(10.0, gt=0.0, le=600.0)
+    """How long one call to the learner above may take; then it is made again. As agents do by default."""
+
+    @model_validator(mode="after")
+    def _authenticated(self) -> UpstreamSettings:
+        if self.enrollment_file is None and not is_loopback(self.address):
+            raise ValueError(
+                f"address = {self.address} is on another machine, where a bare name is not believed: set "
+                "enrollment_file, which `policyctl cluster enroll` writes at the learner above"
+            )
+        return self
+
+
 class LearnerSettings(Section):
     """Everything about one learner."""
 
@@ -252,20 +281,28 @@ class LearnerSettings(Section):
     address may use."""
     identity: IdentitySettings | None = None
     """Certificates that the learner makes itself; `{}` takes the defaults."""
+    upstream: UpstreamSettings | None = None
+    """The learner above, where this one is a region's. Unless set, there is none above."""
 
     @model_validator(mode="before")
     @classmethod
-    def _robust_off_loopback(cls, values: Any) -> Any:
-        """Where others can reach the learner and nobody chose an aggregation, none is to rule by being there."""
-        listen = values.get("listen") if isinstance(values, dict) else None
-        if not isinstance(listen, str) or "aggregation" in values:
+    def _chosen_aggregation(cls, values: Any) -> Any:
+        """Where others can reach the learner and nobody chose an aggregation, none is to rule by being there.
+
+        A region leaves the steps to the learner above, whatever is chosen.
+        """
+        if not isinstance(values, dict):
             return values
-        try:
-            if is_loopback(listen):
-                return values
-        except ValueError:  # no address: the check of `listen` says so
-            return values
-        return {**values, "aggregation": {"mode": Mode.ROBUST.value}}
+        listen = values.get("listen")
+        if isinstance(listen, str) and "aggregation" not in values:
+            # Of what is no address the check of `listen` says so.
+            with contextlib.suppress(ValueError):
+                if not is_loopback(listen):
+                    values = {**values, "aggregation": {"mode": Mode.ROBUST.value}}
+        chosen = values.get("aggregation", {})
+        if values.get("upstream") is not None and isinstance(chosen, dict):
+            values = {**values, "aggregation": {"passes_up": True, **chosen}}
+        return values
 
     @property
     def enroll_address(self) -> str | None:
@@ -285,10 +322,25 @@ class LearnerSettings(Section):
         """Whether every caller must show a certificate."""
         return self.identity is not None or (self.tls is not None and self.tls.client_ca_file is not None)
 
+    def _check_region(self, upstream: UpstreamSettings) -> None:
+        """Whatever a region leaves to the learner above cannot be set here."""
+        if upstream.address == self.listen:
+            raise ValueError(f"upstream.address = {upstream.address} is this learner itself: name the one above")
+        if self.publish.auto_assign:
+            raise ValueError("a region's versions come from the learner above: set publish.auto_assign there")
+        if self.optimizer != OptimizerSettings():
+            raise ValueError("a region takes no steps: set optimizer at the learner above, and leave it out here")
+        if self.database is not None:
+            raise ValueError("a region with a standby is not supported: leave out database, or upstream")
+
     @model_validator(mode="after")
     def _consistent(self) -> LearnerSettings:
         if split_address(self.listen)[1] == 0 and self.port_file is None:
             raise ValueError("listen has port 0, so nobody could find it: name a port, or a port_file")
+        if self.aggregation.passes_up is not (self.upstream is not None):
+            raise ValueError("aggregation.passes_up follows from the section upstream: leave it out")
+        if self.upstream is not None:
+            self._check_region(self.upstream)
         if self.identity is not None and self.tls is not None:
             raise ValueError(
                 "tls and identity are two ways to the same end: set tls for certificates made elsewhere, else identity"
@@ -333,6 +385,9 @@ def _resolved(settings: LearnerSettings, folder: Path) -> LearnerSettings:
         names = ("certificate_file", "key_file", "client_ca_file")
         files = {name: folder / path for name in names if (path := getattr(settings.tls, name)) is not None}
         changes["tls"] = settings.tls.model_copy(update=files)
+    if settings.upstream is not None and settings.upstream.enrollment_file is not None:
+        file = folder / settings.upstream.enrollment_file
+        changes["upstream"] = settings.upstream.model_copy(update={"enrollment_file": file})
     if settings.identity is not None:
         own = ("ca_certificate_file", "ca_key_file")
         files = {name: folder / path for name in own if (path := getattr(settings.identity, name)) is not None}

@@ -100,8 +100,9 @@ def read_state(
         state.commits.claim("the snapshot", snapshot.commits)
     logged, settings_lost = _logged_settings(state, settings)
     aggregator = build_aggregator(*logged, first.spec)
-    average_decay = settings.publish.decay_for(first.spec)
-    region = TrustRegion.around(first.weights, logged[1].radius_for(first.spec))
+    # A region's head is the one above, bit for bit, and no version is made of it.
+    average_decay = 0.0 if logged[0].passes_up else settings.publish.decay_for(first.spec)
+    region = trust_region(first, logged)
     if snapshot is None:
         head = Head(AdamState.start(first.weights), Ledger(window), aggregator, average_decay, region)
     else:
@@ -115,6 +116,12 @@ def read_state(
     return Found(
         first, card.spec_digest, head, counters, events, replayed, checksum, logged, settings_lost, lost_files, earlier
     )
+
+
+def trust_region(first: PolicyFile, settings: tuple[AggregationSettings, OptimizerSettings]) -> TrustRegion | None:
+    """Where the head stays, under these settings; a region's stays where the learner above lets its own be."""
+    aggregation, optimizer = settings
+    return None if aggregation.passes_up else TrustRegion.around(first.weights, optimizer.radius_for(first.spec))
 
 
 def _snapshot(state: StateDir, spec_digest: str) -> tuple[Snapshot | None, Earlier | None]:

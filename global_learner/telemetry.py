@@ -49,6 +49,28 @@ class Telemetry:
             buckets=_CALL_SECONDS,
             registry=self.registry,
         )
+        self.above_pushes = Counter(
+            "fedl2_learner_above_pushes_total",
+            "Of a region: its pushes that the learner above answered, by outcome (applied, duplicate, rejected).",
+            ["outcome"],
+            registry=self.registry,
+        )
+        self.above_updates = Counter(
+            "fedl2_learner_above_updates_total",
+            "Of a region: its clusters' updates that went up (passed), or that nobody will apply (lost).",
+            ["outcome"],
+            registry=self.registry,
+        )
+        self.above_base_step = Gauge(
+            "fedl2_learner_above_base_steps",
+            "Of a region: the step, above, of the head that its clusters teach at; 0 elsewhere.",
+            registry=self.registry,
+        )
+        self.above_gathered = Gauge(
+            "fedl2_learner_above_waiting_updates",
+            "Of a region: its clusters' updates that wait for its next push; 0 elsewhere.",
+            registry=self.registry,
+        )
         self.head_step = Gauge("fedl2_learner_head_steps", "Updates that made the newest head.", registry=self.registry)
         self.durable_step = Gauge("fedl2_learner_durable_steps", "Updates that are on disk.", registry=self.registry)
         self.staleness = Histogram(

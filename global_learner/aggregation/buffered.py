@@ -42,6 +42,8 @@ class BufferedAggregator:
 
     Args:
         on_closed: is told of every cohort: its clusters, and whether the strategy made something of it.
+        descend: what is done with a cohort's gradient at a learning rate; unless given, a step of Adam. It counts one
+            step of the state.
     """
 
     def __init__(
@@ -50,8 +52,10 @@ class BufferedAggregator:
         optimizer: OptimizerSettings,
         spec: WeightSpec,
         on_closed: Callable[[int, bool], None] = lambda _clusters, _moved: None,
+        descend: Callable[[AdamState, Weights, float], None] | None = None,
     ) -> None:
         self.on_closed = on_closed
+        self._descend = descend or self._apply_adam
         self._settings = settings
         self._optimizer = optimizer
         self._robust = settings.mode is Mode.ROBUST
@@ -174,8 +178,11 @@ class BufferedAggregator:
         gradient = aggregate(self._strategy, self._cohorts, np.zeros_like(state.weights), replies, self._spec)
         if gradient is None:
             return False
-        apply_adam(state, gradient, self._learning_rate, self._constants)
+        self._descend(state, gradient, self._learning_rate)
         return True
+
+    def _apply_adam(self, state: AdamState, gradient: Weights, learning_rate: float) -> None:
+        apply_adam(state, gradient, learning_rate, self._constants)
 
     def _strategy_step(self, state: AdamState) -> bool:
         """The strategy aggregates the models at which one gradient step would end, and says where the head goes."""

@@ -8,7 +8,8 @@ reply that took part is logged by name, the last one with the weights that the r
 takes the weights as they stand there and asks no strategy; a round that a crash interrupts has left nothing, and is run
 anew.
 
-**buffered** and **robust** have a memory, and a file of their own.
+**buffered** and **robust** have a memory, and a file of their own; so has a region, which leaves the steps to the
+learner above.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from global_learner.aggregation.base import Aggregator, unexpected
 from global_learner.aggregation.buffered import BufferedAggregator
 from global_learner.aggregation.flower import build_strategy
 from global_learner.aggregation.optimizer import AdamConstants, apply_adam
+from global_learner.aggregation.region import RegionAggregator
 from global_learner.aggregation.settings import AggregationSettings, Mode, OptimizerSettings
 from global_learner.errors import Rejection, UpdateRejected
 from global_learner.storage.snapshot import AdamState, Kept
@@ -106,6 +108,8 @@ def build_aggregator(settings: AggregationSettings, optimizer: OptimizerSettings
     Raises:
         BadConfig: no such strategy or parameter.
     """
+    if settings.passes_up:
+        return RegionAggregator(settings, optimizer, spec)
     if settings.mode in (Mode.BUFFERED, Mode.ROBUST):
         return BufferedAggregator(settings, optimizer, spec)
     if settings.mode is Mode.ROUNDS:

@@ -122,6 +122,8 @@ class AggregationSettings(Section):
     (`rounds`, and `server_step: strategy`). At gradients of norm 1 it moves the weights by 0.01."""
     local_steps: int = Field(1, ge=1, le=1000)
     """`rounds`: gradient steps that a cluster takes from the weights it was sent."""
+    passes_up: bool = False
+    """Whether the steps are left to a learner above; follows from the section `upstream`, and is not set by itself."""
     round_seconds: float = Field(60.0, gt=0.0, le=86_400.0)
     """`rounds`: longest wait for the clusters' answers; a round goes on with those that came."""
 

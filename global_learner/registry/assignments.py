@@ -89,6 +89,21 @@ def release(
     return _move(session, cluster_rows(session, clusters), version, held=False, actor=actor, now=now)
 
 
+def bring(session: Session, version: int, actor: str, now: float) -> list[Assignment]:
+    """Let every cluster act on a version of which no operator and no rollout decides; those that did not yet.
+
+    Raises:
+        UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
+    """
+    kept_row(session, version)
+    free = select(ClusterRow).where(
+        ClusterRow.held.is_(False), ClusterRow.rollout == 0, ClusterRow.assigned_version != version
+    )
+    return _move(
+        session, list(session.scalars(free.order_by(ClusterRow.cluster))), version, held=False, actor=actor, now=now
+    )
+
+
 def note_refusal(session: Session, cluster: str, version: int, reason: str, now: float) -> None:
     """Write down that a cluster does not act on a version, unless that stands there, or there is no such version."""
     detail = f"v{version}: {reason}"

@@ -27,6 +27,8 @@ class Origin(StrEnum):
     """The first policy too, made by imitating a scheduler."""
     TRAINED = "trained"
     """By this fleet; or the first policy, after reinforcement learning in simulation."""
+    ABOVE = "learner above"
+    """Assigned to this region by the learner above."""
 
 
 @dataclass(frozen=True, slots=True)

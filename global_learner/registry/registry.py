@@ -258,6 +258,15 @@ class Registry:
         with self._database.transaction() as session:
             return assignments.assign(session, version, spec_digest, clusters, actor, now)
 
+    def bring(self, version: int, actor: str, now: float) -> list[Assignment]:
+        """Let every cluster act on a version of which no operator and no rollout decides.
+
+        Raises:
+            UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
+        """
+        with self._database.transaction() as session:
+            return assignments.bring(session, version, actor, now)
+
     def unassign(self, clusters: Collection[str] | None, to_newest: bool, actor: str, now: float) -> list[Assignment]:
         """Take an operator's word back. No rollout is asked.
 

@@ -27,6 +27,7 @@ from global_learner.errors import (
     LogBroken,
     MessageTooLarge,
     NoAuthority,
+    NoHeadYet,
     NoRounds,
     NotActive,
     Refusal,
@@ -62,6 +63,7 @@ _STATUSES: dict[type[Exception], grpc.StatusCode] = {
     DiskFull: grpc.StatusCode.RESOURCE_EXHAUSTED,
     DatabaseAway: grpc.StatusCode.UNAVAILABLE,
     NotActive: grpc.StatusCode.UNAVAILABLE,
+    NoHeadYet: grpc.StatusCode.UNAVAILABLE,
     LogBroken: grpc.StatusCode.UNAVAILABLE,
     LearnerError: grpc.StatusCode.INTERNAL,
 }
@@ -85,6 +87,7 @@ _REASONS: dict[type[Exception], Refusal] = {
     DiskFull: Refusal.DISK_FULL,
     DatabaseAway: Refusal.DATABASE_AWAY,
     NotActive: Refusal.NOT_ACTIVE,
+    NoHeadYet: Refusal.NO_HEAD,
 }
 """All others are the learner's own failures, of which a caller learns no more than that."""
 

@@ -93,6 +93,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             rounds=self._learner.rounds is not None,
             timestamp=self._timestamp(cluster, registration.assigned_version, registration.duty),
             duty=None if registration.duty is None else registration.duty.message(),
+            fleets=self._learner.lineage,
         )
 
     @answered
@@ -143,6 +144,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             head_step=self._learner.log.durable_step,
             timestamp=self._timestamp(cluster, entry.assigned_version, entry.duty),
             duty=None if entry.duty is None else entry.duty.message(),
+            fleets=self._learner.lineage,
         )
 
     @answered

@@ -54,12 +54,19 @@ from global_learner.storage.disk import is_disk_full
 from global_learner.storage.state_dir import StateDir
 from global_learner.telemetry import Telemetry
 from global_learner.updates.quarantine import Quarantine
+from global_learner.upstream.connection import ConnectionAbove
+from global_learner.upstream.parent_client import ParentClient
+from global_learner.upstream.trust import TrustAbove
+from global_learner.upstream.uplink import Uplink
 from policy_net.exchange.generated import fleet_pb2_grpc
+from policy_net.exchange.identity_file import make_private_folder
 from policy_net.exchange.policy_file import PolicyFile, read_policy_file
 from policy_net.exchange.spec import WeightSpec
 
 _log = structlog.get_logger()
 
+UPSTREAM_FOLDER = "upstream"
+"""In the state directory of a region: its identity at the learner above, and the keys that it trusts."""
 _ENVELOPE_BYTES = 1 << 20
 """Room beside the gradient in a request: names, statistics, protobuf's own framing."""
 _SMALLEST_ENVELOPE_BYTES = 4096
@@ -133,6 +140,7 @@ async def _serve_term(
             learner.maintenance.on_version = scorer.add
             learner.rollouts.score = scorer.add if settings.scores.enabled else None
             learner.rollouts.turned_out = lambda cluster: identities.registrar.turned_out(cluster, time.time())
+            uplink = _uplink(settings, state, registry, learner, telemetry)
             learner.start()
             scorer.start()
             await server.start()
@@ -151,6 +159,8 @@ async def _serve_term(
             _log.info(
                 "learner-started", listen=settings.listen, port=port, http_port=http_port, head_step=learner.head.step
             )
+            if uplink is not None:
+                uplink.start()
             await _until_ending(
                 ending,
                 learner,
@@ -161,6 +171,8 @@ async def _serve_term(
             await asyncio.gather(
                 *(end.stop(settings.shutdown_grace_seconds) for end in (server, operators, enrollment))
             )
+            if uplink is not None:
+                await uplink.close()
             await _close(scorer, learner, identities)
         _log.info("learner-ended", head_step=learner.head.step)
         if learner.failed.done():
@@ -220,6 +232,24 @@ def _recovered_learner(
         seconds=round(time.perf_counter() - started, 3),
     )
     return Learner(settings, Opened(state, registry, recovered, quarantine, beliefs), telemetry)
+
+
+def _uplink(
+    settings: LearnerSettings, state: StateDir, registry: RegistryThread, learner: FleetLearner, telemetry: Telemetry
+) -> Uplink | None:
+    """A region's way to the learner above; None where there is none above.
+
+    Raises:
+        BadConfig, StateUnusable: the identity, the enrollment file or the trusted keys cannot be used.
+    """
+    above = settings.upstream
+    if above is None:
+        return None
+    folder = state.path / UPSTREAM_FOLDER
+    make_private_folder(folder)
+    trust = TrustAbove(folder, above.name, time.time)
+    client = ParentClient(ConnectionAbove(above, folder, trust.on_enrolled), above.name, learner.spec)
+    return Uplink(above, learner, registry, client, trust, telemetry, time.monotonic, time.time)
 
 
 @contextlib.contextmanager

@@ -30,6 +30,9 @@ FILES = 16
 MAX_RECEIPTS_BYTES = 256 << 20
 
 
+_NAMES = {Kind.RESET: "reset", Kind.PASSED_UP: "passed-up", Kind.HEAD_ABOVE: "head-above"}
+
+
 @dataclass(frozen=True, slots=True)
 class Receipt:
     """One applied update."""
@@ -45,7 +48,8 @@ class Receipt:
     samples: int
     unix_seconds: float
     kind: str = "update"
-    """Or `reset`: the head went back to version `sequence`, by the operator in `cluster`."""
+    """Or `reset`: the head went back to version `sequence`, by the operator in `cluster`; in a region also `passed-up`
+    and `head-above`, which are of no cluster."""
 
     def to_line(self) -> str:
         """As it stands in a file."""
@@ -66,7 +70,7 @@ def receipt_of(applied: AppliedUpdate) -> Receipt:
         learning_rate=applied.learning_rate,
         samples=update.samples,
         unix_seconds=applied.unix_seconds,
-        kind="reset" if applied.kind is Kind.RESET else "update",
+        kind=_NAMES.get(applied.kind, "update"),
     )
 
 
@@ -203,7 +207,7 @@ def audit(receipts: Iterator[Receipt], removed: Removed | None = None) -> Counte
     for expected, receipt in enumerate(receipts, start=before.through_step + 1):
         if receipt.step != expected:
             raise StateUnusable(f"update {expected} is missing from the log; the next one is {receipt.step}")
-        if receipt.kind == "reset":
+        if receipt.kind != "update":
             continue
         name = (receipt.cluster, receipt.incarnation, receipt.sequence)
         if name in seen:

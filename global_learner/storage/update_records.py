@@ -54,6 +54,14 @@ class Kind(IntEnum):
     """The last reply of a round; in the gradient's place stand the weights that the round ended with."""
     RESET = 5
     """No cluster's: the head was reset to a version; in the gradient's place stands the version's head."""
+    PASSED_UP = 6
+    """No cluster's, in a region: all that was gathered is on its way to the learner above, as one push."""
+    HEAD_ABOVE = 7
+    """No cluster's, in a region: in the gradient's place stands the head of the learner above, to go on from."""
+
+
+NO_CLUSTER = frozenset({Kind.RESET, Kind.PASSED_UP, Kind.HEAD_ABOVE})
+"""Kinds that no cluster's update is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +77,10 @@ class AppliedUpdate:
         kind: what it did to the head.
         head: of a reset: the head that it went to, in the format of snapshots. Its `update` has the operator's name for
             a cluster, incarnation 0, the version as its sequence and the version's head step as its base.
+
+    What passes between a region and the learner above has no cluster. `PASSED_UP` has the push's incarnation, sequence,
+    base step and samples, all as the learner above counts. `HEAD_ABOVE` has the incarnation under which the head came,
+    its step there as the base, and 1 as its samples where gradients of before are of no use any more, else 0.
     """
 
     step: int

@@ -12,7 +12,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from global_learner.storage.update_records import AppliedUpdate, Kind
+from global_learner.storage.update_records import NO_CLUSTER, AppliedUpdate, Kind
 from global_learner.updates.fair_staleness import LatestSteps
 from global_learner.updates.norms import UsualNorms, gradient_norm
 from global_learner.updates.step_size import usual_samples
@@ -112,7 +112,7 @@ class Ledger:
 
     @property
     def accepted(self) -> int:
-        """All updates ever applied; with the resets, the head's step."""
+        """All updates ever applied; with what is no cluster's (`NO_CLUSTER`), the head's step."""
         return sum(record.accepted for record in self.clusters.values())
 
     @property
@@ -153,6 +153,10 @@ class Ledger:
         if applied.kind is Kind.RESET:
             self.reset_step, self.reset_version = applied.step, update.sequence
             self.since_version = SinceVersion(parent=update.sequence)
+            return
+        if applied.kind is Kind.HEAD_ABOVE and update.samples:
+            self.reset_step, self.reset_version = applied.step, 0
+        if applied.kind in NO_CLUSTER:
             return
         self.latest_steps.record(update.cluster, applied.step)
         if applied.kind in GRADIENTS:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from global_learner.aggregation.region import RegionAggregator
 from global_learner.aggregation.settings import AggregationSettings, Mode
 from global_learner.beliefs.priors import VersionPriors
 from global_learner.registry.cards import Origin, VersionCard, VersionDetails, kind_of
@@ -94,10 +95,10 @@ def note_reset(registry: Registry, applied: AppliedUpdate) -> None:
 def due_publication(head: Head, every_steps: int, unix_seconds: float) -> Publication | None:
     """The version that is due at the head's step, or None; taking it starts the next version's count.
 
-    A head that was just reset is a version already.
+    A head that was just reset is a version already; versions of a region come from the learner above.
     """
     step = head.step
-    if step % every_steps or step == head.ledger.reset_step:
+    if step % every_steps or step == head.ledger.reset_step or isinstance(head.aggregator, RegionAggregator):
         return None
     weights, state = head.publishable.copy(), head.state.copy()
     since = head.ledger.take_since_version()

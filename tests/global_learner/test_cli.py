@@ -39,6 +39,9 @@ def serve(folder: Path, content: dict | str, capsys: pytest.CaptureFixture[str])
     return code, capsys.readouterr().err
 
 
+UPSTREAM = {"address": "127.0.0.1:1", "name": "east"}
+
+
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
@@ -64,6 +67,13 @@ def serve(folder: Path, content: dict | str, capsys: pytest.CaptureFixture[str])
         ({"identity": {"ca_key_file": "ca.key"}}, "belong together"),
         ({"identity": {"ca_key_file": "a.key", "ca_certificate_file": "a.pem"}}, "a.pem cannot be read"),
         ({"identity": {"certificate_days": 0}}, "identity.certificate_days"),
+        ({"upstream": {"address": "127.0.0.1:1"}}, "setting upstream.name"),
+        ({"upstream": {"address": "192.0.2.1:1", "name": "east"}}, "set enrollment_file"),
+        ({"upstream": {"address": "127.0.0.1:0", "name": "east"}}, "is this learner itself"),
+        ({"upstream": UPSTREAM, "publish": {"auto_assign": True}}, "set publish.auto_assign there"),
+        ({"upstream": UPSTREAM, "optimizer": {"learning_rate": 1e-3}}, "a region takes no steps"),
+        ({"upstream": UPSTREAM, "database": "postgresql://fleet@127.0.0.1/fleet"}, "a region with a standby"),
+        ({"aggregation": {"passes_up": True}}, "follows from the section upstream"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(tmp_path: Path, capsys, changes, says) -> None:

@@ -34,7 +34,7 @@ class RegisterRequest(_message.Message):
     def __init__(self, cluster: _Optional[str] = ..., spec_digest: _Optional[str] = ..., job_types: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RegisterReply(_message.Message):
-    __slots__ = ("incarnation", "spec_json", "spec_digest", "head_step", "assigned_version", "learning", "rounds", "timestamp", "duty")
+    __slots__ = ("incarnation", "spec_json", "spec_digest", "head_step", "assigned_version", "learning", "rounds", "timestamp", "duty", "fleets")
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     SPEC_JSON_FIELD_NUMBER: _ClassVar[int]
     SPEC_DIGEST_FIELD_NUMBER: _ClassVar[int]
@@ -44,6 +44,7 @@ class RegisterReply(_message.Message):
     ROUNDS_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
     DUTY_FIELD_NUMBER: _ClassVar[int]
+    FLEETS_FIELD_NUMBER: _ClassVar[int]
     incarnation: int
     spec_json: str
     spec_digest: str
@@ -53,7 +54,8 @@ class RegisterReply(_message.Message):
     rounds: bool
     timestamp: SignedDocument
     duty: RolloutDuty
-    def __init__(self, incarnation: _Optional[int] = ..., spec_json: _Optional[str] = ..., spec_digest: _Optional[str] = ..., head_step: _Optional[int] = ..., assigned_version: _Optional[int] = ..., learning: _Optional[bool] = ..., rounds: _Optional[bool] = ..., timestamp: _Optional[_Union[SignedDocument, _Mapping]] = ..., duty: _Optional[_Union[RolloutDuty, _Mapping]] = ...) -> None: ...
+    fleets: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, incarnation: _Optional[int] = ..., spec_json: _Optional[str] = ..., spec_digest: _Optional[str] = ..., head_step: _Optional[int] = ..., assigned_version: _Optional[int] = ..., learning: _Optional[bool] = ..., rounds: _Optional[bool] = ..., timestamp: _Optional[_Union[SignedDocument, _Mapping]] = ..., duty: _Optional[_Union[RolloutDuty, _Mapping]] = ..., fleets: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class PullHeadRequest(_message.Message):
     __slots__ = ("cluster", "incarnation", "have_step", "have")
@@ -228,18 +230,20 @@ class HeartbeatRequest(_message.Message):
     def __init__(self, cluster: _Optional[str] = ..., incarnation: _Optional[int] = ..., status: _Optional[_Union[ClusterStatus, _Mapping]] = ...) -> None: ...
 
 class HeartbeatReply(_message.Message):
-    __slots__ = ("assigned_version", "head_step", "reregister", "timestamp", "duty")
+    __slots__ = ("assigned_version", "head_step", "reregister", "timestamp", "duty", "fleets")
     ASSIGNED_VERSION_FIELD_NUMBER: _ClassVar[int]
     HEAD_STEP_FIELD_NUMBER: _ClassVar[int]
     REREGISTER_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
     DUTY_FIELD_NUMBER: _ClassVar[int]
+    FLEETS_FIELD_NUMBER: _ClassVar[int]
     assigned_version: int
     head_step: int
     reregister: bool
     timestamp: SignedDocument
     duty: RolloutDuty
-    def __init__(self, assigned_version: _Optional[int] = ..., head_step: _Optional[int] = ..., reregister: _Optional[bool] = ..., timestamp: _Optional[_Union[SignedDocument, _Mapping]] = ..., duty: _Optional[_Union[RolloutDuty, _Mapping]] = ...) -> None: ...
+    fleets: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, assigned_version: _Optional[int] = ..., head_step: _Optional[int] = ..., reregister: _Optional[bool] = ..., timestamp: _Optional[_Union[SignedDocument, _Mapping]] = ..., duty: _Optional[_Union[RolloutDuty, _Mapping]] = ..., fleets: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RolloutDuty(_message.Message):
     __slots__ = ("rollout", "role", "beside_version", "seed", "block_seconds", "washout_seconds")

@@ -1,0 +1,267 @@
+"""The task of a region that keeps in touch with the learner above: heartbeats, pushes, heads and versions.
+
+One push at a time. It is in the log before it is sent, and is sent under its name until there is an answer, so that the
+learner above applies it once, whoever is killed meanwhile. Nothing that goes wrong here reaches the region's clusters:
+they teach at the head that is known, and act on what they have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+import structlog
+
+from foundation.backoff import Backoff
+from foundation.refusal_log import RefusalWindows
+from global_learner.aggregation.gathered import Parcel
+from global_learner.aggregation.region import RegionAggregator
+from global_learner.errors import NotNow, ParentRefused, ParentUnreachable, Rejection
+from global_learner.learner import Learner
+from global_learner.registry.registry_thread import RegistryThread
+from global_learner.settings import UpstreamSettings
+from global_learner.telemetry import Telemetry
+from global_learner.upstream.exchange import Exchange
+from global_learner.upstream.messages import AnswerAbove, HeadAbove, WishAbove
+from global_learner.upstream.parent_client import ParentClient
+from global_learner.upstream.trust import TrustAbove
+from global_learner.upstream.versions_from_above import VersionsFromAbove
+from policy_net.exchange.generated import fleet_pb2
+from policy_net.exchange.signed_documents import UNUSABLE
+
+_log = structlog.get_logger()
+
+_LONGEST_WAIT_SECONDS = 30.0
+
+
+class Uplink:
+    """Use on the learner's event loop: `start` it behind the learner, `close` it before.
+
+    Args:
+        clock: monotonic seconds.
+        wall_clock: Unix seconds.
+
+    Attributes:
+        heard_seconds: when the learner above last answered a heartbeat, on `clock`; None: never.
+        fault: what is wrong with it now, for people; empty: nothing.
+    """
+
+    def __init__(
+        self,
+        settings: UpstreamSettings,
+        learner: Learner[fleet_pb2.ClusterStatus],
+        registry: RegistryThread,
+        client: ParentClient,
+        trust: TrustAbove,
+        telemetry: Telemetry,
+        clock: Callable[[], float],
+        wall_clock: Callable[[], float],
+    ) -> None:
+        region = learner.region
+        if region is None:
+            raise ValueError("only a region has a learner above")
+        self.heard_seconds: float | None = None
+        self.fault = ""
+        self._settings = settings
+        self._learner = learner
+        self._region: RegionAggregator = region
+        self._client = client
+        self._trust = trust
+        self._telemetry = telemetry
+        self._clock = clock
+        self._exchange = Exchange(learner, region, wall_clock)
+        self.versions = VersionsFromAbove(learner, registry, client, trust, self._pull, wall_clock)
+        self._backoff = Backoff(settings.name, settings.heartbeat_seconds / 4.0, _LONGEST_WAIT_SECONDS)
+        self._refusals: RefusalWindows[str] = RefusalWindows(clock)
+        self._incarnation = region.incarnation
+        self._fleet = trust.fleet
+        self._exchanged_seconds = clock()
+        self._task: asyncio.Task[None] | None = None
+        telemetry.above_base_step.set_function(lambda: float(region.base_step or 0))
+        telemetry.above_gathered.set_function(lambda: float(region.waiting))
+
+    def start(self) -> None:
+        """Begin."""
+        self._task = asyncio.create_task(self._run(), name="uplink")
+
+    async def close(self) -> None:
+        """End; what is on its way is sent again by the next start."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        await self._client.close()
+
+    async def beat(self) -> None:
+        """One heartbeat, and what follows from its answer.
+
+        Raises:
+            ParentUnreachable, ParentRefused: the learner above does not answer, or says no.
+            NotNow: what it says cannot be kept now.
+        """
+        if self._incarnation == 0:
+            await self._register()
+        wish = await self._client.heartbeat(self._incarnation, self._status())
+        self._check_fleets(wish.fleets)
+        # Enrolled anew with another fleet, numbers of registrations are that one's.
+        if wish.reregister or self._fleet not in ("", self._trust.fleet):
+            await self._register()
+            wish = await self._client.heartbeat(self._incarnation, self._status())
+        self.heard_seconds, self._fleet = self._clock(), self._trust.fleet
+        base = self._region.base_step
+        if base is None or self._region.incarnation != self._incarnation or wish.head_step < base:
+            await self._begin_anew(wish)
+        await self._push_what_is_due()
+        if wish.head_step != self._region.base_step and self._is_due:
+            await self._pull()
+        await self.versions.follow(wish.assigned_version)
+
+    @property
+    def _is_due(self) -> bool:
+        return self._clock() - self._exchanged_seconds >= self._settings.push_seconds
+
+    async def _register(self) -> None:
+        registration = await self._client.register()
+        self._check_fleets(registration.fleets)
+        if registration.rounds:
+            raise ParentRefused("the learner above works in rounds, which a region cannot take part in")
+        self._incarnation, self._fleet = registration.incarnation, self._trust.fleet
+        _log.info("region-registered", name=self._settings.name, incarnation=self._incarnation)
+
+    def _check_fleets(self, fleets: tuple[str, ...]) -> None:
+        """See that this learner is not above itself.
+
+        Raises:
+            ParentRefused: it is.
+        """
+        own = self._learner.lineage[:1]
+        if own and own[0] in fleets:
+            what = "is this learner itself" if fleets[0] == own[0] else "is a region below this one"
+            raise ParentRefused(
+                f"the learner above, {self._settings.address}, {what}: a loop; set upstream.address to one that is not"
+            )
+        self._learner.fleets_above = fleets
+
+    async def _begin_anew(self, wish: WishAbove) -> None:
+        """Take the head under a new registration, or of a learner above that went back to an older state."""
+        region, base = self._region, self._region.base_step
+        gives_up = base is None or wish.head_step < base
+        if region.pending is not None:
+            self._lose(region.pending, "the learner above knows its registration no longer", "unknown")
+        if gives_up and base is not None:
+            _log.error(
+                "learner-above-went-back",
+                from_step=base,
+                to_step=wish.head_step,
+                given_up_updates=region.waiting,
+                meaning="what this region pushed since is lost there, and its clusters' gradients are refused",
+            )
+            self._telemetry.above_updates.labels("lost").inc(region.waiting)
+        await self._take(await self._client.pull(self._incarnation), gives_up=gives_up)
+
+    async def _push_what_is_due(self) -> None:
+        region = self._region
+        parcel = region.pending
+        if parcel is None and region.gathered and self._is_due:
+            parcel = await self._exchange.pass_up(self._incarnation)
+        if parcel is None:
+            return
+        answer = await self._client.push(parcel)
+        self._telemetry.above_pushes.labels(answer.outcome).inc()
+        if answer.outcome != "rejected":
+            self._telemetry.above_updates.labels("passed").inc(parcel.updates)
+            _log.info(
+                "passed-up",
+                sequence=parcel.sequence,
+                updates=parcel.updates,
+                samples=parcel.samples,
+                base_step=parcel.base_step,
+                outcome=answer.outcome,
+                staleness=answer.staleness,
+                head_step=answer.head.step,
+            )
+            await self._take(answer.head, gives_up=False)
+        else:
+            await self._on_rejected(parcel, answer)
+
+    async def _on_rejected(self, parcel: Parcel, answer: AnswerAbove) -> None:
+        if answer.reason == Rejection.UNKNOWN_INCARNATION:
+            self._incarnation = 0
+            raise ParentUnreachable("Push: the learner above knows this registration no longer; registering again")
+        if answer.reason == Rejection.QUARANTINED:
+            raise ParentRefused(
+                f"the learner above holds this region in quarantine; `policyctl cluster release {self._settings.name}` "
+                "there ends it, and what was gathered is kept until then"
+            )
+        self._lose(parcel, f"the learner above refused it: {answer.reason}", answer.reason)
+        await self._take(answer.head, gives_up=answer.reason == Rejection.HEAD_RESET)
+
+    def _lose(self, parcel: Parcel, why: str, reason: str) -> None:
+        _log.error(
+            "push-lost",
+            sequence=parcel.sequence,
+            updates=parcel.updates,
+            reason=reason,
+            meaning=f"{why}; not sent again",
+        )
+        self._telemetry.above_updates.labels("lost").inc(parcel.updates)
+
+    async def _pull(self) -> int:
+        """Go on from the newest head above; the step here."""
+        head = await self._client.pull(self._incarnation)
+        base = self._region.base_step
+        return await self._take(head, gives_up=base is None or head.step < base)
+
+    async def _take(self, head: HeadAbove, *, gives_up: bool) -> int:
+        step = await self._exchange.take_head(self._incarnation, head, gives_up=gives_up)
+        self._exchanged_seconds = self._clock()
+        return step
+
+    def _status(self) -> fleet_pb2.ClusterStatus:
+        """The region's clusters, added up."""
+        entries = self._learner.fleet.entries()
+        told = [entry.status for entry in entries if entry.status is not None]
+        done = sum(status.jobs_done for status in told)
+        refused, _ = self.versions.refused
+        return fleet_pb2.ClusterStatus(
+            time_seconds=max((status.time_seconds for status in told), default=0.0),
+            decisions=sum(status.decisions for status in told),
+            jobs_running=sum(status.jobs_running for status in told),
+            jobs_waiting=sum(status.jobs_waiting for status in told),
+            jobs_done=done,
+            jobs_total=sum(status.jobs_total for status in told),
+            avg_jct_seconds=sum(status.avg_jct_seconds * status.jobs_done for status in told) / done if done else 0.0,
+            acting_version=self.versions.above,
+            learning_step=self._region.base_step or 0,
+            refused_version=refused,
+            refused_reason=UNUSABLE if refused else "",
+        )
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(await self._attempt())
+
+    async def _attempt(self) -> float:
+        """One beat; how long to wait for the next."""
+        try:
+            await self.beat()
+        except (ParentUnreachable, ParentRefused, NotNow) as error:
+            self.fault = str(error)
+            line = self._refusals.on_refusal(self.fault)
+            if line is not None:
+                refused = isinstance(error, ParentRefused)
+                (_log.error if refused else _log.warning)(
+                    "learner-above-refused" if refused else "learner-above-lost", error=self.fault, left_out=line[1]
+                )
+            return self._backoff.next_seconds()
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            # A fault of ours must not end the way up for good, nor pass unseen.
+            self.fault = f"a fault of this program: {error}"
+            _log.exception("uplink-failed")
+            return self._backoff.next_seconds()
+        self.fault = ""
+        self._backoff.reset()
+        return self._settings.heartbeat_seconds

@@ -1,0 +1,132 @@
+"""Two regions under one root, over mutual TLS: what their clusters learn reaches the root's head and comes back down.
+
+Samples count: what a cluster was acknowledged must be in one push of its region, and that in the root's log, once.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pytest
+from learner_makers import SPEC, policy
+from learner_process import LearnerProcess
+from region_fleet import (
+    Cluster,
+    events_of,
+    new_learner,
+    new_region,
+    samples_by_name,
+    wait_for,
+)
+
+from global_learner.storage.receipts import read_receipts
+from policy_net.exchange.generated import fleet_pb2 as pb
+from policy_net.exchange.generated import fleet_pb2_grpc as rpc
+
+NAMES = ("east", "west")
+KILLS = 3
+UPDATES_PER_LIFE = 60
+
+
+class Tree:
+    """A root and two regions with a cluster each, all running."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self.folder = folder
+        self.root = new_learner(folder / "root", publish={"every_steps": 5})
+        stack.callback(self.root.close)
+        self.root.start()
+        self.regions: dict[str, LearnerProcess] = {}
+        self.clusters: dict[str, Cluster] = {}
+        for name in NAMES:
+            region = new_region(folder / name, self.root, name, durability={"snapshot_every_steps": 30})
+            stack.callback(region.close)
+            region.start()
+            self.regions[name] = region
+            self.clusters[name] = Cluster(region, f"{name}-cluster", folder / f"{name}-cluster")
+            stack.callback(self.clusters[name].client.close)
+
+    def start_clusters(self) -> None:
+        for cluster in self.clusters.values():
+            cluster.start()
+
+    def settle(self) -> None:
+        """End the clusters, and wait until nothing waits in a region."""
+        for cluster in self.clusters.values():
+            cluster.end()
+        wanted = {name: cluster.samples for name, cluster in self.clusters.items()}
+        wait_for(lambda: samples_by_name(self.root) == wanted, f"the root has not all of {wanted}")
+
+    def acknowledged(self) -> int:
+        return sum(cluster.acknowledged for cluster in self.clusters.values())
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Iterator[Tree]:
+    with ExitStack() as stack:
+        yield Tree(tmp_path, stack)
+
+
+@pytest.mark.heavy
+def test_gradients_of_all_clusters_reach_the_roots_head_which_comes_down_to_them(tree: Tree) -> None:
+    tree.start_clusters()
+    wait_for(lambda: tree.acknowledged() >= UPDATES_PER_LIFE, "the clusters do not learn")
+    tree.settle()
+    assert {view.cluster for view in tree.root.fleet().clusters} == set(NAMES)
+    reader = Cluster(tree.root, "reader", tree.folder / "reader")
+    reader.register()
+    top = reader.head().weights
+    reader.client.close()
+    assert not np.array_equal(top, policy().weights)
+    for cluster in tree.clusters.values():
+        wait_for(lambda one=cluster: np.array_equal(one.head().weights, top), "the root's head does not come down")
+    for region in tree.regions.values():
+        assert "push-lost" not in events_of(region)
+
+
+@pytest.mark.heavy
+def test_a_version_that_the_root_assigns_to_a_region_comes_to_its_clusters_under_the_regions_key(tree: Tree) -> None:
+    tree.start_clusters()
+    wait_for(lambda: tree.root.fleet().latest_version >= 2, "the root published nothing")
+    tree.settle()
+    with tree.root.operators() as channel:
+        admin, fleet = rpc.AdminStub(channel), rpc.FleetStub(channel)
+        admin.AssignVersion(pb.AssignVersionRequest(version=2, clusters=["east"]), timeout=60)
+        wanted = fleet.FetchPolicy(pb.FetchPolicyRequest(version=2), timeout=60).digest
+
+    east, west = tree.clusters["east"], tree.clusters["west"]
+    assigned = wait_for(lambda: (one := east.beat()).version != 1 and one, "the version does not come down")
+    fetched = east.client.fetch_policy(assigned.version)
+    east.trust.check(fetched, assigned.timestamp)
+    assert fetched.digest == wanted
+    assert west.beat().version == 1
+
+    # And back: what the region has already is assigned again, and not entered again.
+    with tree.root.operators() as channel:
+        rpc.AdminStub(channel).AssignVersion(pb.AssignVersionRequest(version=1, clusters=["east"]), timeout=60)
+    wait_for(lambda: east.beat().version == 1, "the version does not go back")
+    assert tree.regions["east"].fleet().latest_version == 2
+
+
+@pytest.mark.heavy
+@pytest.mark.timeout(600)
+def test_after_kills_of_a_region_and_of_the_root_nothing_acknowledged_is_lost_or_counted_twice(tree: Tree) -> None:
+    tree.start_clusters()
+    for life in range(1, KILLS + 1):
+        wait_for(lambda goal=life: tree.acknowledged() >= goal * UPDATES_PER_LIFE, "the clusters do not learn")
+        for victim in (tree.regions["east"], tree.root):
+            victim.kill()
+            victim.start()
+    goal = tree.acknowledged() + UPDATES_PER_LIFE
+    wait_for(lambda: tree.acknowledged() >= goal, "the clusters do not learn any more")
+    tree.settle()
+    for name, region in tree.regions.items():
+        assert "push-lost" not in events_of(region)
+        assert region.end() == 0
+        # What the region's own log says it took is what its cluster was told, kill or no kill.
+        assert samples_by_name(region) == {f"{name}-cluster": tree.clusters[name].samples}
+        pushes = [
+            receipt.sequence for receipt in read_receipts(region.state_dir, SPEC.digest) if receipt.kind == "passed-up"
+        ]
+        assert len(pushes) == len(set(pushes)) > KILLS

@@ -1,0 +1,347 @@
+"""What a region does about every answer of the learner above, and about none; a real learner, a scripted parent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import grpc
+import numpy as np
+import pytest
+from learner_in_process import Caller, serving
+from learner_makers import SPEC, policy, vector
+from structlog.testing import capture_logs
+
+from global_learner.aggregation.gathered import Parcel
+from global_learner.aggregation.region import RegionAggregator
+from global_learner.errors import ParentRefused, ParentUnreachable
+from global_learner.settings import UpstreamSettings
+from global_learner.telemetry import Telemetry
+from global_learner.upstream.messages import AnswerAbove, HeadAbove, RegistrationAbove, VersionAbove, WishAbove
+from global_learner.upstream.trust import TrustAbove
+from global_learner.upstream.uplink import Uplink
+from policy_net.exchange.generated import fleet_pb2 as pb
+from policy_net.exchange.spec import weights_from_bytes
+
+UPSTREAM = {"address": "127.0.0.1:7", "name": "east"}
+
+
+class Parent:
+    """A learner above that does what it is told; applies each push once, as the real one does."""
+
+    def __init__(self) -> None:
+        self.step = 50
+        self.incarnation = 3
+        self.fleets: tuple[str, ...] = ("root",)
+        self.rounds = False
+        self.assigned = 0
+        self.registrations = 0
+        self.applied: dict[tuple[int, int], Parcel] = {}
+        self.offered: list[tuple[int, int]] = []
+        self.lose_answers = 0
+        self.rejection = ""
+        self.statuses: list[pb.ClusterStatus] = []
+
+    async def close(self) -> None:
+        pass
+
+    async def register(self) -> RegistrationAbove:
+        self.registrations += 1
+        self.incarnation += 1
+        return RegistrationAbove(self.incarnation, SPEC.digest, self.fleets, self.rounds)
+
+    async def pull(self, incarnation: int) -> HeadAbove:
+        assert incarnation == self.incarnation
+        return self._head()
+
+    async def push(self, parcel: Parcel) -> AnswerAbove:
+        name = (parcel.incarnation, parcel.sequence)
+        self.offered.append(name)
+        if self.rejection:
+            return AnswerAbove("rejected", self.rejection, 0, self._head())
+        if name[0] != self.incarnation:
+            return AnswerAbove("rejected", "unknown-incarnation", 0, self._head())
+        outcome = "duplicate" if name in self.applied else "applied"
+        if outcome == "applied":
+            self.applied[name] = parcel
+            self.step += 1
+        if self.lose_answers:
+            self.lose_answers -= 1
+            raise ParentUnreachable("Push: UNAVAILABLE: gone")
+        return AnswerAbove(outcome, "", 0, self._head())
+
+    async def heartbeat(self, incarnation: int, status: pb.ClusterStatus) -> WishAbove:
+        self.statuses.append(status)
+        return WishAbove(self.assigned, self.step, incarnation != self.incarnation, self.fleets)
+
+    async def fetch(self, version: int) -> VersionAbove:
+        return VersionAbove(version, policy().to_bytes(), "", None, None, ())
+
+    def _head(self) -> HeadAbove:
+        return HeadAbove(self.step, vector(self.step))
+
+
+class Region:
+    """A region in this process, and its way up, beaten by hand."""
+
+    def __init__(self, caller: Caller, parent: Parent, folder: Path) -> None:
+        self.caller, self.parent, self.learner = caller, parent, caller.learner
+        self.telemetry = Telemetry()
+        self.now = 0.0
+        registry = self.learner._registry
+        self.uplink = Uplink(
+            UpstreamSettings.model_validate({**UPSTREAM, "push_seconds": 10.0}),
+            self.learner,
+            registry,
+            parent,  # type: ignore[arg-type]
+            TrustAbove(folder, "east", lambda: 0.0),
+            self.telemetry,
+            lambda: self.now,
+            lambda: 1_800_000_000.0,
+        )
+        self.number = 0
+
+    @property
+    def region(self) -> RegionAggregator:
+        assert self.learner.region is not None
+        return self.learner.region
+
+    async def beat(self) -> None:
+        """A heartbeat at a time at which a push is due."""
+        self.now += 10.0
+        await self.uplink.beat()
+
+    async def push(self, samples: int = 10, base_step: int | None = None) -> pb.PushReply:
+        self.number += 1
+        base = self.learner.head.step if base_step is None else base_step
+        return await self.caller.push(self.number, samples=samples, base_step=base)
+
+    def updates(self, outcome: str) -> float:
+        return self.telemetry.above_updates.labels(outcome)._value.get()
+
+
+@asynccontextmanager
+async def region(folder: Path, parent: Parent | None = None) -> AsyncIterator[Region]:
+    async with serving(folder, upstream=UPSTREAM, durability={"snapshot_every_steps": 4}) as caller:
+        found = Region(caller, parent or Parent(), folder)
+        yield found
+
+
+def run(work: Callable[[], Awaitable[None]]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(120):
+            await work()
+
+    asyncio.run(bounded())
+
+
+async def begun(found: Region) -> None:
+    await found.beat()
+    await found.caller.register()
+
+
+def test_without_a_head_from_above_a_region_teaches_nobody(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with region(tmp_path) as found:
+            await found.caller.register()
+            request = pb.PullHeadRequest(cluster="north", incarnation=1)
+            assert await found.caller.refused("PullHead", request) is grpc.StatusCode.UNAVAILABLE
+            await found.beat()
+            reply = await found.caller.call("PullHead", request)
+            assert np.array_equal(weights_from_bytes(reply.weights, SPEC), vector(50))
+            stale = await found.push(base_step=0)
+            assert (stale.outcome, stale.reason) == (pb.PushReply.REJECTED, "head-reset")
+
+    run(work)
+
+
+def test_what_clusters_push_goes_up_once_and_the_answers_head_is_the_new_base(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with region(tmp_path) as found:
+            await begun(found)
+            for samples in (10, 30):
+                assert (await found.push(samples)).outcome == pb.PushReply.APPLIED
+            await found.beat()
+            [parcel] = found.parent.applied.values()
+            assert (parcel.samples, parcel.updates, parcel.base_step) == (40, 2, 50)
+            assert np.array_equal(found.learner.head.weights, vector(51))
+            await found.beat()
+            assert len(found.parent.offered) == 1
+            assert found.updates("passed") == 2
+            assert found.parent.statuses[-1].learning_step == 51
+
+    run(work)
+
+
+def test_a_push_whose_answer_was_lost_is_sent_again_under_its_name_also_after_a_kill(tmp_path: Path) -> None:
+    parent = Parent()
+    parent.lose_answers = 2
+
+    async def before() -> None:
+        async with region(tmp_path, parent) as found:
+            await begun(found)
+            await found.push(10)
+            with pytest.raises(ParentUnreachable):
+                await found.beat()
+            await found.push(20)
+            with pytest.raises(ParentUnreachable):
+                await found.beat()
+
+    async def after() -> None:
+        async with region(tmp_path, parent) as found:
+            assert found.region.pending is not None
+            await found.beat()
+            assert found.region.pending is None
+            await found.beat()
+
+    run(before)
+    run(after)
+    assert [parcel.samples for parcel in parent.applied.values()] == [10, 20]
+    assert parent.offered == [(4, 1)] * 3 + [(4, 2)]
+    assert parent.registrations == 1, "a region that registers anew could not ask what became of its push"
+
+
+@pytest.mark.parametrize("reason", ["too-stale", "head-reset"])
+def test_a_push_that_is_refused_is_told_as_lost_and_the_region_goes_on(tmp_path: Path, reason: str) -> None:
+    async def work() -> None:
+        async with region(tmp_path) as found:
+            await begun(found)
+            await found.push()
+            old = found.learner.head.step
+            found.parent.rejection = reason
+            with capture_logs() as lines:
+                await found.beat()
+            [line] = [line for line in lines if line["event"] == "push-lost"]
+            assert (line["reason"], line["updates"]) == (reason, 1)
+            assert found.updates("lost") == 1
+            found.parent.rejection = ""
+            late = await found.push(base_step=old)
+            assert (late.outcome == pb.PushReply.REJECTED) is (reason == "head-reset")
+            await found.push()
+            await found.beat()
+            assert found.updates("passed") == (1 if reason == "head-reset" else 2)
+
+    run(work)
+
+
+def test_a_learner_above_that_was_restored_from_an_older_copy_is_told_and_followed(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with region(tmp_path) as found:
+            await begun(found)
+            await found.push()
+            await found.beat()
+            await found.push()
+            found.parent.step = 20
+            with capture_logs() as lines:
+                await found.beat()
+            [line] = [line for line in lines if line["event"] == "learner-above-went-back"]
+            assert (line["from_step"], line["to_step"], line["given_up_updates"]) == (51, 20, 1)
+            assert found.region.base_step == 20
+            assert (await found.push()).outcome == pb.PushReply.APPLIED
+            await found.beat()
+            assert found.region.base_step == 21
+
+    run(work)
+
+
+def test_a_registration_that_is_forgotten_above_is_made_anew_and_an_open_push_is_not_risked_twice(
+    tmp_path: Path,
+) -> None:
+    async def work() -> None:
+        async with region(tmp_path) as found:
+            await begun(found)
+            await found.push(10)
+            found.parent.lose_answers = 1
+            with pytest.raises(ParentUnreachable):
+                await found.beat()
+            await found.push(20)
+            found.parent.incarnation += 1
+            with capture_logs() as lines:
+                await found.beat()
+            assert [line["reason"] for line in lines if line["event"] == "push-lost"] == ["unknown"]
+            await found.beat()
+            assert [parcel.samples for parcel in found.parent.applied.values()] == [10, 20]
+
+    run(work)
+
+
+def test_in_quarantine_above_what_was_gathered_is_kept(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with region(tmp_path) as found:
+            await begun(found)
+            await found.push()
+            found.parent.rejection = "quarantined"
+            with pytest.raises(ParentRefused, match="policyctl cluster release east"):
+                await found.beat()
+            found.parent.rejection = ""
+            await found.beat()
+            assert len(found.parent.applied) == 1
+
+    run(work)
+
+
+@pytest.mark.parametrize(("place", "says"), [(0, "is this learner itself"), (1, "is a region below this one")])
+def test_a_loop_is_refused_before_anything_is_pushed(tmp_path: Path, place: int, says: str) -> None:
+    async def work() -> None:
+        async with region(tmp_path) as found:
+            own = found.learner.lineage[0]
+            found.parent.fleets = (own,) if place == 0 else ("other", own)
+            with pytest.raises(ParentRefused, match=says) as caught:
+                await found.beat()
+            assert "\n" not in str(caught.value)
+            assert found.region.base_step is None
+
+    run(work)
+
+
+def test_a_learner_above_that_works_in_rounds_is_refused(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with region(tmp_path) as found:
+            found.parent.rounds = True
+            with pytest.raises(ParentRefused, match="works in rounds"):
+                await found.beat()
+
+    run(work)
+
+
+def test_a_version_without_a_signature_is_not_taken_and_told_above(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with region(tmp_path) as found:
+            found.parent.assigned = 2
+            with pytest.raises(ParentRefused, match="v2 of the learner above is not taken"):
+                await found.beat()
+            found.parent.assigned = 0
+            await found.beat()
+            status = found.parent.statuses[-1]
+            assert (status.refused_version, status.refused_reason) == (2, "unusable")
+            assert (await found.caller.fleet()).latest_version == 1
+
+    run(work)
+
+
+def test_the_head_of_a_region_is_not_reset_there(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with region(tmp_path) as found:
+            await begun(found)
+            refused = await found.caller.refused("ResetHead", pb.ResetHeadRequest(version=1))
+            assert refused is grpc.StatusCode.INVALID_ARGUMENT
+
+    run(work)
+
+
+def test_what_goes_wrong_has_one_line_and_is_tried_again(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with region(tmp_path) as found:
+            found.parent.fleets = found.learner.lineage
+            with capture_logs() as lines:
+                waits = [await found.uplink._attempt() for _ in range(5)]
+            assert [line["event"] for line in lines if line["log_level"] == "error"] == ["learner-above-refused"]
+            assert "a loop" in found.uplink.fault
+            assert all(wait > 0.0 for wait in waits)
+            found.parent.fleets = ("root",)
+            await found.uplink._attempt()
+            assert found.uplink.fault == ""
+
+    run(work)
