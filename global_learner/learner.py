@@ -35,6 +35,7 @@ from global_learner.updates.quarantine import Quarantine
 from global_learner.updates.rates import UpdateRates
 from global_learner.updates.rounds import Rounds
 from policy_net.errors import SpecMismatch
+from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.spec import Spec
 from policy_net.exchange.wire import GradientUpdate, RoundAnswer, RoundTask
 
@@ -76,6 +77,7 @@ class Learner(Generic[Status]):
         self.head = opened.recovered.head
         self.region = self.head.aggregator if isinstance(self.head.aggregator, RegionAggregator) else None
         self.fleets_above: tuple[str, ...] = ()
+        self.upstream_view: Callable[[], fleet_pb2.UpstreamView | None] = lambda: None
         self._unsettled = opened.recovered.unsettled
         registrations = opened.registry.registry.registrations()
         self.fleet: Fleet[Status] = Fleet(registrations, opened.recovered.counters, clock)

@@ -71,6 +71,11 @@ class Telemetry:
             "Of a region: its clusters' updates that wait for its next push; 0 elsewhere.",
             registry=self.registry,
         )
+        self.above_open = Gauge(
+            "fedl2_learner_above_open_pushes",
+            "Of a region: 1 while a push waits for the answer of the learner above; 0 elsewhere.",
+            registry=self.registry,
+        )
         self.head_step = Gauge("fedl2_learner_head_steps", "Updates that made the newest head.", registry=self.registry)
         self.durable_step = Gauge("fedl2_learner_durable_steps", "Updates that are on disk.", registry=self.registry)
         self.staleness = Histogram(

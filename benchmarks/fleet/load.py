@@ -33,6 +33,8 @@ _OPTIONS = (
     ("grpc.enable_retries", 0),
 )
 _AGAIN_SECONDS = 0.5
+SAMPLES = 256
+"""That each update says it was computed from."""
 _GRADIENTS = 8
 """A process has so many different ones; values do not matter for the time."""
 _LATE_LOOK_SECONDS = 0.05
@@ -164,7 +166,7 @@ class Cluster:
 
     async def _push(self, base_step: int, done: Done) -> bool:
         update = GradientUpdate(
-            self.name, self._incarnation, self._sequence, base_step, self._spec.digest, self._slope, 256, 200.0
+            self.name, self._incarnation, self._sequence, base_step, self._spec.digest, self._slope, SAMPLES, 200.0
         )
         started = time.perf_counter()
         while True:

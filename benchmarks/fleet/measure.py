@@ -77,7 +77,7 @@ def measure(folder: Path, plan: Plan, on_step: OnStep) -> dict[str, Any]:
         ratio = _over_echo(processes, folder, first, plan)
     return {
         "lost": counted.lost,
-        "p99_ms": _percentile(done.push_ms, 0.99),
+        "p99_ms": percentile(done.push_ms, 0.99),
         "memory_growth_percent": round(growth_percent(watch.samples, plan.settle_share * plan.pace.seconds), 2),
         **ratio,
         "clusters": plan.clusters,
@@ -103,11 +103,11 @@ def measure(folder: Path, plan: Plan, on_step: OnStep) -> dict[str, Any]:
 def _times(done: Done) -> dict[str, float]:
     """Milliseconds, as the clusters saw them; `late` is how much too late their own timers came."""
     return {
-        "p50_ms": _percentile(done.push_ms, 0.5),
-        "max_ms": _percentile(done.push_ms, 1.0),
-        "pull_p99_ms": _percentile(done.pull_ms, 0.99),
-        "heartbeat_p99_ms": _percentile(done.heartbeat_ms, 0.99),
-        "late_p99_ms": _percentile(done.late_ms, 0.99),
+        "p50_ms": percentile(done.push_ms, 0.5),
+        "max_ms": percentile(done.push_ms, 1.0),
+        "pull_p99_ms": percentile(done.pull_ms, 0.99),
+        "heartbeat_p99_ms": percentile(done.heartbeat_ms, 0.99),
+        "late_p99_ms": percentile(done.late_ms, 0.99),
     }
 
 
@@ -157,7 +157,7 @@ def _over_echo(processes: Processes, folder: Path, first: PolicyFile, plan: Plan
     }
 
 
-def _percentile(values: Sequence[float], share: float) -> float:
+def percentile(values: Sequence[float], share: float) -> float:
     """Of all values, the one that this share of them does not exceed; 0 of none."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0

@@ -6,8 +6,7 @@ Whatever goes wrong here is counted and tried again later: neither heartbeats no
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import structlog
 
@@ -15,7 +14,7 @@ from cluster_agent.errors import LearnerRefused, LearnerUnreachable
 from cluster_agent.fleet.learner_protocol import Learner, Registration
 from cluster_agent.settings import SharingSettings
 from cluster_agent.telemetry import Telemetry
-from policy_net.exchange.statistics import MOST_SHARED, MOST_SHARED_TYPES, SpeedStatistic
+from policy_net.exchange.statistics import SpeedStatistic, most_observed
 
 _log = structlog.get_logger()
 
@@ -83,16 +82,3 @@ class Sharing:
         if not self._settings.enabled:
             return ()
         return most_observed([entry for entry in self._statistics() if self._settings.shares(entry.job_type)])
-
-
-def most_observed(statistics: Sequence[SpeedStatistic]) -> Statistics:
-    """At most what one report holds: the types that were seen most, then the splits; in the order given."""
-    if len(statistics) <= MOST_SHARED and len({entry.job_type for entry in statistics}) <= MOST_SHARED_TYPES:
-        return tuple(statistics)
-    of_type: Counter[str] = Counter()
-    for entry in statistics:
-        of_type[entry.job_type] += entry.count
-    types = set(sorted(of_type, key=lambda job_type: (-of_type[job_type], job_type))[:MOST_SHARED_TYPES])
-    positions = [position for position, entry in enumerate(statistics) if entry.job_type in types]
-    positions.sort(key=lambda position: -statistics[position].count)
-    return tuple(statistics[position] for position in sorted(positions[:MOST_SHARED]))

@@ -69,6 +69,14 @@ class FleetBeliefs:
         self._telemetry.belief_reports.labels("taken" if taken else "repeated").inc()
         return taken
 
+    async def told(self) -> tuple[SpeedStatistic, ...]:
+        """What this learner's clusters have told, merged: a region's word to the learner above.
+
+        Raises:
+            StateUnusable: what is on disk is not what was written.
+        """
+        return await self._thread.call(self.priors.told)
+
     def summary(self, cluster: str) -> BeliefSummary:
         """What is held of a cluster."""
         return self._store.summaries.get(cluster, _NOTHING)

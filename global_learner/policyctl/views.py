@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
+from rich.markup import escape
 from rich.table import Column, Table
 
 from policy_net.exchange.generated import fleet_pb2
@@ -26,7 +27,21 @@ def fleet_facts(reply: fleet_pb2.GetFleetReply) -> Facts:
         "disk_bytes": dict(sorted(reply.disk_bytes.items())),
         "log_limit_bytes": reply.log_limit_bytes,
         "disk_full": reply.disk_full or None,
+        "upstream": _upstream_facts(reply.upstream) if reply.HasField("upstream") else None,
         "clusters": [_cluster_facts(view) for view in reply.clusters],
+    }
+
+
+def _upstream_facts(view: fleet_pb2.UpstreamView) -> Facts:
+    return {
+        "address": view.address,
+        "name": view.name,
+        "seconds_since_heard": view.seconds_since_heard if view.seconds_since_heard >= 0.0 else None,
+        "base_step": view.base_step,
+        "waiting_updates": view.waiting_updates,
+        "open_push_updates": view.open_push_updates,
+        "version_above": view.version_above or None,
+        "fault": view.fault or None,
     }
 
 
@@ -78,7 +93,7 @@ def fleet_table(fleet: Facts) -> Table:
         "speeds",
         title=f"head step {fleet['head_step']}, newest version v{fleet['latest_version']}, "
         f"{fleet['updates_accepted']} updates applied, {fleet['updates_rejected']} rejected",
-        caption=_disk_line(fleet),
+        caption="\n".join(line for line in (_upstream_line(fleet["upstream"]), _disk_line(fleet)) if line),
         box=SIMPLE_HEAD,
         pad_edge=False,
         collapse_padding=True,
@@ -110,6 +125,21 @@ def _heard(view: Facts) -> str:
         return "finished"
     heard = view["seconds_since_heard"]
     return "never" if heard is None else f"{heard:.0f} s ago"
+
+
+def _upstream_line(above: Facts | None) -> str:
+    """How a region stands with the learner above; empty where there is none."""
+    if above is None:
+        return ""
+    heard = above["seconds_since_heard"]
+    when = "never heard" if heard is None else f"heard {heard:.0f} s ago"
+    parts = [
+        f"region {above['name']} of {above['address']}: {when}, teaching at its step {above['base_step']}",
+        f"{above['waiting_updates']} updates wait for the next push",
+    ]
+    if above["open_push_updates"]:
+        parts.append(f"{above['open_push_updates']} for an answer")
+    return ", ".join(parts) + (f"; FAULT: {escape(above['fault'])}" if above["fault"] else "")
 
 
 def _disk_line(fleet: Facts) -> str:

@@ -305,6 +305,7 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
             disk_bytes=await learner.disk_use(),
             log_limit_bytes=learner.maintenance.max_log_bytes,
             disk_full=str(learner.disk_full or ""),
+            upstream=learner.upstream_view(),
         )
 
     async def _versions(self) -> list[fleet_pb2.VersionCard]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -16,7 +16,8 @@ from policy_net.errors import PolicyNetError
 from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.signed_documents import SignedDocument
 from policy_net.exchange.spec import WeightSpec, weights_from_bytes
-from policy_net.exchange.wire import GradientUpdate, push_request
+from policy_net.exchange.statistics import SpeedStatistic
+from policy_net.exchange.wire import GradientUpdate, push_request, type_messages
 
 _OUTCOMES = {
     fleet_pb2.PushReply.APPLIED: "applied",
@@ -83,6 +84,15 @@ class ParentClient:
         request = fleet_pb2.HeartbeatRequest(cluster=self._name, incarnation=incarnation, status=status)
         reply = await self._connection.call("Heartbeat", request)
         return WishAbove(reply.assigned_version, reply.head_step, reply.reregister, _fleets(reply.fleets))
+
+    async def share_beliefs(
+        self, incarnation: int, revision: int, statistics: Sequence[SpeedStatistic]
+    ) -> tuple[str, ...]:
+        """Tell speeds, in place of those told before; types for which the vocabulary above has no room."""
+        request = fleet_pb2.ShareBeliefsRequest(
+            cluster=self._name, incarnation=incarnation, revision=revision, types=type_messages(statistics)
+        )
+        return tuple((await self._connection.call("ShareBeliefs", request)).left_out)
 
     async def fetch(self, version: int) -> VersionAbove:
         """A published version's file."""

@@ -15,6 +15,7 @@ import structlog
 
 from foundation.backoff import Backoff
 from foundation.refusal_log import RefusalWindows
+from foundation.text import plain_line
 from global_learner.aggregation.gathered import Parcel
 from global_learner.aggregation.region import RegionAggregator
 from global_learner.errors import NotNow, ParentRefused, ParentUnreachable, Rejection
@@ -22,6 +23,7 @@ from global_learner.learner import Learner
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.settings import UpstreamSettings
 from global_learner.telemetry import Telemetry
+from global_learner.upstream.beliefs_upwards import BeliefsUpwards
 from global_learner.upstream.exchange import Exchange
 from global_learner.upstream.messages import AnswerAbove, HeadAbove, WishAbove
 from global_learner.upstream.parent_client import ParentClient
@@ -72,14 +74,31 @@ class Uplink:
         self._clock = clock
         self._exchange = Exchange(learner, region, wall_clock)
         self.versions = VersionsFromAbove(learner, registry, client, trust, self._pull, wall_clock)
+        self._beliefs = BeliefsUpwards(learner.beliefs, client, clock, wall_clock)
         self._backoff = Backoff(settings.name, settings.heartbeat_seconds / 4.0, _LONGEST_WAIT_SECONDS)
         self._refusals: RefusalWindows[str] = RefusalWindows(clock)
         self._incarnation = region.incarnation
         self._fleet = trust.fleet
         self._exchanged_seconds = clock()
         self._task: asyncio.Task[None] | None = None
+        learner.upstream_view = self.view
         telemetry.above_base_step.set_function(lambda: float(region.base_step or 0))
+        telemetry.above_open.set_function(lambda: float(region.pending is not None))
         telemetry.above_gathered.set_function(lambda: float(region.waiting))
+
+    def view(self) -> fleet_pb2.UpstreamView:
+        """How it is, for people."""
+        heard, region = self.heard_seconds, self._region
+        return fleet_pb2.UpstreamView(
+            address=self._settings.address,
+            name=self._settings.name,
+            seconds_since_heard=-1.0 if heard is None else self._clock() - heard,
+            base_step=region.base_step or 0,
+            waiting_updates=region.waiting,
+            open_push_updates=0 if region.pending is None else region.pending.updates,
+            version_above=self.versions.above,
+            fault=plain_line(self.fault),
+        )
 
     def start(self) -> None:
         """Begin."""
@@ -116,6 +135,7 @@ class Uplink:
         if wish.head_step != self._region.base_step and self._is_due:
             await self._pull()
         await self.versions.follow(wish.assigned_version)
+        await self._beliefs.share(self._incarnation)
 
     @property
     def _is_due(self) -> bool:

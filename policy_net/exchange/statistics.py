@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -117,3 +118,16 @@ def statistics_from_rows(rows: object) -> tuple[SpeedStatistic, ...]:
         seen.add(split)
         statistics.append(entry)
     return tuple(statistics)
+
+
+def most_observed(statistics: Sequence[SpeedStatistic]) -> tuple[SpeedStatistic, ...]:
+    """At most what one report holds: the types that were seen most, then the splits; in the order given."""
+    if len(statistics) <= MOST_SHARED and len({entry.job_type for entry in statistics}) <= MOST_SHARED_TYPES:
+        return tuple(statistics)
+    of_type: Counter[str] = Counter()
+    for entry in statistics:
+        of_type[entry.job_type] += entry.count
+    types = set(sorted(of_type, key=lambda job_type: (-of_type[job_type], job_type))[:MOST_SHARED_TYPES])
+    positions = [position for position, entry in enumerate(statistics) if entry.job_type in types]
+    positions.sort(key=lambda position: -statistics[position].count)
+    return tuple(statistics[position] for position in sorted(positions[:MOST_SHARED]))

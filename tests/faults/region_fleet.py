@@ -171,6 +171,8 @@ def events_of(learner: LearnerProcess) -> set[str]:
 
 
 __all__ = [
+    "LOOSE",
+    "QUICK",
     "Cluster",
     "LearnerRefused",
     "events_of",

@@ -12,8 +12,11 @@ import pytest
 from learner_makers import SPEC, policy
 from learner_process import LearnerProcess
 from region_fleet import (
+    LOOSE,
+    QUICK,
     Cluster,
     events_of,
+    lines_of,
     new_learner,
     new_region,
     samples_by_name,
@@ -23,6 +26,7 @@ from region_fleet import (
 from global_learner.storage.receipts import read_receipts
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.generated import fleet_pb2_grpc as rpc
+from policy_net.exchange.spec import PolicySpec
 
 NAMES = ("east", "west")
 KILLS = 3
@@ -130,3 +134,45 @@ def test_after_kills_of_a_region_and_of_the_root_nothing_acknowledged_is_lost_or
             receipt.sequence for receipt in read_receipts(region.state_dir, SPEC.digest) if receipt.kind == "passed-up"
         ]
         assert len(pushes) == len(set(pushes)) > KILLS
+
+
+@pytest.mark.heavy
+def test_what_stands_in_the_way_is_one_line_and_the_region_serves_on(tmp_path: Path) -> None:
+    other = PolicySpec(jobs_per_batch=1, type_columns=1, hidden=(3,))
+    with ExitStack() as stack:
+
+        def started(learner: LearnerProcess) -> LearnerProcess:
+            stack.callback(learner.close)
+            learner.start()
+            return learner
+
+        root = started(new_learner(tmp_path / "root", identity={"enroll_port": 0, "token_minutes": 0.0001}))
+        late = started(new_region(tmp_path / "late", root, "late"))
+        wait_for(lambda: "expired-token" in refusals_of(late), "the old token is taken")
+
+        plain = {"identity": None}
+        strange = started(new_learner(tmp_path / "strange", **plain))
+        (tmp_path / "alien").mkdir()
+        above = {"address": strange.address, "name": "alien", **QUICK}
+        alien = started(LearnerProcess(tmp_path / "alien", spec=other, **LOOSE, upstream=above))
+        wait_for(lambda: "cluster alien runs policies of spec" in refusals_of(alien), "another spec is taken")
+
+        loop = new_learner(tmp_path / "loop", **plain)
+        loop.sections["upstream"] = {"address": f"localhost:{loop.port}", "name": "loop", **QUICK}
+        started(loop)
+        wait_for(lambda: "is this learner itself: a loop" in refusals_of(loop), "a loop is taken")
+
+        # Two that are each above the other: one of them knows it by the other's answer, whoever comes first.
+        one, two = (new_learner(tmp_path / name, **plain) for name in ("one", "two"))
+        for learner, above_it, name in ((one, two, "one"), (two, one, "two")):
+            learner.sections["upstream"] = {"address": above_it.address, "name": name, **QUICK}
+            started(learner)
+        wait_for(lambda: "is a region below this one: a loop" in refusals_of(one) + refusals_of(two), "a ring is taken")
+        for learner in (late, alien, loop, one, two):
+            assert learner.fleet().upstream.fault
+            assert learner.end() == 0
+
+
+def refusals_of(learner: LearnerProcess) -> str:
+    """What a region's log says that the learner above refused."""
+    return "\n".join(str(line["error"]) for line in lines_of(learner, "learner-above-refused"))

@@ -962,7 +962,7 @@ class GetFleetRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetFleetReply(_message.Message):
-    __slots__ = ("head_step", "updates_accepted", "updates_rejected", "staleness_p50", "clusters", "latest_version", "disk_bytes", "log_limit_bytes", "disk_full")
+    __slots__ = ("head_step", "updates_accepted", "updates_rejected", "staleness_p50", "clusters", "latest_version", "disk_bytes", "log_limit_bytes", "disk_full", "upstream")
     class DiskBytesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -979,6 +979,7 @@ class GetFleetReply(_message.Message):
     DISK_BYTES_FIELD_NUMBER: _ClassVar[int]
     LOG_LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
     DISK_FULL_FIELD_NUMBER: _ClassVar[int]
+    UPSTREAM_FIELD_NUMBER: _ClassVar[int]
     head_step: int
     updates_accepted: int
     updates_rejected: int
@@ -988,7 +989,28 @@ class GetFleetReply(_message.Message):
     disk_bytes: _containers.ScalarMap[str, int]
     log_limit_bytes: int
     disk_full: str
-    def __init__(self, head_step: _Optional[int] = ..., updates_accepted: _Optional[int] = ..., updates_rejected: _Optional[int] = ..., staleness_p50: _Optional[float] = ..., clusters: _Optional[_Iterable[_Union[ClusterView, _Mapping]]] = ..., latest_version: _Optional[int] = ..., disk_bytes: _Optional[_Mapping[str, int]] = ..., log_limit_bytes: _Optional[int] = ..., disk_full: _Optional[str] = ...) -> None: ...
+    upstream: UpstreamView
+    def __init__(self, head_step: _Optional[int] = ..., updates_accepted: _Optional[int] = ..., updates_rejected: _Optional[int] = ..., staleness_p50: _Optional[float] = ..., clusters: _Optional[_Iterable[_Union[ClusterView, _Mapping]]] = ..., latest_version: _Optional[int] = ..., disk_bytes: _Optional[_Mapping[str, int]] = ..., log_limit_bytes: _Optional[int] = ..., disk_full: _Optional[str] = ..., upstream: _Optional[_Union[UpstreamView, _Mapping]] = ...) -> None: ...
+
+class UpstreamView(_message.Message):
+    __slots__ = ("address", "name", "seconds_since_heard", "base_step", "waiting_updates", "open_push_updates", "version_above", "fault")
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_SINCE_HEARD_FIELD_NUMBER: _ClassVar[int]
+    BASE_STEP_FIELD_NUMBER: _ClassVar[int]
+    WAITING_UPDATES_FIELD_NUMBER: _ClassVar[int]
+    OPEN_PUSH_UPDATES_FIELD_NUMBER: _ClassVar[int]
+    VERSION_ABOVE_FIELD_NUMBER: _ClassVar[int]
+    FAULT_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    name: str
+    seconds_since_heard: float
+    base_step: int
+    waiting_updates: int
+    open_push_updates: int
+    version_above: int
+    fault: str
+    def __init__(self, address: _Optional[str] = ..., name: _Optional[str] = ..., seconds_since_heard: _Optional[float] = ..., base_step: _Optional[int] = ..., waiting_updates: _Optional[int] = ..., open_push_updates: _Optional[int] = ..., version_above: _Optional[int] = ..., fault: _Optional[str] = ...) -> None: ...
 
 class StalenessCounts(_message.Message):
     __slots__ = ("cluster", "updates")

@@ -4,11 +4,11 @@ from agent_fakes import Clock, FakeLearner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster_agent.fleet.sharing import Sharing, most_observed
+from cluster_agent.fleet.sharing import Sharing
 from cluster_agent.settings import SharingSettings
 from cluster_agent.telemetry import Telemetry
 from policy_net.domain import JobKind
-from policy_net.exchange.statistics import MOST_SHARED, MOST_SHARED_TYPES, SpeedStatistic
+from policy_net.exchange.statistics import MOST_SHARED, MOST_SHARED_TYPES, SpeedStatistic, most_observed
 
 
 def seen(count: int, job_type: str = "vgg-16", cell: int = 0) -> SpeedStatistic:

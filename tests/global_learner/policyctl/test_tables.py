@@ -45,6 +45,23 @@ def test_a_cluster_that_was_turned_out_is_shown_as_such() -> None:
     assert text.count("3 s ago") == 1
 
 
+def test_a_region_says_in_one_line_how_it_stands_with_the_learner_above() -> None:
+    above = pb.UpstreamView(
+        address="root:7070",
+        name="east",
+        seconds_since_heard=2.0,
+        base_step=812,
+        waiting_updates=7,
+        fault="[x] no answer",
+    )
+    fleet = fleet_facts(pb.GetFleetReply(upstream=above))
+    text = " ".join(printed(fleet_table(fleet), 160).split())
+    assert "region east of root:7070: heard 2 s ago, teaching at its step 812, 7 updates wait for the next push" in text
+    assert "FAULT: [x] no answer" in text
+    assert fleet["upstream"]["version_above"] is None
+    assert fleet_facts(pb.GetFleetReply())["upstream"] is None
+
+
 def test_names_steps_and_days_of_versions_are_never_cut() -> None:
     contributions = {"fourth": 2, "north": 3, "south": 3, "west": 2}
     card = pb.VersionCard(version=119, parent=118, head_step=1180, updates=10, kept=True, contributions=contributions)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -22,8 +22,11 @@ from global_learner.telemetry import Telemetry
 from global_learner.upstream.messages import AnswerAbove, HeadAbove, RegistrationAbove, VersionAbove, WishAbove
 from global_learner.upstream.trust import TrustAbove
 from global_learner.upstream.uplink import Uplink
+from policy_net.domain import JobKind
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.spec import weights_from_bytes
+from policy_net.exchange.statistics import SpeedStatistic
+from policy_net.exchange.wire import type_messages
 
 UPSTREAM = {"address": "127.0.0.1:7", "name": "east"}
 
@@ -43,6 +46,7 @@ class Parent:
         self.lose_answers = 0
         self.rejection = ""
         self.statuses: list[pb.ClusterStatus] = []
+        self.told: list[tuple[int, int, tuple[SpeedStatistic, ...]]] = []
 
     async def close(self) -> None:
         pass
@@ -76,6 +80,12 @@ class Parent:
         self.statuses.append(status)
         return WishAbove(self.assigned, self.step, incarnation != self.incarnation, self.fleets)
 
+    async def share_beliefs(
+        self, incarnation: int, revision: int, statistics: Sequence[SpeedStatistic]
+    ) -> tuple[str, ...]:
+        self.told.append((incarnation, revision, tuple(statistics)))
+        return ()
+
     async def fetch(self, version: int) -> VersionAbove:
         return VersionAbove(version, policy().to_bytes(), "", None, None, ())
 
@@ -99,7 +109,7 @@ class Region:
             TrustAbove(folder, "east", lambda: 0.0),
             self.telemetry,
             lambda: self.now,
-            lambda: 1_800_000_000.0,
+            lambda: 1_800_000_000.0 + self.now,
         )
         self.number = 0
 
@@ -343,5 +353,54 @@ def test_what_goes_wrong_has_one_line_and_is_tried_again(tmp_path: Path) -> None
             found.parent.fleets = ("root",)
             await found.uplink._attempt()
             assert found.uplink.fault == ""
+
+    run(work)
+
+
+def test_what_clusters_saw_of_speeds_goes_up_merged_when_it_is_new(tmp_path: Path) -> None:
+    def seen(mean: float) -> SpeedStatistic:
+        return SpeedStatistic("bert", JobKind.PS, 1, 2, mean, 5)
+
+    async def work() -> None:
+        async with region(tmp_path) as found:
+            await found.beat()
+            for number, cluster in enumerate(("north", "south"), start=1):
+                incarnation = (await found.caller.register(cluster)).incarnation
+                report = pb.ShareBeliefsRequest(
+                    cluster=cluster,
+                    incarnation=incarnation,
+                    revision=1,
+                    types=type_messages([seen(2.0 + number / 100)]),
+                )
+                await found.caller.call("ShareBeliefs", report)
+            for _ in range(20):
+                await found.beat()
+            [(incarnation, revision, statistics)] = found.parent.told
+            assert incarnation == found.parent.incarnation
+            [entry] = statistics
+            assert (entry.job_type, entry.ps, entry.workers) == ("bert", 1, 2)
+            assert 2.0 < entry.mean_log_speed < 2.03
+            empty = pb.ShareBeliefsRequest(cluster="south", incarnation=1, revision=2)
+            await found.caller.call("ShareBeliefs", empty)
+            for _ in range(7):
+                await found.beat()
+            assert len(found.parent.told) == 2
+            assert found.parent.told[1][1] > revision, "else the learner above would take it for an old one"
+
+    run(work)
+
+
+def test_policyctl_fleet_says_how_a_region_stands(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with region(tmp_path) as found:
+            assert (await found.caller.fleet()).upstream.seconds_since_heard == -1.0
+            await begun(found)
+            await found.push()
+            found.parent.lose_answers = 1
+            with pytest.raises(ParentUnreachable):
+                await found.beat()
+            await found.push()
+            view = (await found.caller.fleet()).upstream
+            assert (view.name, view.base_step, view.waiting_updates, view.open_push_updates) == ("east", 50, 1, 1)
 
     run(work)

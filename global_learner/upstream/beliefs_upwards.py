@@ -1,0 +1,64 @@
+"""Reports of a region to the learner above on the speeds that its clusters told: all of them, merged into one.
+
+A merged report is no larger for a hundred clusters than for one, and counts above as one cluster's. It takes the place
+of the region's last one there, so that nothing is counted twice; its number is the time, as a region keeps its
+registration over restarts and numbers must rise within one. What `beliefs.min_clusters` keeps from versions is kept
+from it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+
+from global_learner.beliefs.intake import FleetBeliefs
+from global_learner.upstream.parent_client import ParentClient
+from policy_net.exchange.statistics import SpeedStatistic, most_observed
+
+_log = structlog.get_logger()
+
+EVERY_SECONDS = 60.0
+"""As agents do by default: `ShareBeliefs` is bounded to once a minute."""
+
+
+class BeliefsUpwards:
+    """Used by the uplink's task alone.
+
+    Args:
+        clock: monotonic seconds.
+        wall_clock: Unix seconds.
+    """
+
+    def __init__(
+        self,
+        beliefs: FleetBeliefs,
+        client: ParentClient,
+        clock: Callable[[], float],
+        wall_clock: Callable[[], float],
+    ) -> None:
+        self._beliefs = beliefs
+        self._client = client
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self._incarnation = 0
+        self._told: tuple[SpeedStatistic, ...] | None = None
+        self._due_seconds = clock()
+
+    async def share(self, incarnation: int) -> None:
+        """Tell what there is to tell, if it is time.
+
+        Raises:
+            ParentUnreachable, ParentRefused: it was not taken; it is told again in time.
+        """
+        if incarnation != self._incarnation:
+            self._incarnation, self._told = incarnation, None
+        elif self._clock() < self._due_seconds:
+            return
+        self._due_seconds = self._clock() + EVERY_SECONDS
+        statistics = most_observed(await self._beliefs.told())
+        if statistics == self._told or (not statistics and self._told is None):
+            return
+        left_out = await self._client.share_beliefs(incarnation, int(1000.0 * self._wall_clock()), statistics)
+        self._told = statistics
+        _log.info("beliefs-passed-up", statistics=len(statistics), types_left_out=len(left_out))
