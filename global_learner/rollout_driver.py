@@ -3,14 +3,15 @@
 It looks every few seconds, on the learner's event loop; databases are asked on the registry's thread, verdicts are
 computed beside it, replays in a process of their own (`scores`). Nothing of it stands between a cluster and its update:
 whatever fails here is logged, and tried again when it looks next. What it is told by operators goes the same way as
-what it sees, as events; so it can be killed at any moment, and goes on where the database says that it was.
+what it sees, as events; so it can be killed at any moment, and goes on where the database says that it was. A change
+whose answer was lost, or for which nobody waited any more, may be on disk: it is read again before anything else.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,6 +104,8 @@ class RolloutDriver:
         self._judge = Judge()
         self._runs = True
         """Whether one may run; unknown at the start."""
+        self._unsure = False
+        """Whether the database may have changed without the fleet being told."""
         self._brought: tuple[int, Brought] | None = None
         self._kept: tuple[tuple[int, int, str], int, float] | None = None
         self._wake = asyncio.Event()
@@ -131,7 +134,7 @@ class RolloutDriver:
         if len(why) > _LONGEST_REASON or not (why.isprintable()):
             raise BadRequest(f"the reason is longer than {_LONGEST_REASON} characters, or not one line")
         away, gone = self._away(), self._gone()
-        started = await self._registry.call(
+        starting = self._registry.call(
             self.store.start,
             version,
             plan_of(plan_json),
@@ -144,9 +147,7 @@ class RolloutDriver:
             why=why,
             dry_run=dry_run,
         )
-        if not dry_run:
-            self._on_taken(started)
-        return started
+        return await (starting if dry_run else self._told_of(starting))
 
     async def act(self, action: str, cluster: str, actor: str, *, dry_run: bool) -> Taken:
         """Carry out an operator's word on the latest rollout, or only say what would come of it.
@@ -168,10 +169,9 @@ class RolloutDriver:
     async def assign(self, version: int, clusters: Sequence[str] | None, actor: str) -> Taken:
         """Assign by an operator's word; see `RolloutStore.assign`, of which it has the errors."""
         now = self._wall_clock()
-        done = await self._registry.call(
-            self.store.assign, version, self._spec_digest, clusters, actor, now, self.auto_assign
+        done = await self._told_of(
+            self._registry.call(self.store.assign, version, self._spec_digest, clusters, actor, now, self.auto_assign)
         )
-        self._on_taken(done)
         for entry in done.assigned:
             _log.info(
                 "assigned",
@@ -227,11 +227,13 @@ class RolloutDriver:
             outcomes.labels(refused.reason).inc()
             _log.warning("evidence-refused", cluster=cluster, rollout=request.rollout, reason=str(refused))
             raise
-        following = await self._registry.call(
-            self._evidence.add, duty.rollout, cluster, blocks, shadowed, self._wall_clock()
-        )
+        try:
+            following = await self._registry.call(
+                self._evidence.add, duty.rollout, cluster, blocks, shadowed, self._wall_clock()
+            )
+        finally:
+            self._brought = None  # also if the answer was lost, or the agent waits no longer
         outcomes.labels("not-asked-for" if following is None else "taken").inc()
-        self._brought = None
         return following is not None, following or 0
 
     # What it does by itself.
@@ -241,7 +243,7 @@ class RolloutDriver:
             try:
                 await self.look()
             except LeaseLost:
-                return
+                return  # for good: this process ends (`LeaseKeeper`), and the next one has a driver of its own
             except LearnerError as error:
                 _log.warning("rollout-waits", reason=str(error), advice="tried again")
             except Exception as error:  # a fault here must not end the learner, which goes on learning
@@ -252,6 +254,8 @@ class RolloutDriver:
 
     async def look(self) -> None:
         """Look at the running rollout once: take what it is still to be told, and judge it."""
+        if self._unsure:
+            await self._read_again()
         if not self._runs:
             return
         record = await self._registry.call(self.store.latest)
@@ -317,12 +321,35 @@ class RolloutDriver:
         return replays_of(scores, state.candidate, incumbents)
 
     async def _take(self, number: int, whats: Sequence[What], actor: str, *, dry_run: bool = False) -> Taken:
-        taken = await self._registry.call(
+        taking = self._registry.call(
             self.store.take, number, whats, self._jcts(), self._wall_clock(), actor=actor, dry_run=dry_run
         )
-        if not dry_run:
-            self._on_taken(taken)
+        return await (taking if dry_run else self._told_of(taking))
+
+    async def _told_of(self, change: Awaitable[Taken]) -> Taken:
+        """Wait for a change, and tell the fleet of it; what may have come of one that failed is read at the next look.
+
+        A caller that hangs up ends the wait, and not the change.
+        """
+        try:
+            taken = await change
+        except BaseException:
+            self._unsure = True
+            self._wake.set()
+            raise
+        self._on_taken(taken)
         return taken
+
+    async def _read_again(self) -> None:
+        """Tell the fleet what the database says that clusters act on; it is asked behind all changes so far."""
+        self._unsure = False
+        try:
+            registrations = await self._registry.call(self._registry.registry.registrations)
+        except BaseException:
+            self._unsure = True
+            raise
+        self._fleet.on_told(registrations)
+        self._runs = True
 
     def _on_taken(self, taken: Taken) -> None:
         """Tell the fleet what was decided, which is on disk; and the log."""

@@ -1,7 +1,7 @@
 """Process of the twin: one question on standard input, its figures on standard output, and little of a core meanwhile.
 
 It has the lowest priority and a bound on memory, and rests between simulated decisions so that it never takes more than
-its share. It ends with the agent that began it.
+its share. It ends with the agent that began it, also if that was killed before this process had begun.
 """
 
 from __future__ import annotations
@@ -68,18 +68,27 @@ def build(held: HeldPolicy, settings: PolicySettings) -> SchedulerPolicy:
 
 
 def main() -> None:
-    """Answer one question: `twin_process PERCENT POLICY-SETTINGS`, the latter as JSON."""
+    """Answer one question: `twin_process PERCENT POLICY-SETTINGS AGENT`, the settings as JSON, the agent by its PID."""
     os.nice(19)
     resource.setrlimit(resource.RLIMIT_DATA, (MOST_BYTES, MOST_BYTES))
-    parent = os.getppid()
+    agent = int(sys.argv[3])
+
+    def go_on() -> None:
+        if os.getppid() != agent:
+            raise SystemExit(1)
+
+    def rest(seconds: float) -> None:
+        time.sleep(seconds)
+        go_on()
+
+    go_on()
     question = TwinQuestion.from_line(sys.stdin.buffer.readline())
     settings = PolicySettings.model_validate_json(sys.argv[2])
-    share = Share(float(sys.argv[1]) / 100.0, time.process_time, time.monotonic, time.sleep)
+    share = Share(float(sys.argv[1]) / 100.0, time.process_time, time.monotonic, rest)
 
     def on_decision() -> None:
         share.keep()
-        if os.getppid() != parent:
-            raise SystemExit(1)
+        go_on()
 
     figures = twin_figures(
         question,

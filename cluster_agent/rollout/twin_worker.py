@@ -53,7 +53,8 @@ class Twin(Protocol):
 def twin_command(cpu_percent: float, policy: PolicySettings) -> list[str]:
     """The command of the twin's process."""
     settings = policy.model_dump_json(include={"mode", "exploration", "seed"})
-    return [sys.executable, "-m", "cluster_agent.rollout.twin_process", str(cpu_percent), settings]
+    # Whoever asks for its parent may ask too late: an agent that was killed meanwhile is no longer that.
+    return [sys.executable, "-m", "cluster_agent.rollout.twin_process", str(cpu_percent), settings, str(os.getpid())]
 
 
 class TwinWorker:

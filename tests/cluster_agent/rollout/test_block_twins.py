@@ -1,11 +1,15 @@
 """Twins that answer, crash, hang and are killed: blocks lose their figures and nothing else."""
 
 import json
+import os
+import signal
+import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from agent_fakes import Clock
@@ -20,6 +24,7 @@ from cluster_agent.rollout.twin_worker import TwinWorker, twin_command
 from cluster_agent.settings import PolicySettings
 
 DEADLINE_SECONDS = 180.0
+Found = TypeVar("Found")
 
 
 class FakeTwin:
@@ -214,6 +219,55 @@ def test_closing_ends_what_is_under_way_and_asks_nobody_to_wait() -> None:
     worker.close()
     assert worker._thread is not None
     assert not worker._thread.is_alive()
+
+
+_AGENT = """
+import sys, time
+from pathlib import Path
+from cluster_agent.rollout.twin_question import TwinQuestion
+from cluster_agent.rollout.twin_worker import TwinWorker, twin_command
+from cluster_agent.settings import PolicySettings
+
+worker = TwinWorker(twin_command(0.01, PolicySettings()))
+worker.ask(TwinQuestion.from_line(Path(sys.argv[1]).read_bytes()))
+time.sleep(1000)
+"""
+"""Whose twin has so little of a core that it would rest for hours."""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+@pytest.mark.parametrize("nice", ["0", "19"], ids=["as it starts", "at work"])
+def test_no_twin_outlives_an_agent_that_is_killed(tmp_path: Path, nice: str) -> None:
+    question = tmp_path / "question"
+    question.write_bytes(a_question().to_line())
+    agent = subprocess.Popen([sys.executable, "-c", _AGENT, str(question)])
+    try:
+        twin = found(lambda: next((pid for pid in processes() if fields(pid)[1] == str(agent.pid)), None))
+        found(lambda: fields(twin)[16] == nice or None)
+    finally:
+        os.kill(agent.pid, signal.SIGKILL)
+        agent.wait(DEADLINE_SECONDS)
+    found(lambda: fields(twin)[0] in ("Z", "X", "") or None)
+
+
+def processes() -> list[int]:
+    return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+
+
+def fields(pid: int) -> list[str]:
+    """State, parent and so on, as /proc has them behind a process's name; empty words of one that is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return [""] * 50
+
+
+def found(look: Callable[[], Found | None]) -> Found:
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while (what := look()) is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    return what
 
 
 def test_a_share_of_a_core_is_kept() -> None:

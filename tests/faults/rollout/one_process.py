@@ -1,0 +1,268 @@
+"""A learner's rollouts in this process: registry, driver and clusters, with a fault at every write if one is wanted.
+
+Clusters act on what the fleet's memory says, which is what an answer to a heartbeat would; what they were told is held
+against the audit log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import random
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from learner_makers import SPEC, policy
+from places import NOWHERE, Place, content, place
+from sqlalchemy.orm import Session
+
+from global_learner.errors import DatabaseAway, DiskFull, LearnerError
+from global_learner.fleet import Fleet
+from global_learner.registry.registry import Registry
+from global_learner.registry.registry_thread import RegistryThread
+from global_learner.registry.signing import Signing
+from global_learner.rollout.observing import RolloutSettings
+from global_learner.rollout_driver import RolloutDriver
+from global_learner.storage.audit_chain import checked_chain
+from global_learner.storage.commits import Commits
+from global_learner.telemetry import Telemetry
+from global_learner.updates.parts import Process
+from policy_net.exchange.generated import fleet_pb2 as pb
+from policy_net.exchange.rollout_duty import DutyRole, RolloutDuty, candidate_acts
+
+CLUSTERS = tuple(f"cluster-{number}" for number in range(6))
+VERDICT = {"margin_percent": 50, "held_loss_percent": 100, "least_pairs": 1, "shadow_decisions": 5}
+BLOCKS_A_BEAT = 4
+ROUND_SECONDS = 7200.0
+NOW = 1_800_000_000.0
+
+Met = tuple[str, Place]
+
+
+class Fault(StrEnum):
+    """What becomes of a write."""
+
+    REFUSED = "nothing is written, and the learner told so"
+    ANSWER_LOST = "it is written, and the learner told that the database is away"
+    ASKER_GONE = "it is written, and whoever asked waits no longer"
+    KILLED_BEFORE = "nothing is written, and the learner killed"
+    KILLED_AFTER = "it is written, and the learner killed"
+
+
+class Killed(BaseException):
+    """The learner is no more."""
+
+
+class FaultyRegistry(Registry):
+    """A registry in which each kind of write meets a fault at each place of a rollout, once.
+
+    Attributes:
+        met: kinds of writes that did, and where.
+        writing: the kind of what is written next.
+    """
+
+    fault: Fault | None = None
+    where: Callable[[], Place]
+
+    def __init__(self, met: set[Met], *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.met = met
+        self.writing = ""
+        self.asker_gone = False
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Session]:
+        meets = None if self.fault is None else (self.writing, self.where())
+        if meets is None or meets in self.met:
+            with super().transaction() as session:
+                yield session
+            return
+        with super().transaction() as session:
+            yield session
+            session.flush()
+            self.met.add(meets)
+            if self.fault is Fault.REFUSED:
+                raise DiskFull("a test's disk is full")
+            if self.fault is Fault.KILLED_BEFORE:
+                raise Killed
+        if self.fault is Fault.ANSWER_LOST:
+            raise DatabaseAway("a test's answer was lost")
+        if self.fault is Fault.KILLED_AFTER:
+            raise Killed
+        self.asker_gone = True
+
+
+class FaultyThread(RegistryThread):
+    """Leaves whoever asked without an answer, where a write says so: as the call of somebody who hung up."""
+
+    async def call(self, method, *arguments, **options):  # type: ignore[no-untyped-def]
+        def named():  # type: ignore[no-untyped-def]
+            self.registry.writing = _kind(method.__name__, arguments)  # type: ignore[attr-defined]
+            return method(*arguments, **options)
+
+        found = await super().call(named)
+        if self.registry.asker_gone:  # type: ignore[attr-defined]
+            self.registry.asker_gone = False  # type: ignore[attr-defined]
+            raise asyncio.CancelledError
+        return found
+
+
+def _kind(method: str, arguments: Sequence[Any]) -> str:
+    if method != "take":
+        return method
+    return " ".join(sorted({what.kind for what in arguments[1]}))
+
+
+class Cluster:
+    """One cluster, its agent included; what it found out is the same however often it is asked."""
+
+    def __init__(self, name: str, loss: float) -> None:
+        self.name, self.loss = name, loss
+        self.acting, self.duty = 1, None
+        self.decisions = self.block = 0
+
+    def told(self) -> tuple[int, int | None]:
+        return self.acting, None if self.duty is None else self.duty.beside_version
+
+    def evidence(self) -> pb.ShareEvidenceRequest:
+        assert self.duty is not None
+        request = pb.ShareEvidenceRequest(cluster=self.name, rollout=self.duty.rollout)
+        if self.duty.role is DutyRole.SHADOW:
+            self.decisions += 10
+            request.shadow.CopyFrom(pb.ShadowSums(decisions=self.decisions, agreed=self.decisions))
+        else:
+            blocks = range(self.block, self.block + BLOCKS_A_BEAT)
+            request.blocks.extend(self._block(self.duty, number) for number in blocks)
+        return request
+
+    def _block(self, duty: RolloutDuty, number: int) -> pb.SwitchbackBlock:
+        candidate = candidate_acts(duty.seed, self.name, number)
+        noise = random.Random(f"{self.name}:{number}").uniform(-0.01, 0.01)
+        jobs = 5.0 * (1.0 + noise) * (1.0 + self.loss * candidate)
+        return pb.SwitchbackBlock(number=number, candidate=candidate, jobs=jobs, usual_jobs=5.0, decisions=10)
+
+
+class World:
+    """A learner's rollouts over one folder, however often it is killed.
+
+    Args:
+        met: kinds of writes that the fault has met, and where; it is spared to these.
+        loss: of the candidate in all clusters, as a share of the jobs in the system.
+    """
+
+    def __init__(self, folder: Path, fault: Fault | None, met: set[Met], *, loss: float = 0.0) -> None:
+        folder.mkdir(exist_ok=True)
+        self.folder, self.fault, self.now = folder, fault, NOW
+        self.clusters = [Cluster(name, loss) for name in CLUSTERS]
+        self.met = met
+        self.ever_told: dict[str, set[tuple[int, int | None]]] = {name: {(1, None)} for name in CLUSTERS}
+        registry = self._registry()
+        for number in range(2):
+            registry.publish(policy(SPEC, number), number, self.now, {}, 0.0, False)
+        for name in CLUSTERS:
+            registry.register(name, False, [], self.now)
+        self._open(registry)
+
+    def _registry(self) -> FaultyRegistry:
+        commits = Commits(self.folder)
+        return FaultyRegistry(self.met, self.folder, commits, Signing(self.folder, 3600.0, time.time, commits))
+
+    def _open(self, registry: FaultyRegistry) -> None:
+        self.registry = registry
+        self.thread = FaultyThread(registry)
+        telemetry = Telemetry()
+        process = Process(telemetry, lambda: self.now, asyncio.get_running_loop().create_future())
+        self.fleet: Fleet[pb.ClusterStatus] = Fleet(registry.registrations(), {}, lambda: self.now)
+        self.driver = RolloutDriver(RolloutSettings(), SPEC.digest, self.fleet, self.thread, process, auto_assign=False)
+        registry.where, registry.fault = self.place, self.fault
+
+    def place(self) -> Place:
+        record = self.driver.store.latest()
+        return NOWHERE if record is None else place(record.state)
+
+    async def guarded(self, doing: Any) -> bool:
+        """Whether something was done without a fault; after a kill the next learner is there."""
+        try:
+            await doing
+        except (LearnerError, asyncio.CancelledError):
+            return False
+        except Killed:
+            self.thread.close()
+            self._open(self._registry())
+            return False
+        return True
+
+    def hear(self) -> None:
+        """A heartbeat of every cluster: how it is, and what it is told."""
+        for cluster in self.clusters:
+            entry = self.fleet.get(cluster.name)
+            assert entry is not None
+            status = pb.ClusterStatus(acting_version=cluster.acting, avg_jct_seconds=3600.0)
+            if cluster.duty is not None:
+                status.rollout, status.rollout_role = cluster.duty.rollout, cluster.duty.role.value
+            self.fleet.on_heard(cluster.name, entry.incarnation)
+            entry.status, entry.status_is_new = status, True
+            cluster.acting, cluster.duty = entry.assigned_version, entry.duty
+            self.ever_told[cluster.name].add(cluster.told())
+
+    async def round(self) -> None:
+        """Heartbeats with evidence, and a look of the driver's; where that met no fault, everybody then knows all."""
+        self.hear()
+        for cluster in self.clusters:
+            if cluster.duty is not None:
+                await self.guarded(self._share(cluster))
+        well = await self.guarded(self.driver.look())
+        self.now += ROUND_SECONDS
+        self.hear()
+        if well:
+            decided = self.decided()
+            for cluster in self.clusters:
+                assert cluster.told() == decided[cluster.name][-1], cluster.name
+
+    async def _share(self, cluster: Cluster) -> None:
+        _, following = await self.driver.on_evidence(cluster.name, cluster.evidence())
+        cluster.block = max(cluster.block, following)
+
+    async def start(self) -> None:
+        plan = json.dumps({"stages": content(), "verdict": VERDICT})
+        while self.place() == NOWHERE:
+            await self.guarded(self.driver.begin(2, plan, "ada", "a test", dry_run=False))
+
+    async def act(self, action: str) -> None:
+        """An operator who asks once, and then looks."""
+        await self.guarded(self.driver.act(action, "", "ada", dry_run=False))
+
+    def decided(self) -> dict[str, list[tuple[int, int | None]]]:
+        """What the audit log says that each cluster was to act on, the latest last."""
+        told: dict[str, list[tuple[int, int | None]]] = {name: [(1, None)] for name in CLUSTERS}
+        for line in self.registry.audit():
+            if line.action == "rollout-assigned":
+                found = re.fullmatch(r".* to v(\d+)(?: beside v(\d+))? \([a-z]+\)", line.detail)
+                assert found is not None, line.detail
+                told[line.subject].append((int(found[1]), None if found[2] is None else int(found[2])))
+        return told
+
+    def lines(self) -> list[tuple[str, str, str]]:
+        """What stands in the audit log of rollouts, without the figures of verdicts."""
+        return [
+            (line.action, line.subject, re.sub(r"(stage \w+: \w+|failed in stage \w+).*", r"\1", line.detail))
+            for line in self.registry.audit()
+            if line.action.startswith("rollout-")
+        ]
+
+    def check(self) -> None:
+        """The audit log is what was written, and nobody was ever told what it does not say."""
+        lines = self.registry.audit()
+        assert checked_chain(lines[0].log, lines).misfit is None
+        decided = self.decided()
+        for name, told in self.ever_told.items():
+            assert told <= set(decided[name]), name
+
+    def close(self) -> None:
+        self.last, self.audited = self.place(), self.lines()
+        self.thread.close()
