@@ -17,7 +17,7 @@ from typing import Protocol
 import structlog
 
 from cluster_agent.kubernetes.api_server import ContentType, Json, Query, whole_time
-from cluster_agent.kubernetes.errors import ApiError, NotFound
+from cluster_agent.kubernetes.errors import AlreadyExists, ApiError, NotFound
 from cluster_agent.kubernetes.resources import EVENTS
 from foundation.text import plain_line
 
@@ -71,6 +71,18 @@ class _Told:
 _Key = tuple[About, str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class _Once:
+    """An event that is told under a name of its own.
+
+    Attributes:
+        then: is told whether it stands there now.
+    """
+
+    name: str
+    then: Callable[[bool], None]
+
+
 class EventRecorder:
     """Tells of objects; `tell` from any thread, `step` by one.
 
@@ -94,7 +106,7 @@ class EventRecorder:
         self._store, self._instance, self._clock, self._wall_clock = store, instance, clock, wall_clock
         self._cluster_namespace = cluster_namespace
         self.count = on_told
-        self._waiting: queue.Queue[tuple[_Key, EventType]] = queue.Queue(_QUEUE_EVENTS)
+        self._waiting: queue.Queue[tuple[_Key, EventType, _Once | None]] = queue.Queue(_QUEUE_EVENTS)
         self._told: OrderedDict[_Key, _Told] = OrderedDict()
         self._numbers = itertools.count(int(wall_clock() * 1e6))
         self.dropped = 0
@@ -107,20 +119,40 @@ class EventRecorder:
         """
         self.count(about.kind, reason)
         try:
-            self._waiting.put_nowait(((about, reason, plain_line(message, _LONGEST_MESSAGE)), event_type))
+            self._waiting.put_nowait(((about, reason, plain_line(message, _LONGEST_MESSAGE)), event_type, None))
         except queue.Full:
             self.dropped += 1
+
+    def tell_once(self, about: About, name: str, reason: str, message: str, then: Callable[[bool], None]) -> None:
+        """Tell something that is told under a name of its own, however often and by whomever; never waits, never fails.
+
+        Args:
+            name: of the event, the same whenever this is told.
+            reason: one word in CamelCase.
+            then: called once, from any thread, with whether the event stands there now; must not block.
+        """
+        key = about, reason, plain_line(message, _LONGEST_MESSAGE)
+        try:
+            self._waiting.put_nowait((key, EventType.NORMAL, _Once(name, then)))
+        except queue.Full:
+            self.dropped += 1
+            then(False)
 
     def step(self, timeout_seconds: float) -> bool:
         """Send the next event that waits; False where none came in time."""
         try:
-            key, event_type = self._waiting.get(timeout=timeout_seconds)
+            key, event_type, once = self._waiting.get(timeout=timeout_seconds)
         except queue.Empty:
             return False
         try:
-            self._send(key, event_type)
+            if once is None:
+                self._send(key, event_type)
+            else:
+                self._send_once(key, once)
         except ApiError as error:
             self.dropped += 1
+            if once is not None:
+                once.then(False)
             _log.warning("kubernetes-event", error=plain_line(str(error)))
         return True
 
@@ -147,11 +179,20 @@ class EventRecorder:
         if len(self._told) > _REMEMBERED:
             self._told.popitem(last=False)
 
-    def _create(self, key: _Key, event_type: EventType, now: float) -> _Told:
+    def _send_once(self, key: _Key, once: _Once) -> None:
+        try:
+            self._create(key, EventType.NORMAL, self._clock(), once.name)
+        except AlreadyExists:  # it was told before, by this agent or another
+            pass
+        else:
+            self.count(key[0].kind, key[1])
+        once.then(True)
+
+    def _create(self, key: _Key, event_type: EventType, now: float, name: str = "") -> _Told:
         about, reason, message = key
         namespace = about.namespace or self._cluster_namespace
         # Names are at most 253 letters long; those of objects may be that themselves.
-        name = f"{about.name[:200].rstrip('.-')}.{next(self._numbers):x}"
+        name = name or f"{about.name[:200].rstrip('.-')}.{next(self._numbers):x}"
         time = self._time()
         body: Json = {
             "apiVersion": EVENTS.api_version,

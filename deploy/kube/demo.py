@@ -193,7 +193,7 @@ def _resizes(events: Sequence[Json]) -> Counter[str]:
     found: Counter[str] = Counter()
     for event in events:
         about = event.get("involvedObject") or {}
-        if (about.get("kind"), event.get("reason")) in (("TrainingJob", "Resizing"), ("Job", "Resized")):
+        if (about.get("kind"), event.get("reason")) in (("TrainingJob", "Resized"), ("Job", "Resized")):
             found[str(about.get("name"))] += int(event.get("count") or 1)
     return found
 

@@ -91,3 +91,21 @@ def test_what_is_told_is_one_line_that_a_server_takes(server: KubeServer) -> Non
     assert len(event["message"]) <= 1000
     assert "\n" not in event["message"]
     assert "\x1b" not in event["message"]
+
+
+def test_what_is_told_under_a_name_of_its_own_is_there_once_whoever_tells_it(server: KubeServer) -> None:
+    stands: list[bool] = []
+    counted: list[tuple[str, str]] = []
+    for _ in range(2):  # agents, of which one follows the other
+        told = recorder(server)
+        told.count = lambda kind, reason: counted.append((kind, reason))
+        for _ in range(2):
+            told.tell_once(JOB, "train.1", "Resized", "from 2 to 4 workers", stands.append)
+        send(told)
+    assert stands == [True] * 4
+    assert [(event["metadata"]["name"], event["count"]) for event in events(server)] == [("train.1", 1)]
+    assert counted == [("Job", "Resized")]
+    server.faults = lambda asked: Fault(code=500)
+    told.tell_once(JOB, "train.2", "Resized", "from 4 to 2 workers", stands.append)
+    send(told)
+    assert (stands[4:], told.dropped) == ([False], 1)

@@ -15,7 +15,7 @@ from fault_table import STRIKES, Once, Strike
 from simulated_training import Killed
 from test_training_writes import BIG, FIRST, LASTS_SECONDS, LOOK_SECONDS, NOTHING, UID, Cluster, check
 
-from cluster_agent.backends.kubernetes.training.statuses import Granted
+from cluster_agent.backends.kubernetes.training.story.statuses import Granted
 from cluster_agent.kubernetes.errors import ApiUnanswered
 from elastic_runtime.protocol.plan import Phase
 from policy_net.domain import Allocation

@@ -24,7 +24,7 @@ from training_objects import job_object, template
 from cluster_agent.backends.kubernetes.training import controller, objects
 from cluster_agent.backends.kubernetes.training.asks import Request
 from cluster_agent.backends.kubernetes.training.room import Room
-from cluster_agent.backends.kubernetes.training.statuses import Granted
+from cluster_agent.backends.kubernetes.training.story.statuses import Granted
 from cluster_agent.kubernetes.capacity import pod_facts
 from cluster_agent.kubernetes.errors import ApiUnanswered
 from cluster_agent.kubernetes.training.training_job import training_job
@@ -223,6 +223,8 @@ class Life:
             for _ in range(3):  # what would still change, changes now
                 self.look()
                 assert self.stands(stage) or not self.is_over, f"{stage.name}: it does not stay"
+        told, happened = len(self.world.told_once), len(self.world.resized)
+        assert told == happened > 0, f"{happened} resizes, of which {told} were told"
 
     def pods(self) -> set[str]:
         """Uids of those that run."""
@@ -235,6 +237,7 @@ class Life:
         if world.now >= self.decided_at + TICK_SECONDS and self.decides_again:
             self.decide()
         world.live()
+        world.note_resizes()
         world.look()
         check(world)
         if self.struck_at == world.now and self.restart:
@@ -369,6 +372,7 @@ def test_a_node_that_is_not_there_is_waited_for_and_given_back() -> None:
     for _ in range(200):
         world.now += 2 * LOOK_SECONDS
         world.live()
+        world.note_resizes()
         world.look()
         check(world)
         seen.add(bool(world.tasks()))
@@ -379,6 +383,7 @@ def test_a_node_that_is_not_there_is_waited_for_and_given_back() -> None:
     for _ in range(40):
         world.now += 2 * LOOK_SECONDS
         world.live()
+        world.note_resizes()
         world.look()
         check(world)
     assert world.status["phase"] == "Running"
@@ -405,6 +410,7 @@ def test_pods_of_a_job_that_is_gone_are_waited_for() -> None:
     for _ in range(8):
         world.now += LOOK_SECONDS
         world.live()
+        world.note_resizes()
         world.look()
         check(world)
     assert world.status["phase"] == "Running"

@@ -23,11 +23,11 @@ from cluster_agent.backends.kubernetes.training.plan import plan
 from cluster_agent.backends.kubernetes.training.ranks.plan import GangStep, plan_ranks
 from cluster_agent.backends.kubernetes.training.reservations import promised, reserve
 from cluster_agent.backends.kubernetes.training.room import Room
-from cluster_agent.backends.kubernetes.training.statuses import Granted, event_line, status_of
 from cluster_agent.backends.kubernetes.training.step import Ended, Standing, Step
+from cluster_agent.backends.kubernetes.training.story.statuses import Granted, status_of
+from cluster_agent.backends.kubernetes.training.story.telling import Teller
 from cluster_agent.backends.kubernetes.training.task_choices import asks_of, choices_of, needs_of
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
-from cluster_agent.backends.kubernetes.training.telling import Teller
 from cluster_agent.kubernetes.errors import ApiError, ApiRefused, ApiUnanswered, NotActing
 from cluster_agent.kubernetes.events import EventType
 from cluster_agent.kubernetes.node_choice import NodeChoice
@@ -169,9 +169,7 @@ class TrainingController:
             self._teller.warn(
                 job, memory, "PodWaits", f"{pod.task}: {pod.trouble}", pod.uid
             )  # for ErrImagePull, ImagePullBackOff, ...
-        if (before is None or before.standing is not step.standing) and job.status.get("phase") != step.standing.value:
-            kind = EventType.WARNING if step.standing in (Standing.FAILED, Standing.INVALID) else EventType.NORMAL
-            self._teller.tell(job, step.standing.value, event_line(step, told), kind)
+        self._teller.tell_step(job, before, step, told)
 
     def _planned(
         self,
@@ -225,6 +223,7 @@ class TrainingController:
             self._objects.set_finalizer(job, present=False)
             return
         step = plan(job, SUSPENDED, f"deleted-{job.uid[:8]}", pods, told, memory, self._clock())
+        self._teller.tell_resizes(job, step, told)
         for ended in step.report:
             self._report(job, ended, memory)
         for pod in step.delete if told is not None else ():  # who was told to leave, and has not

@@ -31,7 +31,7 @@ from cluster_agent.backends.kubernetes.training.measured import (
 from cluster_agent.backends.kubernetes.training.objects import service_facts
 from cluster_agent.backends.kubernetes.training.parts import Hands, Sight
 from cluster_agent.backends.kubernetes.training.room import Room
-from cluster_agent.backends.kubernetes.training.statuses import Granted
+from cluster_agent.backends.kubernetes.training.story.statuses import Granted
 from cluster_agent.backends.kubernetes.training.task_choices import choices_of
 from cluster_agent.backends.kubernetes.training.task_pods import task_pod_facts
 from cluster_agent.backends.kubernetes.training.templates import Templates

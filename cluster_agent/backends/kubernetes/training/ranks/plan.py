@@ -18,6 +18,7 @@ from cluster_agent.backends.kubernetes.training.memory import Memory, Told
 from cluster_agent.backends.kubernetes.training.plan import GANG_SECONDS, why_it_waits
 from cluster_agent.backends.kubernetes.training.ranks.gang import (
     FINISHED,
+    STOPPED,
     Gang,
     RankNotes,
     end_line,
@@ -52,6 +53,7 @@ class GangStep(Step):
         grows: how many workers more there has to be room for before anything is deleted.
         meanwhile: where it stands until there is.
         notes: what the status has to say before anything else is done; empty: what it says.
+        trained: number and ranks of a gang that is known to train, or to have trained; 0, 0: of none.
     """
 
     gang: int = 0
@@ -59,6 +61,7 @@ class GangStep(Step):
     grows: int = 0
     meanwhile: Standing = Standing.RUNNING
     notes: Json = field(default_factory=dict)
+    trained: tuple[int, int] = (0, 0)
 
     @property
     def is_gang(self) -> bool:
@@ -114,7 +117,8 @@ def plan_ranks(
 def _complete(gang: Gang) -> GangStep:
     words = "" if gang.first is None else gang.first.last_words
     line = words.removeprefix(FINISHED).strip() if words.startswith(FINISHED) else ""
-    return GangStep(Standing.COMPLETE, line or f"all of its {gang.world} ranks ended well", outcome="Complete")
+    line = line or f"all of its {gang.world} ranks ended well"
+    return GangStep(Standing.COMPLETE, line, outcome="Complete", trained=(gang.number, gang.world))
 
 
 def _without_gang(
@@ -172,6 +176,8 @@ def _leaving(job: TrainingJob, wanted: Allocation, gang: Gang, memory: Memory, n
     """Every rank is told to stop; what comes next comes when none is left."""
     memory.gang_since = memory.silent_since = None
     step = GangStep(Standing.RECOVERING, "its ranks end, and others go on", delete=gang.left)
+    if any(pod.last_words.startswith(STOPPED) for pod in gang.pods):  # it has trained, though nobody looked
+        step = replace(step, trained=(gang.number, gang.world))
     notes = notes_of(job)
     if wanted == SUSPENDED:
         return replace(step, standing=Standing.SUSPENDING, line=_gives_back(job))
@@ -211,7 +217,7 @@ def _training(
     step = GangStep(Standing.RUNNING, gang=gang.number, world=gang.world)
     if gang.is_finishing or (told is not None and told.status.phase is Phase.FINISHED):
         working = next((pod.task for pod in gang.pods if not pod.ended), "")
-        return replace(step, line=f"{working} still works with the model")
+        return replace(step, line=f"{working} still works with the model", trained=(gang.number, gang.world))
     first = gang.first
     seen = first is not None and job.trained_under == first.uid
     if told is None:
@@ -225,6 +231,7 @@ def _training(
         if told.status.phase not in _TRAINS and not seen:
             return replace(step, standing=Standing.STARTING, line="its ranks join")
     memory.on_trains()
+    step = replace(step, trained=(gang.number, gang.world))
     if job.problem:  # it keeps what it has
         return replace(step, line=job.problem)
     if wanted.workers == gang.world or not job.is_resizable:

@@ -7,6 +7,7 @@ what is deleted; a coordinator that counts tasks as the real one does, and remem
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -34,6 +35,7 @@ from elastic_runtime.protocol.plan import Phase, Role
 
 Json = dict[str, Any]
 _ENDED = (Phase.FINISHED, Phase.FAILED)
+_ASKED = itertools.count(1)
 
 
 class Killed(BaseException):
@@ -118,6 +120,7 @@ class Brain:
             assert (known.kind, known.target) == (ask.request.value, target), "an id was used for two things"
             return known.state, known.detail
         row = RequestState(ask.request_id, ask.request.value, RequestOutcome.RUNNING, target=target)
+        row = replace(row, began_unix_seconds=float(next(_ASKED)))
         if ask.request.value == "resume" and self.phase is not Phase.SUSPENDED:
             row = replace(row, state=RequestOutcome.ABORTED, detail="the job is not suspended")
         elif ask.request.value == "suspend":
@@ -183,6 +186,9 @@ class World:
         self.before_write: Callable[[str, str], None] = lambda verb, path: None
         self.after_write: Callable[[str, str], None] = lambda verb, path: None
         self.told_events: list[tuple[str, str]] = []
+        self.told_once: dict[str, list[tuple[str, str]]] = {}
+        """By the name of the Event; a server keeps the first of a name."""
+        self.resized: set[tuple[str, float]] = set()
         self.writes: list[tuple[str, str]] = []
         self.made: list[str] = []
         self.room_cpu = 64_000
@@ -347,6 +353,12 @@ class World:
 
         return self._write("delete", path, do)
 
+    def note_resizes(self) -> None:
+        """Write down which resizes its coordinator has carried out."""
+        for row in () if self.brain is None else self.brain.rows.values():
+            if row.kind == "resize" and row.state is RequestOutcome.DONE:
+                self.resized.add((row.request_id, row.began_unix_seconds))
+
     # Its events and coordinators.
 
     def tell(self, about: object, reason: str, line: str, kind: object) -> None:
@@ -354,6 +366,11 @@ class World:
         if reason == "AgentFault":
             raise Broken(line)
         self.told_events.append((reason, line))
+
+    def tell_once(self, about: object, name: str, reason: str, line: str, then: Callable[[bool], None]) -> None:
+        del about
+        self.told_once.setdefault(name, []).append((reason, line))
+        then(True)
 
     def follow(self, lines: Mapping[str, Line]) -> None:
         if not lines:

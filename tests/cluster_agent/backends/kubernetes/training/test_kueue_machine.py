@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from simulated_training import Killed, World
 from training_objects import job_object
 
-from cluster_agent.backends.kubernetes.training.statuses import Granted
+from cluster_agent.backends.kubernetes.training.story.statuses import Granted
 from cluster_agent.kubernetes.errors import ApiUnanswered, Conflict, Forbidden
 from cluster_agent.kubernetes.training.training_job import training_job
 from cluster_agent.kubernetes.training.workloads import FLAVORS, WORKLOADS, State, Workload, workload_facts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from simulated_training import World
 from training_objects import job_object
 
-from cluster_agent.backends.kubernetes.training.statuses import Granted
+from cluster_agent.backends.kubernetes.training.story.statuses import Granted
 from cluster_agent.kubernetes.training.training_job import training_job
 from policy_net.domain import SUSPENDED, Allocation
 

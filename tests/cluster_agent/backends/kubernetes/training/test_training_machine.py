@@ -14,9 +14,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from simulated_training import Killed, World
 from training_objects import job_object, template
 
-from cluster_agent.backends.kubernetes.training.statuses import Granted
+from cluster_agent.backends.kubernetes.training.story.statuses import Granted
 from cluster_agent.kubernetes.errors import ApiUnanswered, Forbidden
 from cluster_agent.kubernetes.training.training_job import training_job
+from elastic_runtime.control.messages import RequestOutcome
 from elastic_runtime.protocol.plan import Phase
 from policy_net.domain import SUSPENDED, Allocation
 
@@ -74,6 +75,7 @@ class Training(RuleBasedStateMachine):
         for _ in range(count):
             self.world.now += LOOK_SECONDS
             self.world.live()
+            self.world.note_resizes()
             self.world.look()
 
     @rule(count=st.integers(1, 3))
@@ -161,6 +163,7 @@ class Training(RuleBasedStateMachine):
             return
         there = [name for name in self.world.tasks() if self.world.alive(name)]
         assert len(there) <= 2 * (4 + 2)
+        assert len(self.world.told_once) <= len(self.world.resized), "a resize was told that was none"
 
     def teardown(self) -> None:
         if hasattr(self, "world"):
@@ -179,6 +182,7 @@ class Training(RuleBasedStateMachine):
         for _ in range(MOST_LOOKS):
             world.now += LOOK_SECONDS
             world.live()
+            world.note_resizes()
             world.look()
             if self.is_there():
                 break
@@ -193,6 +197,11 @@ class Training(RuleBasedStateMachine):
         kept = [write for write in world.writes[before:] if write[0] not in ("delete", "patch")]
         assert not kept, kept
         assert len(world.writes) - before <= 10, world.writes[before:]
+        if world.brain is not None and world.exists("coordinator"):
+            rows = world.brain.rows.values()
+            known = [row for row in rows if row.kind == "resize" and row.state is RequestOutcome.DONE]
+            assert len(world.told_once) >= len(known), "a resize was not told that its coordinator knows of"
+            assert world.status.get("resizes", {}).get("count", 0) == len(world.told_once)
 
     def is_there(self) -> bool:
         world, job = self.world, training_job(self.world.job)

@@ -10,7 +10,7 @@ from simulated_ranks import RanksWorld
 from simulated_training import Killed
 from training_objects import job_object
 
-from cluster_agent.backends.kubernetes.training.statuses import Granted
+from cluster_agent.backends.kubernetes.training.story.statuses import Granted
 from cluster_agent.kubernetes.errors import ApiUnanswered, Forbidden
 from policy_net.domain import SUSPENDED, Allocation
 

@@ -7,8 +7,15 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from cluster_agent.backends.kubernetes.training.memory import Memory, Told
-from cluster_agent.backends.kubernetes.training.statuses import PROGRESS_SECONDS, Granted, says_more, status_of
-from cluster_agent.backends.kubernetes.training.step import Step
+from cluster_agent.backends.kubernetes.training.step import Standing, Step
+from cluster_agent.backends.kubernetes.training.story.resizes import Mark, Resizes
+from cluster_agent.backends.kubernetes.training.story.statuses import (
+    PROGRESS_SECONDS,
+    Granted,
+    event_line,
+    says_more,
+    status_of,
+)
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
 from cluster_agent.kubernetes.api_server import ApiServer, ContentType, Json
 from cluster_agent.kubernetes.cache import Cache
@@ -48,6 +55,7 @@ class Teller:
         self._granted: dict[str, Granted] = {}
         self._advised: dict[str, Allocation] = {}
         self._said_at: dict[str, float] = {}
+        self._resizes = Resizes(events, clock)
 
     def grant(self, uid: str, granted: Granted) -> None:
         """What was decided that a job has."""
@@ -63,9 +71,11 @@ class Teller:
         """Another agent decides from now on."""
         with self._lock:
             self._granted.clear()
+        self._resizes.forget(set())
 
     def forget(self, uids: set[str]) -> None:
         """Remember nothing but of these jobs."""
+        self._resizes.forget(uids)
         with self._lock:
             for kept in (self._granted, self._advised, self._said_at):
                 for uid in [uid for uid in kept if uid not in uids]:
@@ -106,6 +116,9 @@ class Teller:
             # With what was written in this step, and what was found out about its templates.
             problem = job.problem if entry.kept.digest == job.digest else ""
             job = replace(entry.kept, problem=entry.kept.problem or problem)
+        mark = self._resizes.look(job, step, told)
+        if step.outcome and self._resizes.holds_end(job):
+            return  # at the next look: nobody asks how a job came to its end once it is told
         with self._lock:
             advised = self._advised.get(job.uid) if job.mode is UpdateMode.OFF else None
         status = status_of(job, step, told, self.current(job), self._unix_clock(), advised)
@@ -113,6 +126,8 @@ class Teller:
             pod = self._pods.get((job.namespace, manifests.pod_name(job, leader(job))))
             if pod is not None and pod.kept.owner == job.uid:
                 status["coordinator"] = pod.kept.uid
+        if mark != Mark() or job.status.get("resizes"):
+            status["resizes"] = mark.content()
         waited = self._clock() - self._said_at.get(job.uid, -float("inf"))
         news = "progress" in status and status["progress"] != job.status.get("progress")
         if says_more(job, status) or (news and waited >= PROGRESS_SECONDS):
@@ -134,6 +149,21 @@ class Teller:
         """Tell of a job in an Event."""
         about = About(TRAINING_JOBS.api_version, TRAINING_JOBS.kind, job.namespace, job.name, job.uid)
         self._events.tell(about, reason, line, kind)
+
+    def tell_step(self, job: TrainingJob, before: Step | None, step: Step, told: Told | None) -> None:
+        """Tell of where a job is now, where that is news.
+
+        Args:
+            before: what was planned at the last look; None at the first one.
+        """
+        is_news = before is None or before.standing is not step.standing
+        if is_news and job.status.get("phase") != step.standing.value:
+            kind = EventType.WARNING if step.standing in (Standing.FAILED, Standing.INVALID) else EventType.NORMAL
+            self.tell(job, step.standing.value, event_line(step, told), kind)
+
+    def tell_resizes(self, job: TrainingJob, step: Step, told: Told | None) -> None:
+        """Tell of what was resized before it was deleted."""
+        self._resizes.look(job, step, told)
 
     def warn(self, job: TrainingJob, memory: Memory, reason: str, line: str, trouble: str = "") -> None:
         """Tell of a trouble that may last.

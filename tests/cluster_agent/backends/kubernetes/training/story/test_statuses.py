@@ -10,8 +10,8 @@ from training_objects import all_reduce_spec, job, job_object
 
 from cluster_agent.backends.kubernetes.training.memory import Told
 from cluster_agent.backends.kubernetes.training.ranks.plan import GangStep
-from cluster_agent.backends.kubernetes.training.statuses import Granted, event_line, says_more, status_of
 from cluster_agent.backends.kubernetes.training.step import Standing, Step
+from cluster_agent.backends.kubernetes.training.story.statuses import Granted, event_line, says_more, status_of
 from cluster_agent.kubernetes.training.training_job import training_job
 from elastic_runtime.control.messages import JobStatus, Size
 from elastic_runtime.protocol.plan import Phase

@@ -113,11 +113,12 @@ def event_line(step: Step, told: Told | None) -> str:
         return step.line or step.standing.value.lower()
     size, target = told.status.size, told.status.target
     if step.standing is Standing.RUNNING or size == target:
-        return f"trains with {_words(size)}"
-    return f"from {_words(size)} to {_words(target)}"
+        return f"trains with {size_words(size)}"
+    return f"from {size_words(size)} to {size_words(target)}"
 
 
-def _words(size: Size) -> str:
+def size_words(size: Size) -> str:
+    """A size, for people."""
     counts = ((size.workers, "worker"), (size.servers, "PS"))
     return " and ".join(f"{count} {noun}{'s' if count > 1 else ''}" for count, noun in counts if count) or "nothing"
 

@@ -1,0 +1,1 @@
+"""The story of a TrainingJob as people read it: its status, Events, and every resize once."""
