@@ -110,8 +110,9 @@ class Learner(Generic[Status]):
             self.fleet,
             opened.registry,
             process,
-            auto_assign=settings.publish.auto_assign,
+            auto_assign=settings.publish.auto_assign or self.region is not None,
         )
+        self.rollouts.versions_come_from_above = self.region is not None
         self.operator: Operator[Status] = Operator(
             settings.publish, learned, stores, self.maintenance, process, self.rounds
         )

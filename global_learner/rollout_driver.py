@@ -78,6 +78,7 @@ class RolloutDriver:
     Attributes:
         score: has a version replayed; None where this learner replays nothing.
         turned_out: whether a cluster no longer belongs to the fleet.
+        versions_come_from_above: this learner is a region's, which judges no versions.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class RolloutDriver:
         self.score: Callable[[int], None] | None = None
         self.turned_out: Callable[[str], bool] = lambda _cluster: False
         self.auto_assign = auto_assign
+        self.versions_come_from_above = False
         self.store = RolloutStore(registry.registry)
         self._evidence = EvidenceStore(registry.registry)
         self._settings = settings
@@ -131,6 +133,8 @@ class RolloutDriver:
             UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
             RolloutRefused, BadRequest: see `RolloutStore.start`; or the plan or the reason cannot be used.
         """
+        if self.versions_come_from_above:
+            raise RolloutRefused("a region's versions come from the learner above: start the rollout there")
         if len(why) > _LONGEST_REASON or not (why.isprintable()):
             raise BadRequest(f"the reason is longer than {_LONGEST_REASON} characters, or not one line")
         away, gone = self._away(), self._gone()

@@ -135,14 +135,16 @@ def cluster_rows(session: Session, clusters: Collection[str] | None) -> list[Clu
 
 
 def _move(
-    session: Session, rows: list[ClusterRow], version: int, held: bool, actor: str, now: float
+    session: Session, rows: list[ClusterRow], version: int, held: bool, actor: str, now: float, action: str = ""
 ) -> list[Assignment]:
     done = []
     for row in rows:
         assignment = Assignment(row.cluster, row.assigned_version, version, held)
         if (row.assigned_version, row.held) != (version, held):
-            action = "assigned" if held else "unassigned"
-            AUDIT.record(session, now, actor, action, row.cluster, f"v{row.assigned_version} to v{version}")
+            done_by_hand = "assigned" if held else "unassigned"
+            AUDIT.record(
+                session, now, actor, action or done_by_hand, row.cluster, f"v{row.assigned_version} to v{version}"
+            )
             row.assigned_version, row.held = version, held
         done.append(assignment)
     return done

@@ -21,7 +21,7 @@ from policy_net.errors import IdentityFileError
 from policy_net.exchange.enrolled_identity import EnrolledIdentity
 from policy_net.exchange.enrollment_file import EnrollmentFile
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
-from policy_net.exchange.identity_file import IdentityFile
+from policy_net.exchange.identity_file import BACKDATE_SECONDS, IdentityFile
 from policy_net.exchange.signed_documents import SignedDocument
 
 _log = structlog.get_logger()
@@ -48,7 +48,8 @@ _FINAL = {
 }
 """Statuses that the same request would get again."""
 _RENEWAL_PAUSE_SECONDS = 60.0
-"""Least time between two attempts to replace an identity: failures must not hold up other calls."""
+"""Least time between two attempts to replace an identity, or a tenth of its life: failures must not hold up other
+calls."""
 
 _NO_IDENTITY = (
     "the enrollment file was refused, or is gone; this region needs a new one, which `policyctl cluster enroll` at the "
@@ -132,7 +133,7 @@ class ConnectionAbove:
         now = self._clock()
         if enrolled.present is not None and now < self._not_before:
             return
-        self._not_before = now + _RENEWAL_PAUSE_SECONDS
+        self._not_before = now + _pause_seconds(enrolled.present)
         try:
             invitation = enrolled.invitation()
             if invitation is not None:
@@ -189,3 +190,10 @@ class ConnectionAbove:
             return
         credentials = grpc.ssl_channel_credentials(identity.authority, identity.key, identity.certificate)
         self._channel = grpc.aio.secure_channel(self._settings.address, credentials, options=_OPTIONS)
+
+
+def _pause_seconds(present: IdentityFile | None) -> float:
+    if present is None:
+        return 0.0
+    life_seconds = present.ends_unix_seconds - present.begins_unix_seconds - BACKDATE_SECONDS
+    return min(_RENEWAL_PAUSE_SECONDS, 0.1 * max(0.0, life_seconds))

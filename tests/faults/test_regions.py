@@ -3,6 +3,7 @@
 Samples count: what a cluster was acknowledged must be in one push of its region, and that in the root's log, once.
 """
 
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -26,6 +27,7 @@ from region_fleet import (
 from global_learner.storage.receipts import read_receipts
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.generated import fleet_pb2_grpc as rpc
+from policy_net.exchange.identity_file import read_identity
 from policy_net.exchange.spec import PolicySpec
 
 NAMES = ("east", "west")
@@ -171,6 +173,25 @@ def test_what_stands_in_the_way_is_one_line_and_the_region_serves_on(tmp_path: P
         for learner in (late, alien, loop, one, two):
             assert learner.fleet().upstream.fault
             assert learner.end() == 0
+
+
+@pytest.mark.heavy
+def test_a_region_renews_its_certificate_in_time_and_outlives_its_first(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        root = new_learner(tmp_path / "root", identity={"enroll_port": 0, "certificate_days": 8.0 / 86_400.0})
+        stack.callback(root.close)
+        root.start()
+        region = new_region(tmp_path / "east", root, "east")
+        stack.callback(region.close)
+        region.start()
+        file = region.state_dir / "upstream" / "identity.pem"
+        wait_for(file.exists, "the region is not enrolled")
+        first = read_identity(file)
+        wait_for(lambda: time.time() > first.ends_unix_seconds + 1.0, "the first certificate does not run out")
+        assert read_identity(file).ends_unix_seconds > first.ends_unix_seconds
+        assert not region.fleet().upstream.fault
+        assert region.fleet().upstream.seconds_since_heard >= 0.0
+        wait_for(lambda: root.fleet().clusters[0].seconds_since_heard < 1.0, "the root does not hear the region")
 
 
 def refusals_of(learner: LearnerProcess) -> str:

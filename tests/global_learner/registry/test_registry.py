@@ -74,6 +74,23 @@ def test_a_cluster_stays_on_v1_unless_versions_are_assigned_to_all(registry: Reg
     assert registry.register("east", True, [], 0.0).assigned_version == 3
 
 
+def test_what_comes_from_above_is_brought_to_all_but_those_that_an_operator_holds(registry: Registry) -> None:
+    for cluster in ("north", "south", "west"):
+        registry.register(cluster, False, [], 0.0)
+    version = publish(registry, 10).version
+    registry.assign(1, publish(registry, 20).spec_digest, ["south"], "ann", 0.0)
+    brought = registry.bring(version, "upstream", 5.0)
+    assert [(one.cluster, one.from_version, one.to_version, one.held) for one in brought] == [
+        ("north", 1, 2, False),
+        ("west", 1, 2, False),
+    ]
+    assert registry.bring(version, "upstream", 6.0) == []
+    lines = [(line.actor, line.action, line.subject) for line in registry.audit(1.0)]
+    assert lines == [("upstream", "brought", "north"), ("upstream", "brought", "west")]
+    with pytest.raises(UnknownPolicyVersion):
+        registry.bring(99, "upstream", 7.0)
+
+
 def test_pruning_keeps_the_first_the_assigned_and_the_newest(registry: Registry) -> None:
     for step in (10, 20, 30, 40, 50):
         publish(registry, step, assign_all=step == 20)

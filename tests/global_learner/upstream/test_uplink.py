@@ -331,12 +331,54 @@ def test_a_version_without_a_signature_is_not_taken_and_told_above(tmp_path: Pat
     run(work)
 
 
-def test_the_head_of_a_region_is_not_reset_there(tmp_path: Path) -> None:
+def test_the_head_of_a_region_is_not_reset_there_and_no_version_judged(tmp_path: Path) -> None:
     async def work() -> None:
         async with region(tmp_path) as found:
             await begun(found)
             refused = await found.caller.refused("ResetHead", pb.ResetHeadRequest(version=1))
             assert refused is grpc.StatusCode.INVALID_ARGUMENT
+            refused = await found.caller.refused("StartRollout", pb.StartRolloutRequest(version=1))
+            assert refused is grpc.StatusCode.FAILED_PRECONDITION
+
+    run(work)
+
+
+def test_a_learner_that_becomes_a_region_and_no_region_again_goes_on(tmp_path: Path) -> None:
+    parent = Parent()
+
+    async def alone(sequence: int) -> int:
+        async with serving(tmp_path, durability={"snapshot_every_steps": 4}) as caller:
+            registered = await caller.register()
+            for number in range(sequence, sequence + 3):
+                step = caller.learner.head.step
+                reply = await caller.push(number, base_step=step, incarnation=registered.incarnation)
+                assert reply.outcome == pb.PushReply.APPLIED, reply.reason
+            return caller.learner.head.step
+
+    async def below() -> None:
+        async with region(tmp_path, parent) as found:
+            registered = await found.caller.register()
+            await found.beat()
+            assert np.array_equal(found.learner.head.weights, vector(50))
+            before = found.learner.head.step
+            stale = await found.caller.push(1, base_step=before - 1, incarnation=registered.incarnation)
+            assert stale.reason == "head-reset"
+            await found.caller.push(2, base_step=before, incarnation=registered.incarnation)
+            await found.beat()
+            assert [parcel.updates for parcel in parent.applied.values()] == [1]
+            assert found.learner.head.step > before
+
+    async def work() -> None:
+        assert await alone(1) == 3
+        await below()
+        assert await alone(10) > 6
+        await below_again()
+
+    async def below_again() -> None:
+        async with region(tmp_path, parent) as found:
+            await found.beat()
+            assert found.region.base_step == parent.step
+            assert parent.registrations == 2, "what it knew of the learner above went with the region"
 
     run(work)
 
