@@ -100,7 +100,13 @@ def bring(session: Session, version: int, actor: str, now: float) -> list[Assign
         ClusterRow.held.is_(False), ClusterRow.rollout == 0, ClusterRow.assigned_version != version
     )
     return _move(
-        session, list(session.scalars(free.order_by(ClusterRow.cluster))), version, held=False, actor=actor, now=now
+        session,
+        list(session.scalars(free.order_by(ClusterRow.cluster))),
+        version,
+        held=False,
+        actor=actor,
+        now=now,
+        action="brought",
     )
 
 
