@@ -29,8 +29,10 @@ class FleetSettings:
         heartbeat_seconds: short, for a lively table.
         job_timelines: so many jobs of each cluster can be looked at in the report.
         seconds: the fleet runs at most so long.
-        episodes: more rounds through its workload than a cluster gets through in `seconds`, so that the fleet's time
-            ends before its work does.
+        episodes: more rounds through its workload than a cluster gets through in `seconds`, and in rollouts behind
+            them, so that the fleet's time ends before its work does.
+        rollouts: whether the fleet's life ends with two rollouts. DL2's network, after minutes of learning, is no match
+            for Optimus, and would not pass the gate.
         sharing_seconds: clusters tell one another of speeds so often; a minute of a demo is days of its clusters.
     """
 
@@ -45,6 +47,11 @@ class FleetSettings:
     seconds: float = 150.0
     episodes: int = 40
     sharing_seconds: float = 5.0
+    rollouts: bool = False
+
+
+NEVER_STEPS = 1_000_000_000
+"""More head steps than a demo makes."""
 
 
 class DemoPolicy(StrEnum):
@@ -59,7 +66,14 @@ FLEETS: Mapping[DemoPolicy, FleetSettings] = MappingProxyType(
         DemoPolicy.DL2: FleetSettings(),
         # The learner's own rate, and a minute: the policy is good from its first decision on, and must stay so.
         DemoPolicy.SET: FleetSettings(
-            learning_rate=1e-4, decay_steps=None, updates=400, publish_every_steps=10, exploration=0.05, seconds=60.0
+            learning_rate=1e-4,
+            decay_steps=None,
+            updates=400,
+            publish_every_steps=10,
+            exploration=0.05,
+            seconds=60.0,
+            episodes=100,
+            rollouts=True,
         ),
     }
 )
@@ -67,9 +81,29 @@ FLEETS: Mapping[DemoPolicy, FleetSettings] = MappingProxyType(
 
 
 def write_learner_config(
-    path: Path, policy_file: Path, listen: str, enroll_port: int, page: str, settings: FleetSettings
+    path: Path,
+    policy_file: Path,
+    listen: str,
+    enroll_port: int,
+    page: str,
+    settings: FleetSettings,
+    *,
+    by_rollouts: bool = False,
 ) -> Path:
-    """Write a learner's configuration beside its state directory."""
+    """Write a learner's configuration beside its state directory.
+
+    Args:
+        by_rollouts: nothing new acts but by a rollout, and nothing new is published.
+    """
+    publish = {
+        "every_steps": settings.publish_every_steps,
+        "average_decay": settings.average_decay,
+        # Nobody is there to release versions; see docs/guide/policyctl.md for how it is done elsewhere.
+        "auto_assign": True,
+        "keep_versions": 0,
+    }
+    if by_rollouts:
+        publish |= {"every_steps": NEVER_STEPS, "auto_assign": False}
     return _write(
         path,
         {
@@ -78,13 +112,8 @@ def write_learner_config(
             "listen": listen,
             "identity": {"enroll_port": enroll_port},
             "optimizer": {"learning_rate": settings.learning_rate, "decay_steps": settings.decay_steps},
-            # Nobody is there to release versions; see docs/guide/policyctl.md for how it is done elsewhere.
-            "publish": {
-                "every_steps": settings.publish_every_steps,
-                "average_decay": settings.average_decay,
-                "auto_assign": True,
-                "keep_versions": 0,
-            },
+            "publish": publish,
+            "rollouts": {"period_seconds": 0.5},
             "telemetry": {"http_listen": page},
         },
     )
@@ -111,6 +140,8 @@ def write_agent_config(
                 "address": learner,
                 "heartbeat_seconds": settings.heartbeat_seconds,
                 "job_timelines": settings.job_timelines,
+                # Blocks of hours are over in a second, and a twin would take several for each.
+                "twin_cpu_percent": 0,
                 "enrollment_file": enrollment_file(path.parent, cluster).name,
             },
             "backend": {

@@ -23,8 +23,9 @@ from deploy.local.fleet import run_fleet
 from deploy.local.guardian import end_leftovers
 from deploy.local.learner_records import drop_moments, staleness_by_cluster
 from deploy.local.plan import make_plan
-from deploy.local.processes import Processes
+from deploy.local.processes import DemoFailed, Processes
 from deploy.local.report import Report, print_report, write_report
+from deploy.local.rollouts import contradiction
 from foundation.locks import FileLock, LockHeld
 from policy_net.errors import BadInput
 from policy_net.laboratory.report import prepare_folder
@@ -63,7 +64,7 @@ def run_demo(options: DemoOptions) -> Report:
 
     Raises:
         BadInput: an option cannot be used; nothing has been started then.
-        DemoFailed: the fleet failed.
+        DemoFailed: the fleet failed; or a verdict ended a rollout otherwise than it should, and the report is written.
     """
     began = time.monotonic()
     console = Console() if sys.stdout.isatty() else Console(width=120)
@@ -89,6 +90,9 @@ def run_demo(options: DemoOptions) -> Report:
         files = write_report(report, options.report_folder)
         drop_moments(folder / "learner")
     print_report(report, files, console)
+    otherwise = contradiction(fleet.rollouts)
+    if otherwise:
+        raise DemoFailed(f"{otherwise}; see {files[-1]} and {folder}")
     return report
 
 

@@ -50,6 +50,10 @@ class Display:
         else:
             self._live.update(self._picture())
 
+    def say(self, line: str) -> None:
+        """A line that stays, above what is live."""
+        self._console.print(line, soft_wrap=True, markup=False, highlight=False)
+
     def progress(self, share: float) -> None:
         """How much of this part is done, 0 to 1."""
         self._bar.update(self._task, completed=min(share, 1.0))

@@ -18,7 +18,9 @@ from deploy.local.configs import (
 from deploy.local.display import Display
 from deploy.local.plan import ClusterPlan
 from deploy.local.processes import DemoFailed, Processes
+from deploy.local.rollouts import RolloutEnd, Rollouts, both_rollouts, operator, why_none, write_plan
 from deploy.local.watch import FleetNow, LearnerWatch
+from deploy.local.worse_version import publish_worse
 from policy_net.exchange.generated import fleet_pb2
 
 START_SECONDS = 120.0
@@ -46,7 +48,8 @@ class FleetResult:
     Attributes:
         report: what the learner told at the end.
         published: the numbers of all versions.
-        versions: those that are judged, from the first to the last.
+        versions: those that are judged, from the first to the last that the fleet made.
+        rollouts: how they ended; none where none was made.
     """
 
     last: FleetNow
@@ -54,6 +57,7 @@ class FleetResult:
     published: tuple[int, ...]
     versions: tuple[PublishedVersion, ...]
     interventions: dict[str, int]
+    rollouts: tuple[RolloutEnd, ...] = ()
 
 
 def run_fleet(
@@ -70,30 +74,41 @@ def run_fleet(
         DemoFailed: a process ended with an error, or the learner never answered.
     """
     display.phase("starting a learner and " + ", ".join(cluster.name for cluster in plan))
-    address, page = f"127.0.0.1:{processes.port()}", f"127.0.0.1:{processes.port()}"
-    learner = write_learner_config(folder / "learner.yaml", v1, address, processes.port(), page, settings)
-    processes.start("learner", "global_learner.cli", ["serve", "--config", str(learner)])
+    address, page, enroll_port = f"127.0.0.1:{processes.port()}", f"127.0.0.1:{processes.port()}", processes.port()
+
+    def start_learner(*, by_rollouts: bool) -> None:
+        learner = write_learner_config(
+            folder / "learner.yaml", v1, address, enroll_port, page, settings, by_rollouts=by_rollouts
+        )
+        processes.start("learner", "global_learner.cli", ["serve", "--config", str(learner)])
+
+    start_learner(by_rollouts=False)
     administrator = administrator_file(folder)
     wait_until(administrator.exists, processes)
     watch = LearnerWatch(address, administrator)
     try:
         wait_until(lambda: watch.now() is not None, processes)
         display.phase(f"to look in: policyctl fleet --learner {address} --cert {administrator}, or http://{page}/")
-        enroll([cluster.name for cluster in plan], folder, address, administrator, processes)
-        names = []
-        for cluster in plan:
-            config = write_agent_config(
-                folder / f"agent-{cluster.name}.yaml",
-                cluster.name,
-                address,
-                cluster.source,
-                cluster.own,
-                settings,
-            )
-            names.append(f"agent-{cluster.name}")
-            processes.start(names[-1], "cluster_agent.cli", ["run", "--config", str(config)])
+        clusters = [cluster.name for cluster in plan]
+        enroll(clusters, folder, address, administrator, processes)
+        names = _start_agents(plan, folder, address, settings, processes)
         display.phase(f"{len(plan)} clusters schedule their jobs and improve one policy")
         _watch_until_done(watch, names, processes, display, settings.seconds, settings.updates)
+        worse = 0
+        rollouts: tuple[RolloutEnd, ...] = ()
+        working = all(processes.is_running(name) for name in names)
+        none = why_none(clusters, len(watch.versions()), working) if settings.rollouts else ""
+        if none:
+            display.say(f"no rollouts: {none}")
+        elif settings.rollouts:
+            display.phase("two rollouts: nothing acts unjudged from here on, and all clusters go back to v1")
+            processes.stop(["learner"])
+            made, worse = publish_worse(folder / "learner")
+            start_learner(by_rollouts=True)
+            wait_until(lambda: watch.now() is not None, processes)
+            with operator(address, administrator) as client:
+                by_plan = write_plan(folder / "rollout.yaml")
+                rollouts = both_rollouts(Rollouts(client, clusters, by_plan, processes, display), made, worse)
         display.phase("stopping the agents")
         processes.stop(names)
         processes.check()
@@ -103,12 +118,13 @@ def run_fleet(
         if last.updates_accepted == 0:
             raise DemoFailed(f"no update reached the learner in {settings.seconds:.0f} s (see {folder}/agent-*.log)")
         cards, report = watch.versions(), watch.report()
-        versions = tuple(_download(watch, card, folder / "versions") for card in _spread(cards, JUDGED_VERSIONS))
+        learned = [card for card in cards if card.version != worse]
+        versions = tuple(_download(watch, card, folder / "versions") for card in _spread(learned, JUDGED_VERSIONS))
     finally:
         watch.close()
     processes.stop(["learner"])
     interventions = {cluster.name: _interventions(folder, cluster.name, last) for cluster in plan}
-    return FleetResult(last, report, tuple(card.version for card in cards), versions, interventions)
+    return FleetResult(last, report, tuple(card.version for card in cards), versions, interventions, rollouts)
 
 
 def enroll(clusters: Sequence[str], folder: Path, address: str, administrator: Path, processes: Processes) -> None:
@@ -158,6 +174,19 @@ def _watch_until_done(
         if taken >= 1.0:
             return
         time.sleep(POLL_SECONDS)
+
+
+def _start_agents(
+    plan: Sequence[ClusterPlan], folder: Path, address: str, settings: FleetSettings, processes: Processes
+) -> list[str]:
+    """An agent for every cluster; the names of their processes."""
+    names = []
+    for cluster in plan:
+        config = folder / f"agent-{cluster.name}.yaml"
+        write_agent_config(config, cluster.name, address, cluster.source, cluster.own, settings)
+        names.append(f"agent-{cluster.name}")
+        processes.start(names[-1], "cluster_agent.cli", ["run", "--config", str(config)])
+    return names
 
 
 def _spread(cards: Sequence[fleet_pb2.VersionCard], count: int) -> list[fleet_pb2.VersionCard]:

@@ -26,6 +26,7 @@ from global_learner.report.fleet import job_life
 from global_learner.report.learning import CurvePoint
 from global_learner.report.page import write_page
 from global_learner.report.savings import Replays
+from global_learner.rollout.state import Phase
 from policy_net.exchange.generated import fleet_pb2
 
 
@@ -60,6 +61,7 @@ class Report:
                 "validation_jct_final": self.comparison.validation_jct_final,
             },
             "wall_seconds": self.wall_seconds,
+            "rollouts": [end.to_json() for end in self.fleet.rollouts],
         }
 
     def _cluster(self, cluster: ClusterPlan) -> dict[str, Any]:
@@ -106,6 +108,9 @@ def print_report(report: Report, files: Sequence[Path], console: Console) -> Non
         f" {comparison.validation_jct_final / 3600:.2f} h",
         soft_wrap=True,
     )
+    for end in report.fleet.rollouts:
+        what = "made by the fleet" if end.foretold == Phase.DONE else "made worse on purpose"
+        console.print(f"rollout {end.number} of v{end.version}, {what}: {end.ended}", soft_wrap=True, highlight=False)
     last = report.fleet.last
     console.print(
         f"learner: head step {last.head_step}, {last.updates_accepted} updates accepted, {last.updates_rejected}"

@@ -1,0 +1,266 @@
+"""Two rollouts at the end of the fleet's life: of what it learned, and of a version made worse on purpose.
+
+Nothing of it is played: plans, gate, duties, blocks and verdicts are the learner's and the agents' own, as `policyctl
+rollout` would have them. What is short are the stages, as a second here is hours of the clusters' time, and what is
+lenient are the limits, as a minute has few pairs of blocks. So it is the gate that finds the worse version out, before
+a cluster acts on it. See docs/guide/demo.md.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from deploy.local.display import Display
+from deploy.local.processes import DemoFailed, Processes
+from global_learner.errors import LearnerError
+from global_learner.policyctl.client import AdminClient, TlsFiles
+from global_learner.rollout.plan import read_plan
+from global_learner.rollout.state import Phase
+from global_learner.rollout.verdicts.verdict import Outcome
+from policy_net.exchange.generated import fleet_pb2
+
+LEAST_CLUSTERS = 2
+"""In a fleet of one nobody can contradict it, so there is no verdict."""
+
+ROLLOUT_SECONDS = 300.0
+"""How long verdicts are waited for before the demo aborts a rollout, as an operator may. One takes a minute or two."""
+
+SHADOW_SECONDS = 2.0
+STAGE_SECONDS = 60.0
+"""After which an operator is asked; a verdict that comes later counts all the same."""
+
+VERDICT = {
+    "margin_percent": 100,
+    "false_pass_percent": 25,
+    "latency_tolerance_seconds": 2,
+    "shadow_failed_percent": 10,
+}
+"""Ten pairs of blocks, without twins, in clusters that fill up and run empty, show only what doubles the jobs in the
+system. Where others use the machine too, decisions take long now and then, whichever version makes them."""
+
+INCONCLUSIVE = "inconclusive"
+CALL_SECONDS = 30.0
+LOOK_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class StageEnd:
+    """A stage that has its verdict.
+
+    Attributes:
+        outcome: `pass` or `fail`.
+        pairs: of blocks of all clusters, as it was judged.
+    """
+
+    kind: str
+    outcome: str
+    reason: str
+    pairs: int
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutEnd:
+    """How a rollout ended.
+
+    Attributes:
+        incumbent: the version that clusters acted on before.
+        foretold: the phase that it was to end in.
+        ended: `done`, `rolled-back`, or `inconclusive` where no verdict came in time, and the demo aborted it.
+        reason: why it is over, where it did not reach the fleet.
+        acting: the version that all clusters act on since.
+    """
+
+    number: int
+    version: int
+    incumbent: int
+    foretold: str
+    ended: str
+    reason: str
+    stages: tuple[StageEnd, ...]
+    acting: int
+    seconds: float
+
+    @property
+    def is_otherwise(self) -> bool:
+        """Whether a verdict was the opposite of what was foretold."""
+        return self.ended not in (self.foretold, INCONCLUSIVE)
+
+    def to_json(self) -> dict[str, Any]:
+        """For `summary.json`."""
+        return {**asdict(self), "stages": [asdict(stage) for stage in self.stages]}
+
+
+def write_plan(path: Path) -> Path:
+    """Write the plan of both rollouts, as an operator would."""
+    days = STAGE_SECONDS / 86_400.0
+    stages = [
+        {"kind": "gate"},
+        {"kind": "shadow", "hours": SHADOW_SECONDS / 3600.0},
+        {"kind": "canary", "count": LEAST_CLUSTERS, "days": days},
+        {"kind": "fleet", "days": days},
+    ]
+    path.write_text(yaml.safe_dump({"stages": stages, "verdict": VERDICT}, sort_keys=False), encoding="utf-8")
+    return path
+
+
+class Rollouts:
+    """Rollouts of one fleet, one after the other, by an operator's calls.
+
+    Args:
+        clusters: all of the fleet.
+        plan: the file of the plan that all of them follow.
+    """
+
+    def __init__(
+        self,
+        client: AdminClient,
+        clusters: Sequence[str],
+        plan: Path,
+        processes: Processes,
+        display: Display,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
+        self._client = client
+        self._clusters = clusters
+        self._plan = plan
+        self._processes = processes
+        self._display = display
+
+    def back_to_first(self) -> None:
+        """Let every cluster act on v1, and wait until it does.
+
+        Raises:
+            DemoFailed: they do not.
+        """
+        self._client.assign(0, (), True)
+        self._wait_for(1)
+
+    def run(self, version: int, foretold: Phase) -> RolloutEnd:
+        """Begin a rollout, tell of every stage, and wait for its end.
+
+        Raises:
+            DemoFailed: a process failed, or the learner does not carry the rollout out.
+        """
+        began = self._clock()
+        incumbent = max(self._acting().values())
+        plan_json = read_plan(self._plan).model_dump_json()
+        number = self._client.start_rollout(version, plan_json, "to show it", False).rollout.number
+        told, aborted = 0, False
+        while (rollout := self._client.rollout(number)).phase not in (Phase.DONE, Phase.ROLLED_BACK):
+            told = self._tell(rollout, told)
+            elapsed = self._clock() - began
+            if elapsed > ROLLOUT_SECONDS and not aborted:
+                aborted = True
+                stage = rollout.stages[rollout.stage]
+                self._display.say(f"  {stage}: no verdict after {elapsed:.0f} s, so the demo aborts the rollout")
+                self._client.act_on_rollout("abort", "", False)
+            if elapsed > 2 * ROLLOUT_SECONDS:
+                raise DemoFailed(f"rollout {number} of v{version} is {rollout.phase}, and does not end")
+            self._look()
+        self._tell(rollout, told)
+        acting = version if rollout.phase == Phase.DONE else incumbent
+        self._wait_for(acting)
+        ended = INCONCLUSIVE if aborted else rollout.phase
+        seconds = self._clock() - began
+        self._display.say(f"  {ended}: v{acting} acts in all clusters ({seconds:.0f} s)")
+        return RolloutEnd(
+            number, version, incumbent, foretold.value, ended, rollout.reason, tuple(judged(rollout)), acting, seconds
+        )
+
+    def say(self, line: str) -> None:
+        """A line for whoever watches."""
+        self._display.say(line)
+
+    def _tell(self, rollout: fleet_pb2.Rollout, told: int) -> int:
+        stages = judged(rollout)
+        for stage in stages[told:]:
+            self._display.say(f"  {stage.kind}: {stage.outcome}; {stage.reason}")
+        self._display.progress((rollout.stage + 1) / (len(rollout.stages) + 1))
+        return len(stages)
+
+    def _acting(self) -> dict[str, int]:
+        views = {view.cluster: view.status.acting_version for view in self._client.fleet().clusters}
+        return {cluster: views.get(cluster, 0) for cluster in self._clusters}
+
+    def _look(self) -> None:
+        self._processes.check()
+        time.sleep(LOOK_SECONDS)
+
+    def _wait_for(self, version: int) -> None:
+        deadline = self._clock() + ROLLOUT_SECONDS
+        while any(acting != version for acting in self._acting().values()):
+            if self._clock() > deadline:
+                raise DemoFailed(f"v{version} does not act in all clusters within {ROLLOUT_SECONDS:.0f} s")
+            self._look()
+
+
+def judged(rollout: fleet_pb2.Rollout) -> list[StageEnd]:
+    """The stages that have their verdict, in order; of a stage the verdict that ended it."""
+    found: dict[int, StageEnd] = {}
+    for verdict in rollout.verdicts:
+        if verdict.outcome in (Outcome.PASS, Outcome.FAIL):
+            reason = "; ".join(verdict.reasons)
+            kind = rollout.stages[verdict.stage]
+            found.setdefault(verdict.stage, StageEnd(kind, verdict.outcome, reason, verdict.pairs))
+    return [found[stage] for stage in sorted(found)]
+
+
+@contextmanager
+def operator(address: str, identity: Path | None) -> Iterator[AdminClient]:
+    """A client with the administrator's identity.
+
+    Raises:
+        DemoFailed: the learner refuses what is asked within, or does not answer.
+    """
+    client = AdminClient(address, TlsFiles(certificate=identity), CALL_SECONDS)
+    try:
+        yield client
+    except LearnerError as error:
+        raise DemoFailed(f"the learner and its rollouts: {error}") from error
+    finally:
+        client.close()
+
+
+def why_none(clusters: Sequence[str], versions: int, working: bool) -> str:
+    """Why a fleet is shown no rollouts; empty if it can be.
+
+    Args:
+        versions: how many there are, v1 among them.
+        working: whether all clusters still have work.
+    """
+    if len(clusters) < LEAST_CLUSTERS:
+        return f"it takes {LEAST_CLUSTERS} clusters, as no cluster decides by itself"
+    if versions < 2:
+        return "the fleet made no version of its own"
+    return "" if working else "clusters are through with their work"
+
+
+def both_rollouts(rollouts: Rollouts, made: int, worse: int) -> tuple[RolloutEnd, RolloutEnd]:
+    """The rollout of the version that the fleet made, and that of the one made worse.
+
+    Raises:
+        DemoFailed: see `Rollouts.run`.
+    """
+    rollouts.back_to_first()
+    rollouts.say(f"rollout of v{made}, which this fleet made, in place of v1")
+    first = rollouts.run(made, Phase.DONE)
+    rollouts.say(f"rollout of v{worse}, which is v{made} made worse on purpose, with false beliefs of speeds")
+    return first, rollouts.run(worse, Phase.ROLLED_BACK)
+
+
+def contradiction(ends: Sequence[RolloutEnd]) -> str:
+    """One line on the rollouts that a verdict ended otherwise than foretold; empty if there is none."""
+    return "; ".join(
+        f"the rollout of v{end.version} was to end {end.foretold} and ended {end.ended}"
+        + (f" ({end.reason})" if end.reason else "")
+        for end in ends
+        if end.is_otherwise
+    )

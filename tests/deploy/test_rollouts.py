@@ -1,0 +1,125 @@
+"""The demo's rollouts: the plan is one, and every ending is told as it was; the whole of it runs in test_demo.py."""
+
+import itertools
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from deploy.local import rollouts
+from deploy.local.display import Display
+from deploy.local.processes import DemoFailed, Processes
+from deploy.local.rollouts import RolloutEnd, Rollouts, contradiction, judged, operator, why_none, write_plan
+from global_learner.rollout.plan import read_plan
+from global_learner.rollout.state import Phase
+from policy_net.exchange.generated import fleet_pb2
+
+STAGES = ("gate", "shadow", "canary", "fleet")
+
+
+def rollout(phase: str, stage: int = 0, *verdicts: tuple[int, str]) -> fleet_pb2.Rollout:
+    message = fleet_pb2.Rollout(number=1, candidate_version=7, phase=phase, stage=stage, stages=STAGES)
+    for place, outcome in verdicts:
+        message.verdicts.add(stage=place, outcome=outcome, pairs=3, reasons=[f"{STAGES[place]} {outcome}"])
+    return message
+
+
+class Learner:
+    """Answers as a learner does whose rollout goes through these states; the last one stays."""
+
+    def __init__(self, *states: fleet_pb2.Rollout) -> None:
+        self.states = list(states)
+        self.asked: list[str] = []
+
+    def start_rollout(self, version: int, plan_json: str, reason: str, dry_run: bool) -> fleet_pb2.StartRolloutReply:
+        self.asked.append(f"start v{version}")
+        return fleet_pb2.StartRolloutReply(rollout=rollout("running"))
+
+    def rollout(self, number: int) -> fleet_pb2.Rollout:
+        return self.states.pop(0) if len(self.states) > 1 else self.states[0]
+
+    def act_on_rollout(self, action: str, cluster: str, dry_run: bool) -> None:
+        self.asked.append(action)
+        self.states = [rollout("rolled-back", 2)]
+
+    def fleet(self) -> fleet_pb2.GetFleetReply:
+        reply = fleet_pb2.GetFleetReply()
+        for cluster in ("north", "south"):
+            acting = 7 if self.states[0].phase == "done" else 1
+            reply.clusters.add(cluster=cluster, status=fleet_pb2.ClusterStatus(acting_version=acting))
+        return reply
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rollouts, "LOOK_SECONDS", 0.0)
+
+
+def run(folder: Path, learner: Learner, foretold: Phase, step_seconds: float) -> tuple[RolloutEnd, str]:
+    said = StringIO()
+    display = Display(1200.0, Console(file=said, width=200))
+    seconds = itertools.count(0.0, step_seconds)
+    course: Any = learner
+    plan = write_plan(folder / "rollout.yaml")
+    own = Rollouts(course, ("north", "south"), plan, Processes(folder), display, lambda: next(seconds))
+    return own.run(7, foretold), said.getvalue()
+
+
+def test_the_plan_goes_from_gate_to_fleet(tmp_path: Path) -> None:
+    assert tuple(stage.kind for stage in read_plan(write_plan(tmp_path / "rollout.yaml")).stages) == STAGES
+
+
+def test_a_rollout_is_told_stage_by_stage(tmp_path: Path) -> None:
+    passed = [(stage, "pass") for stage in range(4)]
+    learner = Learner(rollout("running"), rollout("running", 1, passed[0]), rollout("done", 3, *passed))
+    end, said = run(tmp_path, learner, Phase.DONE, 1.0)
+    assert (end.ended, end.acting, end.incumbent, end.is_otherwise) == ("done", 7, 1, False)
+    assert [line.strip() for line in said.splitlines()][:-1] == [f"{kind}: pass; {kind} pass" for kind in STAGES]
+    assert end.to_json()["stages"][1] == {"kind": "shadow", "outcome": "pass", "reason": "shadow pass", "pairs": 3}
+    assert learner.asked == ["start v7"]
+
+
+def test_without_a_verdict_it_is_aborted_and_inconclusive(tmp_path: Path) -> None:
+    waits = rollout("asking", 2, (0, "pass"), (1, "pass"), (2, "inconclusive"))
+    learner = Learner(waits)
+    end, said = run(tmp_path, learner, Phase.DONE, 40.0)
+    assert learner.asked == ["start v7", "abort"]
+    assert (end.ended, end.acting, end.is_otherwise) == ("inconclusive", 1, False)
+    assert "canary: no verdict after" in said
+    assert contradiction([end]) == ""
+
+
+def test_a_verdict_against_what_was_foretold_is_one_line(tmp_path: Path) -> None:
+    learner = Learner(rollout("rolled-back", 0, (0, "fail")))
+    end, _ = run(tmp_path, learner, Phase.DONE, 1.0)
+    assert end.is_otherwise
+    assert contradiction([end]) == "the rollout of v7 was to end done and ended rolled-back"
+
+
+def test_a_rollout_that_does_not_even_abort_ends_the_demo(tmp_path: Path) -> None:
+    learner = Learner(rollout("running", 2))
+    learner.act_on_rollout = lambda *_: None  # type: ignore[method-assign]
+    with pytest.raises(DemoFailed, match="rollout 1 of v7 is running, and does not end"):
+        run(tmp_path, learner, Phase.DONE, 40.0)
+
+
+def test_a_learner_that_is_not_there_ends_the_demo_in_one_line() -> None:
+    with (
+        pytest.raises(DemoFailed, match="the learner and its rollouts: no learner answers"),
+        operator("127.0.0.1:1", None) as client,
+    ):
+        client.fleet()
+
+
+def test_only_what_ended_a_stage_is_told_of_it() -> None:
+    found = judged(rollout("running", 2, (0, "pass"), (1, "inconclusive"), (1, "pass"), (2, "wait")))
+    assert [(stage.kind, stage.outcome) for stage in found] == [("gate", "pass"), ("shadow", "pass")]
+
+
+def test_a_fleet_that_can_have_no_rollout_is_told_why() -> None:
+    assert why_none(["north", "south"], 2, True) == ""
+    assert "2 clusters" in why_none(["north"], 9, True)
+    assert "no version of its own" in why_none(["north", "south"], 1, True)
+    assert "through with their work" in why_none(["north", "south"], 2, False)
