@@ -277,3 +277,29 @@ def test_evidence_of_a_rollout_that_is_over_is_let_go(world: World) -> None:
     world.learner.duty, world.learner.over = None, True
     world.agent.live(2)
     assert world.agent.conduct.blocks_waiting == 0
+
+
+DAY_SECONDS = 86_400.0
+
+
+def test_a_cluster_whose_clock_is_a_day_ahead_believes_no_duty_and_says_so(world: World) -> None:
+    world.agent.live(2)
+    world.clock.now += DAY_SECONDS
+    world.learner.duty = alternating()
+    assert set(world.agent.live(12)) == {1}
+    status = world.agent.beat()
+    assert (status.refused_version, status.refused_reason) == (1, "expired")
+    assert status.rollout == 0
+    world.clock.now -= DAY_SECONDS
+    assert set(world.agent.live(40)) == {1, 2}, "it does it as soon as its clock is right"
+
+
+def test_a_cluster_whose_clock_is_a_day_behind_does_its_duty_and_ends_it_when_it_is_told(world: World) -> None:
+    world.clock.now -= DAY_SECONDS
+    world.agent.live(2)
+    world.learner.duty = alternating()
+    assert set(world.agent.live(40)) == {1, 2}
+    assert world.learner.blocks
+    world.learner.duty = None
+    world.agent.beat()
+    assert set(world.agent.live(3)) == {1}
