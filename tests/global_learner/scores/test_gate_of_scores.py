@@ -1,0 +1,84 @@
+"""A rollout's gate, with a learner, scores of its own making, and versions that are better and worse in truth."""
+
+import asyncio
+import json
+import math
+import shutil
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import learner_in_process
+import numpy as np
+import pytest
+from learner_in_process import CALL_SECONDS, Caller, serving
+
+from global_learner.scores.scorer import Scorer, ScoreSettings
+from policy_net.exchange.generated import fleet_pb2 as pb
+from policy_net.exchange.policy_file import PolicyFile
+from policy_net.set_policy.policy import DEFAULT_SET_FILE, default_set_file, set_spec_of
+
+pytestmark = pytest.mark.heavy
+
+PLANNER, NEGATED, SHIPPED = 1, 2, 3
+PLAN = json.dumps({"stages": [{"kind": "gate"}, {"kind": "shadow", "hours": 24}, {"kind": "fleet"}]})
+
+
+def versions() -> tuple[PolicyFile, PolicyFile, PolicyFile]:
+    """The planner alone; the shipped residual with its sign turned, which is worse on all replays; and as shipped."""
+    shipped = default_set_file()
+    last = sum(math.prod(shape) for _, shape in set_spec_of(shipped, "shipped").layout()[-2:])
+    turned = np.concatenate([shipped.weights[:-last], -shipped.weights[-last:]])
+    return replace(shipped, weights=np.zeros_like(shipped.weights)), replace(shipped, weights=turned), shipped
+
+
+@asynccontextmanager
+async def scoring_learner(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Caller]:
+    """A learner with all three versions, which scores them as `serve` does; one cluster."""
+    shutil.copy(DEFAULT_SET_FILE, folder / "v1.safetensors")
+    first, *others = versions()
+    monkeypatch.setattr(learner_in_process, "policy", lambda _spec: first)
+    quick = {"period_seconds": 0.1}
+    async with serving(folder, first.spec, publish={"auto_assign": False}, rollouts=quick) as caller:
+        thread = caller.learner._registry
+        for number, file in enumerate(others):
+            await thread.call(thread.registry.publish, file, 1000 + number, 0.0, {}, 0.0, False)
+        settings = ScoreSettings(nice=0)
+        scorer = Scorer(settings, folder / "state", thread, caller.learner._telemetry, time.time)
+        caller.learner.rollouts.score = scorer.add
+        scorer.start()
+        await caller.register("north")
+        try:
+            yield caller
+        finally:
+            await scorer.close()
+
+
+async def after_gate(caller: Caller, version: int) -> pb.Rollout:
+    """A rollout of a version, once its gate has said something."""
+    await caller.call("StartRollout", pb.StartRolloutRequest(version=version, plan_json=PLAN))
+    async with asyncio.timeout(CALL_SECONDS):
+        while True:
+            rollout = (await caller.call("GetRollout", pb.GetRolloutRequest())).rollout
+            if rollout.stage or rollout.phase != "running":
+                return rollout
+            await asyncio.sleep(0.1)
+
+
+async def test_a_worse_version_is_refused_at_the_gate_and_a_good_one_passes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with scoring_learner(tmp_path, monkeypatch) as caller:
+        refused = await after_gate(caller, NEGATED)
+        assert refused.phase in ("rolling-back", "rolled-back")
+        verdict = refused.verdicts[-1]
+        assert (verdict.outcome, verdict.stage) == ("fail", 0)
+        assert 0.0 < verdict.loss_lower <= verdict.loss < 0.05
+        assert "longer" in verdict.reasons[0]
+        passed = await after_gate(caller, SHIPPED)
+        assert (passed.phase, passed.stages[passed.stage]) == ("running", "shadow")
+        assert [entry.outcome for entry in passed.verdicts if entry.stage == 0] == ["pass"]
+        assert passed.verdicts[-1].loss < 0.03
+        assert {member.acting_version for member in passed.members} <= {0, PLANNER}
