@@ -22,6 +22,7 @@ from cluster_agent.fleet.learner_protocol import AgentStatus, Head
 from cluster_agent.fleet.policy_versions import KeptVersion, Patience, PolicySource, fetched_policy, local_policy
 from cluster_agent.fleet.session import LearnerAccess, Session, retry_backoff
 from cluster_agent.fleet.sharing import Sharing
+from cluster_agent.fleet.sketch_sharing import SketchSharing
 from cluster_agent.fleet.trust import FleetTrust
 from cluster_agent.guard import Guard
 from cluster_agent.health import Health
@@ -238,6 +239,7 @@ class Agent:
         if follows_head and trainer is None:
             follows = Follows.HEAD
         sharing = Sharing(client, settings.sharing, self._reward.statistics, self._telemetry, time.monotonic)
+        sketching = SketchSharing(client, settings.state_dir, learner.workload_sketch, time.monotonic)
         parts = DutyParts(
             self._active,
             self._conduct,
@@ -250,7 +252,7 @@ class Agent:
         rollouts = DutyFollower(client, parts, self._telemetry) if follows is Follows.VERSIONS else None
         if rollouts is not None:
             rollouts.resume()
-        duties = FleetDuties(learner.heartbeat_seconds, follows, sharing, rollouts)
+        duties = FleetDuties(learner.heartbeat_seconds, follows, sharing, sketching, rollouts)
         link = FleetLink(access(2), self._active, self._source, self.status, duties)
         return _Fleet(client, link, trainer, rounds)
 

@@ -124,6 +124,9 @@ class LearnerSettings(Section):
     rollouts: Literal["follow", "shadow-only", "off"] = "follow"
     """What a rollout may ask of this cluster. `shadow-only`: a candidate's decisions may be computed, and never carried
     out. `off`: neither. The learner hears of it; versions that are assigned act all the same."""
+    workload_sketch: bool = False
+    """Whether the learner is told once a day what kind of work this cluster has, for the gate of rollouts: machines,
+    jobs a day, and rounded quantiles of sizes and lengths by kind; no name, no user, no single job. Off: nothing is."""
     twin_cpu_percent: float = Field(5.0, ge=0.0, le=100.0)
     """Of a core that the twin may take, which replays the blocks of a rollout in a process of its own so that verdicts
     come sooner; it works after a block, for minutes. 0: blocks are reported without its figures."""

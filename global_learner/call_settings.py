@@ -34,7 +34,8 @@ class CallSettings(Section):
     registrations_per_minute: float = Field(30.0, gt=0.0, le=60_000.0)
     """`Register` of one cluster. An agent registers once a start; each writes to the registry's disk."""
     reports_per_minute: float = Field(60.0, gt=0.0, le=60_000.0)
-    """`ShareBeliefs` of one cluster. An agent shares once a minute, in demonstrations every five seconds."""
+    """`ShareBeliefs` of one cluster; the same of `ShareEvidence` and of `ShareSketch`. An agent shares beliefs once a
+    minute, in demonstrations every five seconds, and a sketch once a day."""
     fetches_per_minute: float = Field(60.0, gt=0.0, le=60_000.0)
     """`FetchPolicy` of one cluster. An agent fetches a version once."""
     renewals_per_minute: float = Field(6.0, gt=0.0, le=60_000.0)

@@ -76,6 +76,7 @@ NEEDS: Mapping[str, Need] = MappingProxyType(
         "Reply": _CLUSTER,
         "ShareBeliefs": _CLUSTER,
         "ShareEvidence": _CLUSTER,
+        "ShareSketch": _CLUSTER,
         "RenewCertificate": _CLUSTER,
         # Enrollment: agents that have a token and no certificate.
         "Enroll": Need(newcomer=True),

@@ -23,7 +23,6 @@ from global_learner.errors import (
     LearnerError,
     LeaseLost,
     RolloutRefused,
-    UnknownPolicyVersion,
 )
 from global_learner.fleet import Fleet
 from global_learner.registry.registry_thread import RegistryThread
@@ -33,11 +32,11 @@ from global_learner.rollout.evidence_store import Brought, EvidenceStore, KeptEv
 from global_learner.rollout.judging import Judge, pairs_in, told
 from global_learner.rollout.observing import Heard, RolloutSettings, observed
 from global_learner.rollout.plan import plan_of
-from global_learner.rollout.replays import Replays, replays_of
+from global_learner.rollout.replays import FrozenSketch
 from global_learner.rollout.rollout_store import Record, RolloutStore, Taken
 from global_learner.rollout.state import Phase, RolloutState
 from global_learner.rollout.verdicts.verdict import Outcome, Verdict
-from global_learner.scores.replay_set import set_digest
+from global_learner.rollout_gate import GateReplays
 from global_learner.storage.audit import KEEPER
 from global_learner.updates.parts import Process
 from policy_net.exchange.generated import fleet_pb2
@@ -66,6 +65,7 @@ class Shown:
     brought: Brought
     verdicts: Sequence[KeptVerdict]
     events: Sequence[KeptEvent]
+    sketches: Sequence[FrozenSketch]
 
 
 class RolloutDriver:
@@ -76,7 +76,7 @@ class RolloutDriver:
         auto_assign: whether every new version acts at once on clusters of which nobody decides.
 
     Attributes:
-        score: has a version replayed; None where this learner replays nothing.
+        gate: what is replayed at the gate.
         turned_out: whether a cluster no longer belongs to the fleet.
         versions_come_from_above: this learner is a region's, which judges no versions.
     """
@@ -91,7 +91,6 @@ class RolloutDriver:
         *,
         auto_assign: bool,
     ) -> None:
-        self.score: Callable[[int], None] | None = None
         self.turned_out: Callable[[str], bool] = lambda _cluster: False
         self.auto_assign = auto_assign
         self.versions_come_from_above = False
@@ -111,6 +110,7 @@ class RolloutDriver:
         self._brought: tuple[int, Brought] | None = None
         self._kept: tuple[tuple[int, int, str], int, float] | None = None
         self._wake = asyncio.Event()
+        self.gate = GateReplays(registry, process.wall_clock, self._wake.set)
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -123,6 +123,7 @@ class RolloutDriver:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
+        await self.gate.close()
 
     # What operators ask.
 
@@ -207,6 +208,7 @@ class RolloutDriver:
             self._evidence.brought(found),
             self._evidence.verdicts(found),
             self._evidence.events(found, _QUIET),
+            self.gate.sketches.frozen(found),
         )
 
     # What clusters bring.
@@ -278,7 +280,7 @@ class RolloutDriver:
 
     async def _judge_stage(self, state: RolloutState) -> None:
         brought = await self._held(state.number)
-        replays = await self._replays(state) if state.current.kind == "gate" else None
+        replays = await self.gate.known(state) if state.current.kind == "gate" else None
         now = self._wall_clock()
         verdict = await asyncio.to_thread(self._judge.judge, state, brought, replays, now)
         await self._keep(state, verdict, pairs_in(brought), now)
@@ -306,23 +308,6 @@ class RolloutDriver:
                 return found
             self._brought = (number, found)
         return self._brought[1]
-
-    async def _replays(self, state: RolloutState) -> Replays | str | None:
-        """Replays of candidate, incumbents and heuristics; see `replays_of`."""
-        if self.score is None:
-            return "this learner replays nothing (scores.enabled is off)"
-        incumbents = {member.incumbent for member in state.members if member.role.takes_part} - {state.candidate}
-        scores: dict[int, Mapping[str, Any]] = {}
-        for version in sorted({state.candidate, *incumbents}):
-            try:
-                card, _ = await self._registry.call(self._registry.registry.version, version)
-            except UnknownPolicyVersion as error:
-                return str(error)
-            if card.score is None or card.score.get("replay_set_digest") != set_digest():
-                self.score(version)
-            else:
-                scores[version] = card.score
-        return replays_of(scores, state.candidate, incumbents)
 
     async def _take(self, number: int, whats: Sequence[What], actor: str, *, dry_run: bool = False) -> Taken:
         taking = self._registry.call(

@@ -18,6 +18,7 @@ from cluster_agent.fleet.learner_protocol import AgentStatus, Assignment, Regist
 from cluster_agent.fleet.policy_versions import PolicySource
 from cluster_agent.fleet.session import LearnerAccess, RepeatedWork
 from cluster_agent.fleet.sharing import Sharing
+from cluster_agent.fleet.sketch_sharing import SketchSharing
 from cluster_agent.fleet.trust import FleetTrust
 from policy_net.exchange.signed_documents import UNUSABLE, Distrust
 from policy_net.exchange.spec import WeightSpec
@@ -45,12 +46,14 @@ class FleetDuties:
 
     Attributes:
         sharing: reports what this cluster has seen of speeds; None where nobody asks.
+        sketching: tells what kind of work this cluster has; None as `sharing`.
         rollouts: follows what rollouts ask of agents that follow versions; None where none may.
     """
 
     heartbeat_seconds: float
     follows: Follows
     sharing: Sharing | None = None
+    sketching: SketchSharing | None = None
     rollouts: DutyFollower | None = None
 
 
@@ -111,6 +114,8 @@ class FleetLink(RepeatedWork):
                 self._duties.rollouts.forget()
         if self._duties.sharing is not None:
             self._duties.sharing.beat(registration, last=last)
+        if self._duties.sketching is not None:
+            self._duties.sketching.beat(registration)
         if self._duties.follows is Follows.VERSIONS:
             self._follow_all(assignment, registration, last=last)
         if self._duties.follows is Follows.HEAD and assignment.head_step != self._head_step:
@@ -209,6 +214,8 @@ class FleetLink(RepeatedWork):
 
     def _at_end(self) -> None:
         """A last heartbeat, if the learner is there."""
+        if self._duties.sketching is not None:
+            self._duties.sketching.close()
         if self._reachable:
             self._attempt(last=True)
 

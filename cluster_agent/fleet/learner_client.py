@@ -51,6 +51,7 @@ from policy_net.exchange.wire import (
     task_of_round,
     type_messages,
 )
+from policy_net.exchange.workload_sketch import WorkloadSketch
 
 _MOST_TYPES, _LONGEST_TYPE = 4096, 253
 """What a learner takes of job types, and of characters in one's name."""
@@ -239,6 +240,15 @@ class LearnerClient:
         request = evidence_request(self._cluster, registration.incarnation, evidence)
         reply = self._call("ShareEvidence", self._connection.fleet().ShareEvidence, request)
         return EvidenceAnswer(reply.taken, reply.next_block)
+
+    def share_sketch(self, registration: Registration, sketch: WorkloadSketch | None) -> bool:
+        """See `Learner.share_sketch`."""
+        request = fleet_pb2.ShareSketchRequest(
+            cluster=self._cluster,
+            incarnation=registration.incarnation,
+            sketch=None if sketch is None else sketch.message(),
+        )
+        return bool(self._call("ShareSketch", self._connection.fleet().ShareSketch, request).taken)
 
     def fetch_policy(self, version: int) -> FetchedPolicy:
         """See `Learner.fetch_policy`."""

@@ -16,6 +16,7 @@ from policy_net.exchange.signed_documents import SignedDocument
 from policy_net.exchange.spec import Weights, WeightSpec
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.exchange.wire import GradientUpdate, RoundAnswer, RoundTask
+from policy_net.exchange.workload_sketch import WorkloadSketch
 
 
 class PushOutcome(StrEnum):
@@ -191,6 +192,13 @@ class Learner(Protocol):
 
     def share_evidence(self, registration: Registration, evidence: Evidence) -> EvidenceAnswer:
         """Tell what was found out in a rollout; telling it again is safe."""
+        ...
+
+    def share_sketch(self, registration: Registration, sketch: WorkloadSketch | None) -> bool:
+        """Tell what kind of work this cluster has, in place of what was told before; None: have it forgotten.
+
+        False if the learner holds just that already.
+        """
         ...
 
     def fetch_policy(self, version: int) -> FetchedPolicy:

@@ -44,6 +44,17 @@ def rollout_facts(rollout: fleet_pb2.Rollout) -> Facts:
             }
             for member in rollout.members
         ],
+        "sketches": [
+            {
+                "cluster": sketch.cluster,
+                "state": sketch.state,
+                "reason": sketch.reason or None,
+                "candidate_jct_seconds": sketch.candidate_jct_seconds or None,
+                "incumbent_jct_seconds": sketch.incumbent_jct_seconds or None,
+                "heuristic_jct_seconds": sketch.heuristic_jct_seconds or None,
+            }
+            for sketch in rollout.sketches
+        ],
         "verdicts": [
             {
                 "unix_seconds": verdict.unix_seconds,
@@ -143,6 +154,11 @@ def changes_table(facts: Facts) -> Table:
 
 def _below(facts: Facts) -> list[str]:
     lines = [facts["reason"]] if facts["reason"] else []
+    states = Counter(sketch["state"] for sketch in facts["sketches"])
+    if states:
+        lines.append(
+            "own work of clusters: " + ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
+        )
     if facts["verdicts"]:
         verdict = facts["verdicts"][-1]
         known = ""

@@ -139,6 +139,35 @@ class RolloutVerdictRow(Base):
     verdict: Mapped[dict[str, Any]] = mapped_column(JSON)
 
 
+class WorkloadSketchRow(Base):
+    """What a cluster told of its work last; `WorkloadSketch.to_json`."""
+
+    __tablename__ = "workload_sketches"
+
+    cluster: Mapped[str] = mapped_column(String(63), primary_key=True)
+    unix_seconds: Mapped[float] = mapped_column(Float)
+    sketch: Mapped[dict[str, Any]] = mapped_column(JSON)
+
+
+class RolloutSketchRow(Base):
+    """A cluster's sketch as a rollout's gate began with it, and what its replays came to.
+
+    Attributes:
+        seed: of its simulated work.
+        jct_seconds: mean, by policy; None of one that lets jobs wait for ever.
+        dropped: why it does not count; empty: it does.
+    """
+
+    __tablename__ = "rollout_sketches"
+
+    rollout: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    cluster: Mapped[str] = mapped_column(String(63), primary_key=True)
+    seed: Mapped[int] = mapped_column(BigInteger)
+    sketch: Mapped[dict[str, Any]] = mapped_column(JSON)
+    jct_seconds: Mapped[dict[str, Any]] = mapped_column(JSON)
+    dropped: Mapped[str] = mapped_column(String)
+
+
 class AuditRow(AuditColumns, Base):
     """What was done with versions, and to the head."""
 

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from global_learner.rollout.events import StageVerdict
 from global_learner.rollout.evidence_store import Brought
 from global_learner.rollout.plan import GateStage, ShadowStage
-from global_learner.rollout.replays import Replays
+from global_learner.rollout.replays import GateReplayed
 from global_learner.rollout.shadow import judge_shadow
 from global_learner.rollout.state import Phase, Role, RolloutState
 from global_learner.rollout.verdicts.evidence import Block, pairs_of
-from global_learner.rollout.verdicts.gate import judge_replays
+from global_learner.rollout.verdicts.gate import judge_gate
 from global_learner.rollout.verdicts.verdict import ClusterEvidence, Outcome, Rule, Verdict, evidence_of, judge
 
 _HOUR_SECONDS, _DAY_SECONDS = 3600.0, 86_400.0
@@ -26,7 +26,7 @@ class Judge:
     def __init__(self) -> None:
         self._known: dict[str, tuple[tuple[int, int, Rule], ClusterEvidence]] = {}
 
-    def judge(self, state: RolloutState, brought: Brought, replays: Replays | str | None, now: float) -> Verdict:
+    def judge(self, state: RolloutState, brought: Brought, replays: GateReplayed | str | None, now: float) -> Verdict:
         """The verdict on what is known now.
 
         Args:
@@ -40,7 +40,7 @@ class Judge:
                 return Verdict(Outcome.WAIT, reasons=("replays are being computed",))
             if isinstance(replays, str):
                 return Verdict(Outcome.INCONCLUSIVE, reasons=(replays,))
-            return judge_replays(replays, settings.rule.margin)
+            return judge_gate(replays.fixed, replays.own, settings.rule.margin)
         there = [
             member.cluster
             for member in state.members

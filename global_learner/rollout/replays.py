@@ -1,22 +1,96 @@
 """Replays of the gate, from the scores that versions have on the fixed replays.
 
 What counts as a cluster there: each replay of the fixed set. Every one has machines, a load and jobs of its own, and
-leaving one out asks whether the verdict hangs on a single workload. They are few, and nobody's own; workloads that
-clusters described of themselves would stand beside them, under their clusters' names.
+leaving one out asks whether the verdict hangs on a single workload. They are few, and nobody's own. Beside them stand
+workloads made from what clusters told of their own work, which are judged apart.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from global_learner.rollout.verdicts.gate import Replayed
+from global_learner.rollout.state import RolloutState
+from global_learner.rollout.verdicts.gate import OwnWork, Replayed
 
 CONTENDERS = ("drf", "optimus")
 """Heuristics that the gate compares with; `oracle` knows what nobody can."""
 
 Replays = Mapping[str, Sequence[Replayed]]
 """By whose workload it is."""
+
+STANDSTILL_RATIO = 10.0
+"""A candidate that lets jobs wait for ever where others do not counts as so many times slower than they."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenSketch:
+    """A cluster's sketch as a rollout's gate began with it.
+
+    Attributes:
+        sketch: `WorkloadSketch.to_json`.
+        jct_seconds: mean, by policy; None of one that lets jobs wait for ever.
+        dropped: why it does not count; empty: it does.
+    """
+
+    cluster: str
+    seed: int
+    sketch: Mapping[str, Any]
+    jct_seconds: Mapping[str, float | None] = field(default_factory=dict)
+    dropped: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GateReplayed:
+    """All that the gate goes by."""
+
+    fixed: Replays
+    own: OwnWork
+
+
+def version_name(version: int) -> str:
+    """As which a version's replays are kept."""
+    return f"v{version}"
+
+
+def incumbents_of(state: RolloutState) -> set[int]:
+    """The versions that a rollout's clusters would go back to, beside the candidate."""
+    return {member.incumbent for member in state.members if member.role.takes_part} - {state.candidate}
+
+
+def replayed_on(sketch: FrozenSketch, candidate: int, incumbents: Collection[int]) -> Replayed | str | None:
+    """What came of a sketch's replays; None while some are missing; a text: why it does not count."""
+    if sketch.dropped:
+        return sketch.dropped
+    names = {version_name(version) for version in incumbents}
+    if not {version_name(candidate), *names, *CONTENDERS} <= sketch.jct_seconds.keys():
+        return None
+    incumbent, heuristic = (_best(sketch.jct_seconds, group) for group in (names, CONTENDERS))
+    others = min(incumbent, heuristic)
+    if math.isinf(others):
+        return "neither an incumbent nor a heuristic gets its jobs done"
+    own = sketch.jct_seconds[version_name(candidate)]
+    return Replayed(STANDSTILL_RATIO * others if own is None else own, incumbent, heuristic)
+
+
+def own_work(sketches: Sequence[FrozenSketch], candidate: int, incumbents: Collection[int]) -> OwnWork | None:
+    """What came of all sketches; None while some are still replayed."""
+    runs, dropped = {}, {}
+    for sketch in sketches:
+        found = replayed_on(sketch, candidate, incumbents)
+        if found is None:
+            return None
+        if isinstance(found, str):
+            dropped[sketch.cluster] = found
+        else:
+            runs[sketch.cluster] = found
+    return OwnWork(runs, dropped)
+
+
+def _best(jct_seconds: Mapping[str, float | None], names: Collection[str]) -> float:
+    return min((value for name in names if (value := jct_seconds[name]) is not None), default=math.inf)
 
 
 def replays_of(

@@ -24,6 +24,7 @@ from global_learner.rollout.duties import Jcts, duty_of, seed_of
 from global_learner.rollout.events import AuditLine, Event, Pin, Transition, VersionGone, What
 from global_learner.rollout.machine import FleetCluster, start, step
 from global_learner.rollout.plan import Plan
+from global_learner.rollout.sketch_store import freeze
 from global_learner.rollout.state import Phase, Role, RolloutState
 
 
@@ -141,6 +142,8 @@ class RolloutStore:
             session.add(row)
             session.flush()
             _note_event(session, number, 0, now, actor, "", begun)
+            if begun.state.current.kind == "gate":
+                freeze(session, number, row.seed, {member.cluster for member in begun.state.members})
             told = _apply(session, row, [begun], jcts, now)
             return Taken(_record(row), told, begun.audit)
 

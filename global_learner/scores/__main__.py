@@ -7,26 +7,18 @@ is the score as JSON; if there is none, the last line of its errors says why.
 from __future__ import annotations
 
 import json
-import os
-import resource
 import sys
 import time
 from pathlib import Path
 
-_MEGABYTE = 2**20
+from global_learner.scores.bounds import bound_this_process
 
 
 def main(arguments: list[str]) -> int:
     """Score, print, and return the exit code."""
     policy_file, digest, cache = Path(arguments[0]), arguments[1], Path(arguments[2])
     limits = json.loads(arguments[3])
-    os.nice(limits["nice"])
-    seconds = max(1, int(limits["deadline_seconds"]))
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
-    memory = limits["max_memory_mb"] * _MEGABYTE
-    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-    for library in ("OMP", "OPENBLAS", "MKL"):  # read by numpy when it is imported, so only now
-        os.environ[f"{library}_NUM_THREADS"] = "1"
+    bound_this_process(limits)  # before numpy is imported, which looks at it once
     from global_learner.scores.scoring import score  # noqa: PLC0415
     from policy_net.errors import PolicyNetError  # noqa: PLC0415
     from policy_net.exchange.policy_file import digest_of  # noqa: PLC0415

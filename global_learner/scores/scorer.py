@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from pydantic import Field
 
 from global_learner.errors import LearnerError, UnknownPolicyVersion
 from global_learner.registry.registry_thread import RegistryThread
+from global_learner.scores.replay_process import NoAnswer, answer_of
 from global_learner.scores.replay_set import NAME, set_digest
 from global_learner.telemetry import Telemetry
 from policy_net.settings import Section
@@ -40,6 +40,9 @@ class ScoreSettings(Section):
     deadline_seconds: float = Field(600.0, gt=0.0, le=86_400.0)
     """Longest time, on the clock and of the processor, after which a version has no score. The replays take one to
     four seconds; a policy that schedules badly has long ones, and a busy machine leaves little to low priority."""
+    sketch_deadline_seconds: float = Field(120.0, gt=0.0, le=86_400.0)
+    """Longest time for the replays of one cluster's own work at a rollout's gate, all versions together; beyond, that
+    cluster is left out there."""
     nice: int = Field(10, ge=0, le=19)
     """Added to the process's niceness. 10 leaves a tenth of a busy core to it; at 19 a machine on which much runs
     may not get round to it before the deadline."""
@@ -136,25 +139,9 @@ class Scorer:
         """A process's answer, or why there is none."""
         limits = self._settings.model_dump(include={"nice", "deadline_seconds", "max_memory_mb"})
         arguments = (*self._command, str(path), digest, str(self._cache), json.dumps(limits))
-        pipe = asyncio.subprocess.PIPE
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *arguments, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe
-            )
-        except OSError as error:
-            return self._failed(f"its process could not be started ({error.strerror})")
-        try:
-            async with asyncio.timeout(self._settings.deadline_seconds):
-                out, errors = await process.communicate()
-        except TimeoutError:
-            return self._failed(f"it took longer than {self._settings.deadline_seconds:g} s (scores.deadline_seconds)")
-        finally:
-            if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
-                await process.wait()
-        if process.returncode:
-            return self._failed(_why(process.returncode, errors))
+        out = await answer_of(arguments, self._settings.deadline_seconds, "scores.deadline_seconds")
+        if isinstance(out, NoAnswer):
+            return self._failed(out.reason)
         try:
             answer: dict[str, Any] = {**json.loads(out), "state": "scored"}
         except (ValueError, TypeError):
@@ -180,11 +167,3 @@ def _wants_score(score: dict[str, Any] | None) -> bool:
     if score is None or not _of_this_set(score):
         return True
     return bool(score["state"] == "failed" and score.get("attempts", _ATTEMPTS) < _ATTEMPTS)
-
-
-def _why(code: int, errors: bytes) -> str:
-    if code < 0:
-        known = {number.value: number.name for number in signal.Signals}
-        return f"its process was ended by {known.get(-code, f'signal {-code}')}"
-    lines = errors.decode(errors="replace").strip().splitlines()
-    return lines[-1] if lines else f"its process ended with exit code {code}"

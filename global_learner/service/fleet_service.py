@@ -170,6 +170,14 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         return fleet_pb2.ShareBeliefsReply(taken=taken, statistics=held.statistics, left_out=held.left_out)
 
     @answered
+    async def ShareSketch(self, request: fleet_pb2.ShareSketchRequest, context: Context) -> fleet_pb2.ShareSketchReply:
+        """Keep what kind of work a cluster has, in place of what it said before; answered when it is on disk."""
+        cluster = self._caller(request.cluster, context)
+        self._check_registered(cluster, request.incarnation)
+        sketch = request.sketch if request.HasField("sketch") else None
+        return fleet_pb2.ShareSketchReply(taken=await self._learner.rollouts.gate.on_sketch(cluster, sketch))
+
+    @answered
     async def FetchPolicy(self, request: fleet_pb2.FetchPolicyRequest, context: Context) -> fleet_pb2.FetchPolicyReply:
         """A version's policy file, for whoever the connection let in."""
         entry = None

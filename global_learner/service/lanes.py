@@ -150,6 +150,7 @@ def lanes_of(
         "Register": calls.registrations_per_minute,
         "ShareBeliefs": calls.reports_per_minute,
         "ShareEvidence": calls.reports_per_minute,
+        "ShareSketch": calls.reports_per_minute,
         "FetchPolicy": calls.fetches_per_minute,
         "RenewCertificate": calls.renewals_per_minute,
     }

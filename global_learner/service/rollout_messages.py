@@ -6,8 +6,10 @@ import dataclasses
 import math
 
 from global_learner.rollout.evidence_store import KeptVerdict
+from global_learner.rollout.replays import FrozenSketch, incumbents_of, replayed_on
 from global_learner.rollout.rollout_store import Record, Taken
 from global_learner.rollout.state import Member
+from global_learner.rollout.verdicts.gate import Replayed
 from global_learner.rollout_driver import Shown
 from policy_net.exchange.generated import fleet_pb2
 
@@ -60,6 +62,11 @@ def shown_message(shown: Shown) -> fleet_pb2.Rollout:
         if shadowed is not None:
             row.shadow_decisions, row.shadow_agreed = shadowed.decisions, shadowed.agreed
         message.members.append(row)
+    state = shown.record.state
+    incumbents = incumbents_of(state)
+    message.sketches.extend(
+        _sketch(sketch, replayed_on(sketch, state.candidate, incumbents)) for sketch in shown.sketches
+    )
     message.verdicts.extend(_verdict(verdict) for verdict in shown.verdicts)
     message.events.extend(fleet_pb2.RolloutEvent(**dataclasses.asdict(event)) for event in shown.events)
     return message
@@ -73,6 +80,17 @@ def _member(member: Member) -> fleet_pb2.RolloutMember:
         acting_version=member.acting or 0,
         away=member.away,
     )
+
+
+def _sketch(sketch: FrozenSketch, found: Replayed | str | None) -> fleet_pb2.RolloutSketch:
+    message = fleet_pb2.RolloutSketch(cluster=sketch.cluster, state="waiting")
+    if isinstance(found, str):
+        message.state, message.reason = "dropped", found
+    elif found is not None:
+        message.state, message.candidate_jct_seconds = "replayed", found.candidate
+        message.incumbent_jct_seconds = found.incumbent if math.isfinite(found.incumbent) else 0.0
+        message.heuristic_jct_seconds = found.heuristic if math.isfinite(found.heuristic) else 0.0
+    return message
 
 
 def _verdict(verdict: KeptVerdict) -> fleet_pb2.RolloutVerdict:

@@ -32,6 +32,7 @@ from global_learner.registry.registry_thread import RegistryThread
 from global_learner.registry.signing import Signing
 from global_learner.report.live import LiveReport
 from global_learner.scores.scorer import Scorer
+from global_learner.scores.sketch_replayer import SketchReplayer
 from global_learner.service.admin_service import AdminService
 from global_learner.service.admission import Limits, bounded_server
 from global_learner.service.connection_guard import ConnectionGuard
@@ -138,7 +139,9 @@ async def _serve_term(
             _tell_aggregation(settings)
             scorer = Scorer(settings.scores, state.path, registry, telemetry, time.time)
             learner.maintenance.on_version = scorer.add
-            learner.rollouts.score = scorer.add if settings.scores.enabled else None
+            if settings.scores.enabled:
+                learner.rollouts.gate.score = scorer.add
+                learner.rollouts.gate.replay = SketchReplayer(settings.scores)
             learner.rollouts.turned_out = lambda cluster: identities.registrar.turned_out(cluster, time.time())
             uplink = _uplink(settings, state, registry, learner, telemetry)
             learner.start()

@@ -24,6 +24,7 @@ from policy_net.exchange.policy_file import PolicyFile, digest_of
 from policy_net.exchange.spec import PolicySpec, Weights
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.exchange.wire import GradientUpdate
+from policy_net.exchange.workload_sketch import WorkloadSketch
 from policy_net.learning.replay import Experience
 from policy_net.learning.settings import RewardKind
 from policy_net.throughput.parametric import OnlineFit
@@ -147,6 +148,7 @@ class FakeLearner:
         self.send_head_with_answers = True
         self.versions: dict[int, FetchedPolicy] = {}
         self.told: list[tuple[int, int, tuple[SpeedStatistic, ...]]] = []
+        self.sketches: list[WorkloadSketch | None] = []
         self.left_out: tuple[str, ...] = ()
 
     @property
@@ -199,6 +201,11 @@ class FakeLearner:
         self._answer()
         self.told.append((registration.incarnation, revision, tuple(statistics)))
         return ShareAnswer(True, self.left_out)
+
+    def share_sketch(self, registration: Registration, sketch: WorkloadSketch | None) -> bool:
+        self._answer()
+        self.sketches.append(sketch)
+        return True
 
     def fetch_policy(self, version: int) -> FetchedPolicy:
         self._answer()

@@ -82,6 +82,13 @@ REGISTER_PASSES = frozenset(
 SEEN = fleet_pb2.TypeStatistics(job_type="vgg-16", kind="ps", ps=[1], workers=[2], mean_log_speed=[3.0], count=[4])
 REQUEST = signing_request(new_key(), GOOD_CLUSTER)
 
+KIND = fleet_pb2.KindSketch(
+    kind="ps", share=1.0, run_seconds=[60.0, 120.0, 240.0, 480.0, 960.0], workers=[1, 1, 2, 4, 8], ps=[1, 1, 1, 2, 2]
+)
+SKETCH = fleet_pb2.WorkloadSketch(
+    nodes=4, gpus_per_node=2, cpus_per_node=8, jobs_a_day=40.0, day_shares=[0.125] * 8, kinds=[KIND]
+)
+SKETCH_PASSES: frozenset[str] = frozenset()
 BLOCK = fleet_pb2.SwitchbackBlock(number=3, jobs=4.0, usual_jobs=4.0, decisions=9, begin_seconds=1.0, end_seconds=9.0)
 BLOCK_FIGURES = ("jobs", "jobs_at_start", "arrivals", "guard_share", "latency_p99_seconds")
 EVIDENCE_PASSES = frozenset(
@@ -113,6 +120,7 @@ ROWS: dict[str, Row] = {
     "ShareEvidence": Row(
         Caller.CLUSTER, {"rollout": 1, "blocks": [BLOCK], "shadow": fleet_pb2.ShadowSums(decisions=1)}, EVIDENCE_PASSES
     ),
+    "ShareSketch": Row(Caller.CLUSTER, {"sketch": SKETCH}, SKETCH_PASSES, changes=True),
     "FetchPolicy": Row(Caller.EITHER, {"version": 1}),
     "Poll": Row(Caller.CLUSTER),
     "Reply": Row(Caller.CLUSTER, {"task": "none"}),

@@ -41,6 +41,7 @@ CALLS: dict[str, Callable[[LearnerClient], Any]] = {
     "Poll": lambda client: client.poll(REGISTRATION),
     "Reply": lambda client: client.reply(REGISTRATION, RoundAnswer("t", WEIGHTS, 1)),
     "ShareBeliefs": lambda client: client.share_beliefs(REGISTRATION, 1, ()),
+    "ShareSketch": lambda client: client.share_sketch(REGISTRATION, None),
     "ShareEvidence": lambda client: client.share_evidence(REGISTRATION, Evidence(1, (), None)),
 }
 """How an agent makes each call, up to where it would use what comes back."""
@@ -99,7 +100,7 @@ def test_a_bad_value_in_an_answer_is_used_or_refused(method: str, server: Hostil
         finally:
             caller.client.close()
     assert not wrong, f"{method}:\n" + "\n".join(wrong)
-    assert refused or method in ("Heartbeat", "Reply", "ShareBeliefs", "ShareEvidence")
+    assert refused or method in ("Heartbeat", "Reply", "ShareBeliefs", "ShareEvidence", "ShareSketch")
 
 
 @pytest.mark.parametrize("method", CALLS)

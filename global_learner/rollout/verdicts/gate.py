@@ -1,16 +1,16 @@
 """Gate: the verdict on replays, before any cluster is touched.
 
-A candidate, the incumbent and a heuristic are replayed on the same workloads, those of a fixed set and those that
-clusters described of their own. The figure is the log of the candidate's mean completion time over that of the better
-of the two others on the same workload, averaged per cluster. A gate stops what is clearly worse; what is a little worse
-is for the clusters to find out, and what nothing is known of is asked.
+A candidate, the incumbent and a heuristic are replayed on the same workloads: those of a fixed set, and those made from
+what clusters told of their own work. Both have to pass, either can fail it. The figure is the log of the candidate's
+mean completion time over that of the better of the two others on the same workload, averaged per cluster. A gate stops
+what is clearly worse; what is a little worse is for the clusters to find out, and what nothing is known of is asked.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy import stats
@@ -34,6 +34,70 @@ class Replayed:
     def log_ratio(self) -> float:
         """Above 0 the candidate is worse than the better of the others."""
         return math.log(self.candidate / min(self.incumbent, self.heuristic))
+
+
+@dataclass(frozen=True, slots=True)
+class OwnWork:
+    """Replays of what clusters told of their own work.
+
+    Attributes:
+        runs: by cluster.
+        dropped: why a cluster's does not count.
+    """
+
+    runs: Mapping[str, Replayed] = field(default_factory=dict)
+    dropped: Mapping[str, str] = field(default_factory=dict)
+
+
+def judge_gate(fixed: Mapping[str, Sequence[Replayed]], own: OwnWork, margin: float) -> Verdict:
+    """The gate's verdict on the fixed set and on the clusters' own work together.
+
+    Args:
+        margin: the largest loss that is let pass, as a share.
+    """
+    on_fixed = judge_replays(fixed, margin)
+    told = len(own.runs) + len(own.dropped)
+    if not told:
+        return on_fixed
+    reasons = [*on_fixed.reasons, *(f"{cluster}'s own work is left out: {why}" for cluster, why in own.dropped.items())]
+    if len(own.runs) < LEAST_CLUSTERS:
+        reasons.append(
+            f"the clusters' own work is not used: {len(own.runs)} of {told} sketches can be, "
+            f"and {LEAST_CLUSTERS} are needed"
+        )
+        return Verdict(on_fixed.outcome, on_fixed.loss, reasons=tuple(reasons))
+    on_own = judge_own_work(own.runs, margin)
+    reasons += on_own.reasons
+    outcomes = {on_fixed.outcome, on_own.outcome}
+    decides = max(on_fixed, on_own, key=lambda verdict: verdict.loss.estimate)
+    for outcome in (Outcome.FAIL, Outcome.INCONCLUSIVE):
+        if outcome in outcomes:
+            return Verdict(outcome, decides.loss, reasons=tuple(reasons))
+    return Verdict(Outcome.PASS, decides.loss, reasons=tuple(reasons))
+
+
+def judge_own_work(runs: Mapping[str, Replayed], margin: float) -> Verdict:
+    """The verdict on workloads of the clusters' own telling: the same whichever cluster is left out, or none.
+
+    So no cluster can turn a pass into a fail, or a fail into a pass, whatever it tells: a verdict is also that of the
+    others without it.
+
+    Args:
+        runs: of `LEAST_CLUSTERS` clusters or more.
+    """
+    logs = {cluster: run.log_ratio for cluster, run in runs.items()}
+    total = math.fsum(logs.values())
+    without = {cluster: (total - value) / (len(logs) - 1) for cluster, value in logs.items()}
+    loss = Interval(
+        *(math.expm1(min(each, 700.0)) for each in (total / len(logs), min(without.values()), max(without.values())))
+    )
+    said = f"the own work of {len(logs)} clusters takes {loss.estimate:+.1%}, {loss.lower:+.1%} to {loss.upper:+.1%}"
+    worse = {mean > math.log1p(margin) for mean in without.values()}
+    if len(worse) == 1:
+        outcome = Outcome.FAIL if worse.pop() else Outcome.PASS
+        return Verdict(outcome, loss, reasons=(f"{said} whichever is left out",))
+    hinges = max(logs, key=lambda cluster: abs(logs[cluster] - total / len(logs)))
+    return Verdict(Outcome.INCONCLUSIVE, loss, reasons=(f"{said} as one is left out: it hangs on one, maybe {hinges}",))
 
 
 def judge_replays(replays: Mapping[str, Sequence[Replayed]], margin: float, confidence: float = 0.95) -> Verdict:

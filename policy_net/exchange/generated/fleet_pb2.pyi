@@ -377,6 +377,52 @@ class ShareBeliefsReply(_message.Message):
     left_out: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, taken: _Optional[bool] = ..., statistics: _Optional[int] = ..., left_out: _Optional[_Iterable[str]] = ...) -> None: ...
 
+class KindSketch(_message.Message):
+    __slots__ = ("kind", "share", "run_seconds", "workers", "ps")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    SHARE_FIELD_NUMBER: _ClassVar[int]
+    RUN_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    PS_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    share: float
+    run_seconds: _containers.RepeatedScalarFieldContainer[float]
+    workers: _containers.RepeatedScalarFieldContainer[int]
+    ps: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, kind: _Optional[str] = ..., share: _Optional[float] = ..., run_seconds: _Optional[_Iterable[float]] = ..., workers: _Optional[_Iterable[int]] = ..., ps: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class WorkloadSketch(_message.Message):
+    __slots__ = ("nodes", "gpus_per_node", "cpus_per_node", "jobs_a_day", "day_shares", "kinds")
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    GPUS_PER_NODE_FIELD_NUMBER: _ClassVar[int]
+    CPUS_PER_NODE_FIELD_NUMBER: _ClassVar[int]
+    JOBS_A_DAY_FIELD_NUMBER: _ClassVar[int]
+    DAY_SHARES_FIELD_NUMBER: _ClassVar[int]
+    KINDS_FIELD_NUMBER: _ClassVar[int]
+    nodes: int
+    gpus_per_node: int
+    cpus_per_node: int
+    jobs_a_day: float
+    day_shares: _containers.RepeatedScalarFieldContainer[float]
+    kinds: _containers.RepeatedCompositeFieldContainer[KindSketch]
+    def __init__(self, nodes: _Optional[int] = ..., gpus_per_node: _Optional[int] = ..., cpus_per_node: _Optional[int] = ..., jobs_a_day: _Optional[float] = ..., day_shares: _Optional[_Iterable[float]] = ..., kinds: _Optional[_Iterable[_Union[KindSketch, _Mapping]]] = ...) -> None: ...
+
+class ShareSketchRequest(_message.Message):
+    __slots__ = ("cluster", "incarnation", "sketch")
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    SKETCH_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    incarnation: int
+    sketch: WorkloadSketch
+    def __init__(self, cluster: _Optional[str] = ..., incarnation: _Optional[int] = ..., sketch: _Optional[_Union[WorkloadSketch, _Mapping]] = ...) -> None: ...
+
+class ShareSketchReply(_message.Message):
+    __slots__ = ("taken",)
+    TAKEN_FIELD_NUMBER: _ClassVar[int]
+    taken: bool
+    def __init__(self, taken: _Optional[bool] = ...) -> None: ...
+
 class FetchPolicyRequest(_message.Message):
     __slots__ = ("cluster", "version")
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
@@ -792,7 +838,7 @@ class RotateKeyReply(_message.Message):
     def __init__(self, roots: _Optional[_Iterable[_Union[SignedDocument, _Mapping]]] = ..., unsigned_root: _Optional[bytes] = ...) -> None: ...
 
 class Rollout(_message.Message):
-    __slots__ = ("number", "candidate_version", "phase", "stage", "stages", "reason", "started_unix_seconds", "stage_unix_seconds", "latest_unix_seconds", "actor", "why", "plan_json", "members", "verdicts", "events")
+    __slots__ = ("number", "candidate_version", "phase", "stage", "stages", "reason", "started_unix_seconds", "stage_unix_seconds", "latest_unix_seconds", "actor", "why", "plan_json", "members", "verdicts", "events", "sketches")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     CANDIDATE_VERSION_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
@@ -808,6 +854,7 @@ class Rollout(_message.Message):
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     VERDICTS_FIELD_NUMBER: _ClassVar[int]
     EVENTS_FIELD_NUMBER: _ClassVar[int]
+    SKETCHES_FIELD_NUMBER: _ClassVar[int]
     number: int
     candidate_version: int
     phase: str
@@ -823,7 +870,24 @@ class Rollout(_message.Message):
     members: _containers.RepeatedCompositeFieldContainer[RolloutMember]
     verdicts: _containers.RepeatedCompositeFieldContainer[RolloutVerdict]
     events: _containers.RepeatedCompositeFieldContainer[RolloutEvent]
-    def __init__(self, number: _Optional[int] = ..., candidate_version: _Optional[int] = ..., phase: _Optional[str] = ..., stage: _Optional[int] = ..., stages: _Optional[_Iterable[str]] = ..., reason: _Optional[str] = ..., started_unix_seconds: _Optional[float] = ..., stage_unix_seconds: _Optional[float] = ..., latest_unix_seconds: _Optional[float] = ..., actor: _Optional[str] = ..., why: _Optional[str] = ..., plan_json: _Optional[str] = ..., members: _Optional[_Iterable[_Union[RolloutMember, _Mapping]]] = ..., verdicts: _Optional[_Iterable[_Union[RolloutVerdict, _Mapping]]] = ..., events: _Optional[_Iterable[_Union[RolloutEvent, _Mapping]]] = ...) -> None: ...
+    sketches: _containers.RepeatedCompositeFieldContainer[RolloutSketch]
+    def __init__(self, number: _Optional[int] = ..., candidate_version: _Optional[int] = ..., phase: _Optional[str] = ..., stage: _Optional[int] = ..., stages: _Optional[_Iterable[str]] = ..., reason: _Optional[str] = ..., started_unix_seconds: _Optional[float] = ..., stage_unix_seconds: _Optional[float] = ..., latest_unix_seconds: _Optional[float] = ..., actor: _Optional[str] = ..., why: _Optional[str] = ..., plan_json: _Optional[str] = ..., members: _Optional[_Iterable[_Union[RolloutMember, _Mapping]]] = ..., verdicts: _Optional[_Iterable[_Union[RolloutVerdict, _Mapping]]] = ..., events: _Optional[_Iterable[_Union[RolloutEvent, _Mapping]]] = ..., sketches: _Optional[_Iterable[_Union[RolloutSketch, _Mapping]]] = ...) -> None: ...
+
+class RolloutSketch(_message.Message):
+    __slots__ = ("cluster", "state", "reason", "candidate_jct_seconds", "incumbent_jct_seconds", "heuristic_jct_seconds")
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    CANDIDATE_JCT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    INCUMBENT_JCT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    HEURISTIC_JCT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    state: str
+    reason: str
+    candidate_jct_seconds: float
+    incumbent_jct_seconds: float
+    heuristic_jct_seconds: float
+    def __init__(self, cluster: _Optional[str] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., candidate_jct_seconds: _Optional[float] = ..., incumbent_jct_seconds: _Optional[float] = ..., heuristic_jct_seconds: _Optional[float] = ...) -> None: ...
 
 class RolloutMember(_message.Message):
     __slots__ = ("cluster", "incumbent_version", "role", "acting_version", "away", "blocks", "shadow_decisions", "shadow_agreed")

@@ -75,6 +75,11 @@ class FleetStub:
                 request_serializer=fleet__pb2.ShareBeliefsRequest.SerializeToString,
                 response_deserializer=fleet__pb2.ShareBeliefsReply.FromString,
                 _registered_method=True)
+        self.ShareSketch = channel.unary_unary(
+                '/fedl2.fleet.v1.Fleet/ShareSketch',
+                request_serializer=fleet__pb2.ShareSketchRequest.SerializeToString,
+                response_deserializer=fleet__pb2.ShareSketchReply.FromString,
+                _registered_method=True)
         self.ShareEvidence = channel.unary_unary(
                 '/fedl2.fleet.v1.Fleet/ShareEvidence',
                 request_serializer=fleet__pb2.ShareEvidenceRequest.SerializeToString,
@@ -141,6 +146,13 @@ class FleetServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ShareSketch(self, request, context):
+        """What kind of work a cluster has, in a few numbers; takes the place of what it said before.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ShareEvidence(self, request, context):
         """What a cluster found out about a rollout's candidate; repeats change nothing.
         """
@@ -197,6 +209,11 @@ def add_FleetServicer_to_server(servicer, server):
                     servicer.ShareBeliefs,
                     request_deserializer=fleet__pb2.ShareBeliefsRequest.FromString,
                     response_serializer=fleet__pb2.ShareBeliefsReply.SerializeToString,
+            ),
+            'ShareSketch': grpc.unary_unary_rpc_method_handler(
+                    servicer.ShareSketch,
+                    request_deserializer=fleet__pb2.ShareSketchRequest.FromString,
+                    response_serializer=fleet__pb2.ShareSketchReply.SerializeToString,
             ),
             'ShareEvidence': grpc.unary_unary_rpc_method_handler(
                     servicer.ShareEvidence,
@@ -426,6 +443,33 @@ class Fleet:
             '/fedl2.fleet.v1.Fleet/ShareBeliefs',
             fleet__pb2.ShareBeliefsRequest.SerializeToString,
             fleet__pb2.ShareBeliefsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ShareSketch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedl2.fleet.v1.Fleet/ShareSketch',
+            fleet__pb2.ShareSketchRequest.SerializeToString,
+            fleet__pb2.ShareSketchReply.FromString,
             options,
             channel_credentials,
             insecure,

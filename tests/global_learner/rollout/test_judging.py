@@ -5,10 +5,11 @@ from global_learner.rollout.events import Pause, Pin, StageVerdict
 from global_learner.rollout.evidence_store import Brought
 from global_learner.rollout.judging import Judge, told
 from global_learner.rollout.plan import Plan
+from global_learner.rollout.replays import GateReplayed
 from global_learner.rollout.shadow import Shadowed
 from global_learner.rollout.state import Phase, Role
 from global_learner.rollout.verdicts.evidence import Block
-from global_learner.rollout.verdicts.gate import Replayed
+from global_learner.rollout.verdicts.gate import OwnWork, Replayed
 from global_learner.rollout.verdicts.verdict import Outcome, Verdict
 
 DAY = 86_400.0
@@ -29,8 +30,10 @@ def test_the_gate_waits_for_replays_asks_without_them_and_judges_them() -> None:
     asked = judge.judge(state, NOTHING, "scores are off", NOW)
     assert (asked.outcome, asked.reasons) == (Outcome.INCONCLUSIVE, ("scores are off",))
     for slower, outcome in ((1.0, Outcome.PASS), (2.0, Outcome.FAIL)):
-        replays = {f"replay {number}": [Replayed(slower, 1.0, 1.5)] for number in range(4)}
-        assert judge.judge(state, NOTHING, replays, NOW).outcome is outcome
+        fixed = {f"replay {number}": [Replayed(slower, 1.0, 1.5)] for number in range(4)}
+        own = OwnWork({f"cluster-{number}": Replayed(slower, 1.0, 1.5) for number in range(3)})
+        for replays in (GateReplayed(fixed, OwnWork()), GateReplayed(fixed, own)):
+            assert judge.judge(state, NOTHING, replays, NOW).outcome is outcome
 
 
 def test_shadowing_ends_with_its_hours_by_the_learners_clock_that_never_goes_back() -> None:

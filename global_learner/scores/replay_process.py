@@ -1,0 +1,50 @@
+"""A process of its own with a deadline, and why it gave no answer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class NoAnswer:
+    """Why a process gave none."""
+
+    reason: str
+
+
+async def answer_of(command: Sequence[str], deadline_seconds: float, setting: str) -> bytes | NoAnswer:
+    """What a process prints; it is killed at the deadline, and with whoever waits for it.
+
+    Args:
+        setting: the deadline's name.
+    """
+    pipe = asyncio.subprocess.PIPE
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe
+        )
+    except OSError as error:
+        return NoAnswer(f"its process could not be started ({error.strerror})")
+    try:
+        async with asyncio.timeout(deadline_seconds):
+            out, errors = await process.communicate()
+    except TimeoutError:
+        return NoAnswer(f"it took longer than {deadline_seconds:g} s ({setting})")
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+    return NoAnswer(_why(process.returncode or 0, errors)) if process.returncode else out
+
+
+def _why(code: int, errors: bytes) -> str:
+    if code < 0:
+        known = {number.value: number.name for number in signal.Signals}
+        return f"its process was ended by {known.get(-code, f'signal {-code}')}"
+    lines = errors.decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else f"its process ended with exit code {code}"
