@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from global_learner.scores.bounds import bound_this_process
+from global_learner.scores.replay_process import bound_this_process
 
 
 def main(arguments: list[str]) -> int:

@@ -1,12 +1,16 @@
-"""A process of its own with a deadline, and why it gave no answer."""
+"""A process of its own that replays versions: its bounds, its deadline, and why it gave no answer."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import resource
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+_MEGABYTE = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +18,21 @@ class NoAnswer:
     """Why a process gave none."""
 
     reason: str
+
+
+def bound_this_process(limits: Mapping[str, float]) -> None:
+    """Bound it; call before numpy is imported, which reads the number of its threads then.
+
+    Args:
+        limits: `nice`, `deadline_seconds` of the processor, `max_memory_mb`.
+    """
+    os.nice(int(limits["nice"]))
+    seconds = max(1, int(limits["deadline_seconds"]))
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+    memory = int(limits["max_memory_mb"]) * _MEGABYTE
+    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    for library in ("OMP", "OPENBLAS", "MKL"):
+        os.environ[f"{library}_NUM_THREADS"] = "1"
 
 
 async def answer_of(command: Sequence[str], deadline_seconds: float, setting: str) -> bytes | NoAnswer:
