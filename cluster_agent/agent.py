@@ -27,6 +27,7 @@ from cluster_agent.fleet.trust import FleetTrust
 from cluster_agent.guard import Guard
 from cluster_agent.health import Health
 from cluster_agent.learning.experience import BelievedReward, ExperienceQueue
+from cluster_agent.learning.noise import UpdateNoise
 from cluster_agent.learning.rounds import RoundLink, RoundWork
 from cluster_agent.learning.trainer import TrainedPolicy, Trainer, TrainingCounts
 from cluster_agent.loop import Alternative, Deciding, DecisionLoop, Lessons, Records
@@ -233,8 +234,12 @@ class Agent:
         trainer, rounds = None, None
         if self._queue is not None:
             policy = TrainedPolicy(lambda: self._active.current.spec, self._propose_head if follows_head else None)
-            trainer = Trainer(access(1), self._queue, settings.learning, settings.cluster, policy, time.monotonic)
-            rounds = RoundLink(access(3), RoundWork(trainer.segments, settings.learning).answer)
+            private = settings.privacy is not None
+            noise = None if settings.privacy is None else UpdateNoise(settings.privacy, settings.state_dir)
+            trainer = Trainer(
+                access(1), self._queue, settings.learning, settings.cluster, policy, time.monotonic, noise
+            )
+            rounds = RoundLink(access(3), RoundWork(trainer.segments, settings.learning, private=private).answer)
         follows = Follows.VERSIONS if settings.policy.acting is Acting.ASSIGNED else Follows.NOTHING
         if follows_head and trainer is None:
             follows = Follows.HEAD

@@ -16,6 +16,7 @@ from pydantic import Field, model_validator
 from cluster_agent.backend_settings import BackendSettings
 from policy_net.learning.replay import REPLAY_SAMPLES
 from policy_net.learning.settings import ActorCriticSettings, ResidualSettings
+from policy_net.privacy.settings import NoiseSettings
 from policy_net.settings import HOST_AND_PORT, Seconds, Section
 
 MOST_JOBS = 16
@@ -205,6 +206,9 @@ class AgentSettings(Section):
     policy: PolicySettings = PolicySettings()
     guard: GuardSettings = GuardSettings()
     learning: LearningSettings = LearningSettings()
+    privacy: NoiseSettings | None = None
+    """Noise that this agent adds to its own updates before they leave, for those who do not trust the learner; none
+    unless set. What else leaves (`sharing`, heartbeats, rollouts) is not covered."""
     sharing: SharingSettings = SharingSettings()
     decision_log: DecisionLogSettings = DecisionLogSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
@@ -213,6 +217,11 @@ class AgentSettings(Section):
     def _something_can_decide(self) -> AgentSettings:
         if self.policy.initial is None and self.learner is None:
             raise ValueError("policy.initial must name a policy where there is no learner to fetch one from")
+        if self.privacy is not None and not self.learns:
+            raise ValueError(
+                "privacy is noise on what this cluster teaches, and it teaches nothing (no learner, or "
+                "learning.enabled is off): leave privacy out"
+            )
         return self
 
     @property

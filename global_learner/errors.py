@@ -46,6 +46,10 @@ class Rejection(StrEnum):
     """Too many of the cluster's latest updates were faulty; `policyctl cluster release` ends it."""
     ROUNDS_ONLY = "rounds-only"
     """This learner works in rounds, and takes no pushed updates."""
+    PRIVACY_SPENT = "privacy-spent"
+    """The cluster's updates have cost all that `privacy.target_epsilon` allows; it acts on, and teaches no more."""
+    NOT_NOISED = "not-noised"
+    """This learner leaves the noise to the clusters, and the update says of none, or of less than is asked."""
 
 
 FAULTY = frozenset(

@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic
+from typing import Any, Generic
 
 from global_learner.aggregation.region import RegionAggregator
 from global_learner.aggregation.settings import Mode
@@ -30,6 +30,7 @@ from global_learner.storage.state_dir import StateDir
 from global_learner.storage.update_records import AppliedUpdate
 from global_learner.telemetry import Telemetry
 from global_learner.updates.parts import Learned, Process, Stores
+from global_learner.updates.privacy import statement
 from global_learner.updates.pushes import PushAnswer, Pushes
 from global_learner.updates.quarantine import Quarantine
 from global_learner.updates.rates import UpdateRates
@@ -294,6 +295,11 @@ class Learner(Generic[Status]):
         """Why something waits, mostly for room on the disk, or None."""
         return self.log.full or self.maintenance.full
 
+    @property
+    def privacy(self) -> dict[str, Any]:
+        """What clusters' privacy has cost up to the head; empty where no noise is added."""
+        return statement(self._settings.privacy, self.head.ledger.noise_spent)
+
     async def disk_use(self) -> dict[str, int]:
         """Bytes on disk by part of the state directory."""
         return await asyncio.to_thread(disk_use, self._state_dir)
@@ -303,6 +309,7 @@ class Learner(Generic[Status]):
         telemetry = self._telemetry
         report_disk(telemetry, self._state_dir, self.maintenance.max_log_bytes, lambda: self.disk_full is not None)
         telemetry.head_step.set_function(lambda: self.head.step)
+        telemetry.privacy_epsilon.set_function(lambda: self.privacy.get("epsilon", 0.0))
         telemetry.durable_step.set_function(lambda: self.log.durable_step)
         telemetry.clusters.set_function(lambda: len(self.fleet))
         telemetry.quarantined.set_function(lambda: self.quarantine.count)

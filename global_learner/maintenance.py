@@ -219,7 +219,8 @@ class Maintenance(Generic[Status]):
         if newest is not None and newest.head_step == due.head_step:
             return newest  # the database was lost between its commit and its answer
         priors = priors_for(self._spec, self._priors)
-        card = due.publish(registry, self._spec, priors, settings.aggregation, rejections, settings.publish.auto_assign)
+        assign_all = settings.publish.auto_assign
+        card = due.publish(registry, self._spec, priors, settings.aggregation, rejections, assign_all, settings.privacy)
         registry.prune(settings.publish.retention, due.unix_seconds)
         return card
 

@@ -120,7 +120,13 @@ def _settle(
             note_reset(registry, event)
         elif newest is None or event.head_step > newest.head_step:
             event.publish(
-                registry, first.spec, priors_for(first.spec, priors), logged[0], {}, settings.publish.auto_assign
+                registry,
+                first.spec,
+                priors_for(first.spec, priors),
+                logged[0],
+                {},
+                settings.publish.auto_assign,
+                settings.privacy,
             )
     wanted = settings.aggregation
     changed = logged != (wanted, settings.optimizer)

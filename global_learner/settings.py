@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
+from global_learner.aggregation.privacy_settings import PrivacySettings, check_covered
 from global_learner.aggregation.settings import AggregationSettings, Mode, OptimizerSettings
 from global_learner.beliefs.belief_store import BeliefSettings
 from global_learner.call_settings import CallSettings
@@ -268,6 +269,8 @@ class LearnerSettings(Section):
     aggregation: AggregationSettings = AggregationSettings()
     ingest: IngestSettings = IngestSettings()
     calls: CallSettings = CallSettings()
+    privacy: PrivacySettings | None = None
+    """Noise on what clusters push, so that little follows from one cluster's updates; none unless set."""
     quarantine: QuarantineSettings = QuarantineSettings()
     beliefs: BeliefSettings = BeliefSettings()
     publish: PublishSettings = PublishSettings()
@@ -341,6 +344,8 @@ class LearnerSettings(Section):
             raise ValueError("aggregation.passes_up follows from the section upstream: leave it out")
         if self.upstream is not None:
             self._check_region(self.upstream)
+        if self.privacy is not None:
+            check_covered(self.aggregation, is_region=self.upstream is not None)
         if self.identity is not None and self.tls is not None:
             raise ValueError(
                 "tls and identity are two ways to the same end: set tls for certificates made elsewhere, else identity"

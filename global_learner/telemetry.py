@@ -76,6 +76,12 @@ class Telemetry:
             "Of a region: 1 while a push waits for the answer of the learner above; 0 elsewhere.",
             registry=self.registry,
         )
+        self.privacy_epsilon = Gauge(
+            "fedl2_learner_privacy_epsilon",
+            "What the updates of the cluster that has spent most have cost in privacy (epsilon at privacy.delta); "
+            "0 where no noise is added.",
+            registry=self.registry,
+        )
         self.head_step = Gauge("fedl2_learner_head_steps", "Updates that made the newest head.", registry=self.registry)
         self.durable_step = Gauge("fedl2_learner_durable_steps", "Updates that are on disk.", registry=self.registry)
         self.staleness = Histogram(

@@ -95,17 +95,25 @@ class RoundWork:
 
     Args:
         segments: draws from this cluster's experience for an update of such policies; callable from any thread.
+        private: this cluster adds noise to what it tells, which there is for pushed updates only: no task is done.
     """
 
     def __init__(
-        self, segments: Callable[[WeightSpec], Sequence[Sequence[Experience]]], settings: LearningSettings
+        self,
+        segments: Callable[[WeightSpec], Sequence[Sequence[Experience]]],
+        settings: LearningSettings,
+        *,
+        private: bool = False,
     ) -> None:
+        self._private = private
         self._segments = segments
         self._settings = settings
         self._computers: dict[RoundKind, tuple[str, Gradients]] = {}
 
     def answer(self, task: RoundTask, spec: WeightSpec) -> RoundAnswer:
         """The answer; one with an error where there is none."""
+        if self._private:
+            return RoundAnswer(task.task, _NOTHING, 0, error="section privacy of this agent covers no rounds")
         if task.spec_digest != spec.digest or task.weights.shape != (spec.parameter_count,):
             return RoundAnswer(task.task, _NOTHING, 0, error=f"the task is not of spec {spec.digest[:12]}")
         if not (np.isfinite(task.weights).all() and all(map(math.isfinite, task.numbers.values()))):

@@ -20,6 +20,7 @@ from cluster_agent.errors import LearnerRefused, LearnerUnreachable
 from cluster_agent.fleet.learner_protocol import Head, PushAnswer, PushOutcome, Registration
 from cluster_agent.fleet.session import LearnerAccess
 from cluster_agent.learning.experience import ExperienceQueue
+from cluster_agent.learning.noise import UpdateNoise
 from cluster_agent.settings import LearningSettings
 from policy_net.exchange.spec import WeightSpec
 from policy_net.exchange.wire import GradientUpdate
@@ -75,6 +76,7 @@ class Trainer:
 
     Args:
         clock: monotonic seconds.
+        noise: put on every update before it leaves; none unless given.
     """
 
     def __init__(
@@ -85,7 +87,9 @@ class Trainer:
         cluster: str,
         policy: TrainedPolicy,
         clock: Callable[[], float],
+        noise: UpdateNoise | None = None,
     ) -> None:
+        self._noise = noise
         self._learner = access.learner
         self._session = access.session
         self._telemetry = access.telemetry
@@ -219,6 +223,9 @@ class Trainer:
         if acting is None or acting.digest != spec.digest:
             self._count("other-spec")
             return None
+        if self._noise is not None and self._noise.exhausted:
+            self._count("privacy-spent")
+            return None
         if registration.incarnation != self._incarnation:
             self._incarnation = registration.incarnation
             self._sequence = 0
@@ -232,7 +239,7 @@ class Trainer:
             self._count("not-enough-samples")
             return None
         self._sequence += 1
-        return GradientUpdate(
+        update = GradientUpdate(
             cluster=self._cluster,
             incarnation=registration.incarnation,
             sequence=self._sequence,
@@ -243,6 +250,7 @@ class Trainer:
             effective_samples=result.effective_samples,
             statistics=result.statistics,
         )
+        return update if self._noise is None else self._noise.on(update)
 
     def _push(self, update: GradientUpdate, registration: Registration) -> PushAnswer | None:
         """Offer one update until it is answered; None if the agent ends first."""

@@ -9,7 +9,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Column, Table
 
 from foundation.text import parse_json
-from global_learner.policyctl.views import Facts, moment
+from global_learner.policyctl.views import Facts, moment, privacy_facts
 from policy_net.exchange.generated import fleet_pb2
 
 _KILOBYTE, _MEGABYTE = 1e3, 1e6
@@ -42,6 +42,7 @@ def version_facts(card: fleet_pb2.VersionCard) -> Facts:
         "aggregation": details.aggregation,
         "prior_statistics": details.prior_statistics,
         "notes": details.notes,
+        "privacy": privacy_facts(details.privacy) if details.HasField("privacy") else None,
         "score": score_facts(card.score),
     }
 

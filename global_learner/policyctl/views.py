@@ -28,6 +28,7 @@ def fleet_facts(reply: fleet_pb2.GetFleetReply) -> Facts:
         "log_limit_bytes": reply.log_limit_bytes,
         "disk_full": reply.disk_full or None,
         "upstream": _upstream_facts(reply.upstream) if reply.HasField("upstream") else None,
+        "privacy": privacy_facts(reply.privacy) if reply.HasField("privacy") else None,
         "clusters": [_cluster_facts(view) for view in reply.clusters],
     }
 
@@ -43,6 +44,28 @@ def _upstream_facts(view: fleet_pb2.UpstreamView) -> Facts:
         "version_above": view.version_above or None,
         "fault": view.fault or None,
     }
+
+
+def privacy_facts(privacy: fleet_pb2.Privacy) -> Facts:
+    """What privacy has cost, as JSON shows it."""
+    return {
+        "mode": privacy.mode,
+        "epsilon": privacy.epsilon,
+        "delta": privacy.delta,
+        "target_epsilon": privacy.target_epsilon or None,
+        "clip_norm": privacy.clip_norm,
+        "noise_multiplier": privacy.noise_multiplier,
+        "updates_of_one_cluster": privacy.updates_of_one_cluster,
+        "unprotected_updates": privacy.unprotected_updates,
+        "sampling": privacy.sampling,
+    }
+
+
+def _privacy_words(privacy: Facts | None) -> str:
+    if privacy is None:
+        return ""
+    limit = privacy["target_epsilon"]
+    return f", privacy spent {privacy['epsilon']:.4g}" + (f" of {limit:g}" if limit else "")
 
 
 def _cluster_facts(view: fleet_pb2.ClusterView) -> Facts:
@@ -92,7 +115,8 @@ def fleet_table(fleet: Facts) -> Table:
         "stale",
         "speeds",
         title=f"head step {fleet['head_step']}, newest version v{fleet['latest_version']}, "
-        f"{fleet['updates_accepted']} updates applied, {fleet['updates_rejected']} rejected",
+        f"{fleet['updates_accepted']} updates applied, {fleet['updates_rejected']} rejected"
+        f"{_privacy_words(fleet['privacy'])}",
         caption="\n".join(line for line in (_upstream_line(fleet["upstream"]), _disk_line(fleet)) if line),
         box=SIMPLE_HEAD,
         pad_edge=False,

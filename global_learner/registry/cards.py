@@ -40,6 +40,7 @@ class VersionDetails:
         aggregation: how updates became steps.
         policy: the kind of policy.
         prior_statistics: rows of beliefs of speeds that the file carries.
+        privacy: what clusters' privacy had cost up to here; empty where no noise is added.
     """
 
     staleness_p90: float = 0.0
@@ -50,10 +51,11 @@ class VersionDetails:
     policy: str = ""
     prior_statistics: int = 0
     notes: str = ""
+    privacy: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """For the registry."""
-        return {**asdict(self), "rejections": dict(self.rejections)}
+        return {**asdict(self), "rejections": dict(self.rejections), "privacy": dict(self.privacy)}
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> VersionDetails:
@@ -159,6 +161,7 @@ def version_message(card: VersionCard, *, scoring: bool = True) -> fleet_pb2.Ver
             policy=details.policy,
             prior_statistics=details.prior_statistics,
             notes=details.notes,
+            privacy=fleet_pb2.Privacy(**details.privacy) if details.privacy else None,
         ),
         score=_score_message(card.score, scoring),
         pinned=card.pinned,

@@ -28,6 +28,7 @@ from global_learner.service.rollout_messages import (
     taken_message,
 )
 from global_learner.telemetry import Telemetry
+from global_learner.updates.privacy import privacy_message
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 from policy_net.exchange.signed_documents import SignedDocument
 
@@ -306,6 +307,7 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
             log_limit_bytes=learner.maintenance.max_log_bytes,
             disk_full=str(learner.disk_full or ""),
             upstream=learner.upstream_view(),
+            privacy=privacy_message(learner.privacy),
         )
 
     async def _versions(self) -> list[fleet_pb2.VersionCard]:

@@ -27,7 +27,7 @@ from global_learner.storage.update_records import (
     FORMAT,
     LARGEST_BODY,
     LAYOUTS,
-    LONGEST_NAME_BYTES,
+    LONGEST_HEAD_BYTES,
     PREFIXES,
     AppliedUpdate,
     Prefix,
@@ -185,7 +185,7 @@ def read_names(path: Path, first_step: int, end_step: int) -> Iterator[AppliedUp
             prefix = Prefix.parse(stream.read(PREFIXES[form]), form)
             length = 0 if prefix is None else prefix.length
             start = stream.tell()
-            head = stream.read(min(length, layout.size + LONGEST_NAME_BYTES))
+            head = stream.read(min(length, LONGEST_HEAD_BYTES))
             applied = decode(head, "", layout, with_gradient=False) if len(head) >= layout.size else None
             if applied is None or applied.step != step:
                 raise StateUnusable(f"{path}: update {step} is missing; {WAY_OUT}")

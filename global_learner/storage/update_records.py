@@ -37,6 +37,11 @@ RECORD_BYTES = 512
 """More than a record takes beside its gradient."""
 
 _LAYOUT = LAYOUTS[FORMAT]
+_NOISED = 0x80
+"""Bit of the kind's byte: the gradient was clipped and noised, and behind the name stands with which multiplier."""
+_MULTIPLIER = struct.Struct("<d")
+LONGEST_HEAD_BYTES = _LAYOUT.size + LONGEST_NAME_BYTES + _MULTIPLIER.size
+"""All of a body that may stand before its gradient."""
 
 
 class Kind(IntEnum):
@@ -77,6 +82,7 @@ class AppliedUpdate:
         kind: what it did to the head.
         head: of a reset: the head that it went to, in the format of snapshots. Its `update` has the operator's name for
             a cluster, incarnation 0, the version as its sequence and the version's head step as its base.
+        noise_multiplier: of the noise that is in the gradient, which was clipped before; 0 for none.
 
     What passes between a region and the learner above has no cluster. `PASSED_UP` has the push's incarnation, sequence,
     base step and samples, all as the learner above counts. `HEAD_ABOVE` has the incarnation under which the head came,
@@ -90,6 +96,7 @@ class AppliedUpdate:
     update: GradientUpdate
     kind: Kind = Kind.STEP
     head: bytes = b""
+    noise_multiplier: float = 0.0
 
     @property
     def staleness(self) -> int:
@@ -148,6 +155,7 @@ def encode(applied: AppliedUpdate, previous: int = 0, durable_step: int = 0) -> 
     """
     update = applied.update
     name = update.cluster.encode()
+    noised = applied.noise_multiplier > 0.0
     if applied.kind is Kind.RESET:
         gradient = memoryview(applied.head)
     else:
@@ -164,9 +172,10 @@ def encode(applied: AppliedUpdate, previous: int = 0, durable_step: int = 0) -> 
             applied.active_clusters,
             applied.unix_seconds,
             len(name),
-            applied.kind,
+            applied.kind | (_NOISED if noised else 0),
         )
         + name
+        + (_MULTIPLIER.pack(applied.noise_multiplier) if noised else b"")
     )
     link = _LINK.pack(len(head) + len(gradient), previous, durable_step)
     checksum = zlib.crc32(gradient, zlib.crc32(link + head))
@@ -174,11 +183,15 @@ def encode(applied: AppliedUpdate, previous: int = 0, durable_step: int = 0) -> 
 
 
 def decode(body: bytes, spec_digest: str, layout: struct.Struct, with_gradient: bool = True) -> AppliedUpdate:
-    """The update in a record's body; it may end behind the name if the gradient is not wanted."""
+    """The update in a record's body; it may end where the gradient begins if that is not wanted."""
     values = layout.unpack_from(body)
     step, incarnation, sequence, base, samples, effective, rate, active, unix, name_length, *kind = values
-    gradient_start = layout.size + name_length
-    what = Kind(kind[0]) if kind else Kind.STEP
+    name_end = gradient_start = layout.size + name_length
+    byte = kind[0] if kind else Kind.STEP.value
+    what, multiplier = Kind(byte & ~_NOISED), 0.0
+    if byte & _NOISED:
+        (multiplier,) = _MULTIPLIER.unpack_from(body, name_end)
+        gradient_start += _MULTIPLIER.size
     rest = body[gradient_start:] if with_gradient else b""
     gradient, head = (b"", rest) if what is Kind.RESET else (rest, b"")
     return AppliedUpdate(
@@ -187,7 +200,7 @@ def decode(body: bytes, spec_digest: str, layout: struct.Struct, with_gradient: 
         active_clusters=active,
         unix_seconds=unix,
         update=GradientUpdate(
-            cluster=body[layout.size : gradient_start].decode(),
+            cluster=body[layout.size : name_end].decode(),
             incarnation=incarnation,
             sequence=sequence,
             base_step=base,
@@ -198,4 +211,5 @@ def decode(body: bytes, spec_digest: str, layout: struct.Struct, with_gradient: 
         ),
         kind=what,
         head=head,
+        noise_multiplier=multiplier,
     )

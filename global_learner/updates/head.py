@@ -94,6 +94,7 @@ class Head:
 
     def skip_to(self, step: int) -> None:
         """Go on at a later step with the same weights, as after a reset: older gradients are refused."""
+        self.ledger.spend_lost(step - self.step)
         self.state.idle_steps += step - self.step
         self.state.step = step
         self.ledger.reset_step, self.ledger.reset_version = step, 0

@@ -63,6 +63,25 @@ class ClusterRecord:
     last_staleness: int = 0
     mean_samples: float = 0.0
     """Running mean of its updates' samples; 0 before the first, and in snapshots from before there was one."""
+    noised: int = 0
+    """How many of the accepted updates were clipped and noised."""
+    noise_spent: float = 0.0
+    """Sum of 1/z² over these: what they cost in privacy (`policy_net.privacy.accountant`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoiseSpent:
+    """What noised updates have cost up to a head.
+
+    Attributes:
+        updates: of the cluster that has given most.
+        spent: sum of 1/z² of the cluster that has spent most.
+        unprotected: updates of all clusters that came without noise.
+    """
+
+    updates: int = 0
+    spent: float = 0.0
+    unprotected: int = 0
 
 
 @dataclass(slots=True)
@@ -169,9 +188,28 @@ class Ledger:
         record.last_staleness = staleness = applied.staleness
         mean = record.mean_samples or float(update.samples)
         record.mean_samples = mean + (update.samples - mean) / _SAMPLES_MEMORY
+        if applied.noise_multiplier > 0.0:
+            record.noised += 1
+            record.noise_spent += applied.noise_multiplier**-2
         self.since_version.contributions[update.cluster] += 1
         self.since_version.staleness[staleness] += 1
         self._remember(update.cluster, staleness)
+
+    @property
+    def noise_spent(self) -> NoiseSpent:
+        """What the fleet's privacy has cost so far."""
+        records = self.clusters.values()
+        return NoiseSpent(
+            max((record.noised for record in records), default=0),
+            max((record.noise_spent for record in records), default=0.0),
+            sum(record.accepted - record.noised for record in records),
+        )
+
+    def spend_lost(self, updates: int) -> None:
+        """Count so many updates that are lost, as if every one had been everybody's and cost what is usual."""
+        known = [record.noise_spent / record.noised for record in self.clusters.values() if record.noised]
+        for record in self.clusters.values():
+            record.noise_spent += updates * max(known, default=0.0)
 
     def take_since_version(self) -> SinceVersion:
         """What happened since the last version; the next one's starts from nothing."""
@@ -199,6 +237,8 @@ class Ledger:
                     "accepted": record.accepted,
                     "last_staleness": record.last_staleness,
                     "mean_samples": record.mean_samples,
+                    "noised": record.noised,
+                    "noise_spent": record.noise_spent,
                 }
                 for name, record in self.clusters.items()
             },
@@ -228,6 +268,8 @@ class Ledger:
                 record["accepted"],
                 record["last_staleness"],
                 record.get("mean_samples", 0.0),
+                record.get("noised", 0),
+                record.get("noise_spent", 0.0),
             )
         since = content["since_version"]
         ledger.since_version = SinceVersion(

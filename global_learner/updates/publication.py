@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from global_learner.aggregation.privacy_settings import PrivacySettings
 from global_learner.aggregation.region import RegionAggregator
 from global_learner.aggregation.settings import AggregationSettings, Mode
 from global_learner.beliefs.priors import VersionPriors
@@ -14,7 +15,8 @@ from global_learner.registry.registry import Registry
 from global_learner.storage.snapshot import AdamState, Kept, Snapshot, snapshot_parts
 from global_learner.storage.update_records import AppliedUpdate
 from global_learner.updates.head import Head
-from global_learner.updates.ledger import SinceVersion
+from global_learner.updates.ledger import NoiseSpent, SinceVersion
+from global_learner.updates.privacy import statement
 from policy_net.exchange.policy_file import PolicyFile
 from policy_net.exchange.spec import SetSpec, Spec, Weights
 
@@ -27,6 +29,7 @@ class Publication:
         weights: what the version is made of: the head's, or their average.
         state: the head itself, with its moments; None where nobody is to go back to it.
         memory: what the aggregator kept of it.
+        noise: what the fleet's privacy had cost at the head.
     """
 
     head_step: int
@@ -35,8 +38,11 @@ class Publication:
     unix_seconds: float
     state: AdamState | None = None
     memory: Kept = field(default_factory=Kept)
+    noise: NoiseSpent = field(default_factory=NoiseSpent)
 
-    def policy_file(self, spec: Spec, priors: VersionPriors | None = None) -> PolicyFile:
+    def policy_file(
+        self, spec: Spec, priors: VersionPriors | None = None, privacy: PrivacySettings | None = None
+    ) -> PolicyFile:
         """The file that agents fetch; only a policy that plans on beliefs takes priors along."""
         card: dict[str, Any] = {
             "source": "global-learner",
@@ -45,6 +51,8 @@ class Publication:
             "contributions": dict(self.since.contributions),
             "staleness_p50": self.since.staleness_p50,
         }
+        if privacy is not None:
+            card["privacy"] = statement(privacy, self.noise)
         if priors is None or not isinstance(spec, SetSpec):
             return PolicyFile(spec, self.weights, card)
         return PolicyFile(spec, self.weights, {**card, "priors": priors.facts()}, priors.statistics)
@@ -57,9 +65,10 @@ class Publication:
         aggregation: AggregationSettings,
         rejections: Mapping[str, int],
         assign_all: bool,
+        privacy: PrivacySettings | None = None,
     ) -> VersionCard:
         """Enter it into the registry, with what `head reset` needs to go on from it."""
-        policy = self.policy_file(spec, priors)
+        policy = self.policy_file(spec, priors, privacy)
         details = VersionDetails(
             staleness_p90=self.since.staleness_p90,
             staleness_max=self.since.staleness_max,
@@ -69,6 +78,7 @@ class Publication:
             policy=kind_of(policy),
             prior_statistics=len(policy.priors),
             notes=f"after the head was reset to v{self.since.parent}" if self.since.parent else "",
+            privacy=statement(privacy, self.noise),
         )
         head = None
         if self.state is not None:
@@ -102,7 +112,7 @@ def due_publication(head: Head, every_steps: int, unix_seconds: float) -> Public
         return None
     weights, state = head.publishable.copy(), head.state.copy()
     since = head.ledger.take_since_version()
-    return Publication(step, weights, since, unix_seconds, state, head.aggregator.kept())
+    return Publication(step, weights, since, unix_seconds, state, head.aggregator.kept(), head.ledger.noise_spent)
 
 
 def described(aggregation: AggregationSettings) -> str:

@@ -21,6 +21,7 @@ from global_learner.storage.update_records import AppliedUpdate
 from global_learner.updates.head import Head
 from global_learner.updates.ingest import Ingest
 from global_learner.updates.parts import Learned, Process
+from global_learner.updates.privacy import Protection, judged, weighed
 from global_learner.updates.step_size import StepSize
 from policy_net.exchange.wire import GradientUpdate
 
@@ -84,9 +85,11 @@ class Pushes(Generic[Status]):
         self._wall_clock = process.wall_clock
         self._on_applied = on_applied
         self._on_rejected = on_rejected
-        self._ingest = Ingest(learned.spec, settings.ingest)
+        self._protection = None if settings.privacy is None else Protection(settings.privacy)
+        self._ingest = Ingest(learned.spec, judged(settings))
+        self._noise_multiplier = 0.0 if settings.privacy is None else settings.privacy.noise_multiplier
         self._asks_who_is_present = settings.aggregation.mode is Mode.ROBUST
-        self._step_size = StepSize(settings.optimizer, settings.aggregation)
+        self._step_size = StepSize(settings.optimizer, weighed(settings))
 
     def take(self, update: GradientUpdate, want_weights: bool) -> PushAnswer:
         """Judge an update and apply it, in one step; what the answer tells is not on disk yet.
@@ -140,17 +143,22 @@ class Pushes(Generic[Status]):
     def _apply(self, update: GradientUpdate, want_weights: bool) -> PushAnswer:
         started = time.perf_counter()
         step = self._head.step
+        if self._protection is not None:
+            self._protection.admit(update, self._head.ledger)
         judgement = self._ingest.judge(update, self._head)
+        if self._protection is not None:
+            judgement = self._protection.on(judgement)
         kind = self._head.aggregator.kind_of_next(update.cluster, self._present())
         applied = AppliedUpdate(
             step=step + 1,
             learning_rate=self._step_size.learning_rate(
-                kind, step, judgement.scale, update.samples, self._head.ledger.usual_samples
+                kind, step, judgement.scale, judgement.update.samples, self._head.ledger.usual_samples
             ),
             active_clusters=judgement.active_clusters,
             unix_seconds=self._wall_clock(),
             update=judgement.update,
             kind=kind,
+            noise_multiplier=self._noise_multiplier,
         )
         self._log.append(applied)
         self._head.apply(applied, judgement.applied_norm)

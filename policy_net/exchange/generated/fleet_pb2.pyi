@@ -576,7 +576,7 @@ class VersionCard(_message.Message):
     def __init__(self, version: _Optional[int] = ..., head_step: _Optional[int] = ..., parent: _Optional[int] = ..., digest: _Optional[str] = ..., created_unix_seconds: _Optional[float] = ..., size_bytes: _Optional[int] = ..., updates: _Optional[int] = ..., contributions: _Optional[_Mapping[str, int]] = ..., staleness_p50: _Optional[float] = ..., spec_digest: _Optional[str] = ..., details: _Optional[_Union[VersionDetails, _Mapping]] = ..., score: _Optional[_Union[ReplayScore, _Mapping]] = ..., pinned: _Optional[bool] = ..., kept: _Optional[bool] = ..., head_size_bytes: _Optional[int] = ..., signed: _Optional[_Union[SignedDocument, _Mapping]] = ...) -> None: ...
 
 class VersionDetails(_message.Message):
-    __slots__ = ("staleness_p90", "staleness_max", "rejections", "aggregation", "origin", "policy", "prior_statistics", "notes")
+    __slots__ = ("staleness_p90", "staleness_max", "rejections", "aggregation", "origin", "policy", "prior_statistics", "notes", "privacy")
     class RejectionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -592,6 +592,7 @@ class VersionDetails(_message.Message):
     POLICY_FIELD_NUMBER: _ClassVar[int]
     PRIOR_STATISTICS_FIELD_NUMBER: _ClassVar[int]
     NOTES_FIELD_NUMBER: _ClassVar[int]
+    PRIVACY_FIELD_NUMBER: _ClassVar[int]
     staleness_p90: float
     staleness_max: int
     rejections: _containers.ScalarMap[str, int]
@@ -600,7 +601,30 @@ class VersionDetails(_message.Message):
     policy: str
     prior_statistics: int
     notes: str
-    def __init__(self, staleness_p90: _Optional[float] = ..., staleness_max: _Optional[int] = ..., rejections: _Optional[_Mapping[str, int]] = ..., aggregation: _Optional[str] = ..., origin: _Optional[str] = ..., policy: _Optional[str] = ..., prior_statistics: _Optional[int] = ..., notes: _Optional[str] = ...) -> None: ...
+    privacy: Privacy
+    def __init__(self, staleness_p90: _Optional[float] = ..., staleness_max: _Optional[int] = ..., rejections: _Optional[_Mapping[str, int]] = ..., aggregation: _Optional[str] = ..., origin: _Optional[str] = ..., policy: _Optional[str] = ..., prior_statistics: _Optional[int] = ..., notes: _Optional[str] = ..., privacy: _Optional[_Union[Privacy, _Mapping]] = ...) -> None: ...
+
+class Privacy(_message.Message):
+    __slots__ = ("mode", "epsilon", "delta", "clip_norm", "noise_multiplier", "updates_of_one_cluster", "unprotected_updates", "target_epsilon", "sampling")
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    EPSILON_FIELD_NUMBER: _ClassVar[int]
+    DELTA_FIELD_NUMBER: _ClassVar[int]
+    CLIP_NORM_FIELD_NUMBER: _ClassVar[int]
+    NOISE_MULTIPLIER_FIELD_NUMBER: _ClassVar[int]
+    UPDATES_OF_ONE_CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    UNPROTECTED_UPDATES_FIELD_NUMBER: _ClassVar[int]
+    TARGET_EPSILON_FIELD_NUMBER: _ClassVar[int]
+    SAMPLING_FIELD_NUMBER: _ClassVar[int]
+    mode: str
+    epsilon: float
+    delta: float
+    clip_norm: float
+    noise_multiplier: float
+    updates_of_one_cluster: int
+    unprotected_updates: int
+    target_epsilon: float
+    sampling: str
+    def __init__(self, mode: _Optional[str] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ..., clip_norm: _Optional[float] = ..., noise_multiplier: _Optional[float] = ..., updates_of_one_cluster: _Optional[int] = ..., unprotected_updates: _Optional[int] = ..., target_epsilon: _Optional[float] = ..., sampling: _Optional[str] = ...) -> None: ...
 
 class ReplayScore(_message.Message):
     __slots__ = ("state", "reason", "replay_set", "replay_set_digest", "replays", "over", "cpu_seconds", "scored_unix_seconds", "decisions")
@@ -1026,7 +1050,7 @@ class GetFleetRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetFleetReply(_message.Message):
-    __slots__ = ("head_step", "updates_accepted", "updates_rejected", "staleness_p50", "clusters", "latest_version", "disk_bytes", "log_limit_bytes", "disk_full", "upstream")
+    __slots__ = ("head_step", "updates_accepted", "updates_rejected", "staleness_p50", "clusters", "latest_version", "disk_bytes", "log_limit_bytes", "privacy", "disk_full", "upstream")
     class DiskBytesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -1042,6 +1066,7 @@ class GetFleetReply(_message.Message):
     LATEST_VERSION_FIELD_NUMBER: _ClassVar[int]
     DISK_BYTES_FIELD_NUMBER: _ClassVar[int]
     LOG_LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PRIVACY_FIELD_NUMBER: _ClassVar[int]
     DISK_FULL_FIELD_NUMBER: _ClassVar[int]
     UPSTREAM_FIELD_NUMBER: _ClassVar[int]
     head_step: int
@@ -1052,9 +1077,10 @@ class GetFleetReply(_message.Message):
     latest_version: int
     disk_bytes: _containers.ScalarMap[str, int]
     log_limit_bytes: int
+    privacy: Privacy
     disk_full: str
     upstream: UpstreamView
-    def __init__(self, head_step: _Optional[int] = ..., updates_accepted: _Optional[int] = ..., updates_rejected: _Optional[int] = ..., staleness_p50: _Optional[float] = ..., clusters: _Optional[_Iterable[_Union[ClusterView, _Mapping]]] = ..., latest_version: _Optional[int] = ..., disk_bytes: _Optional[_Mapping[str, int]] = ..., log_limit_bytes: _Optional[int] = ..., disk_full: _Optional[str] = ..., upstream: _Optional[_Union[UpstreamView, _Mapping]] = ...) -> None: ...
+    def __init__(self, head_step: _Optional[int] = ..., updates_accepted: _Optional[int] = ..., updates_rejected: _Optional[int] = ..., staleness_p50: _Optional[float] = ..., clusters: _Optional[_Iterable[_Union[ClusterView, _Mapping]]] = ..., latest_version: _Optional[int] = ..., disk_bytes: _Optional[_Mapping[str, int]] = ..., log_limit_bytes: _Optional[int] = ..., privacy: _Optional[_Union[Privacy, _Mapping]] = ..., disk_full: _Optional[str] = ..., upstream: _Optional[_Union[UpstreamView, _Mapping]] = ...) -> None: ...
 
 class UpstreamView(_message.Message):
     __slots__ = ("address", "name", "seconds_since_heard", "base_step", "waiting_updates", "open_push_updates", "version_above", "fault")
