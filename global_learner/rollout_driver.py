@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import structlog
@@ -27,12 +26,12 @@ from global_learner.errors import (
 from global_learner.fleet import Fleet
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.rollout.brought import check_asked, checked_blocks, checked_shadow
-from global_learner.rollout.events import Abort, Pause, Pin, Promote, Resume, What
-from global_learner.rollout.evidence_store import Brought, EvidenceStore, KeptEvent, KeptVerdict
+from global_learner.rollout.events import MOST_REASON, Abort, Pause, Pin, Promote, Resume, What
+from global_learner.rollout.evidence_store import Brought, EvidenceStore, KeptVerdict
 from global_learner.rollout.judging import Judge, pairs_in, told
 from global_learner.rollout.observing import Heard, RolloutSettings, observed
+from global_learner.rollout.overview import Overview, latest_overviews, overview
 from global_learner.rollout.plan import plan_of
-from global_learner.rollout.replays import FrozenSketch
 from global_learner.rollout.rollout_store import Record, RolloutStore, Taken
 from global_learner.rollout.state import Phase, RolloutState
 from global_learner.rollout.verdicts.verdict import Outcome, Verdict
@@ -51,21 +50,8 @@ _ACTIONS: Mapping[str, type[Promote | Pause | Resume | Abort]] = {
 }
 _PIN = "pin"
 _KEEP_SECONDS = 600.0
-"""A verdict that says the same from more evidence is kept so often."""
-_LONGEST_REASON = 500
-_QUIET = ("seen", "away")
-"""Events that people are shown only if something came of them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """A rollout with all that people are shown of it."""
-
-    record: Record
-    brought: Brought
-    verdicts: Sequence[KeptVerdict]
-    events: Sequence[KeptEvent]
-    sketches: Sequence[FrozenSketch]
+_KEEP_GROWTH = 1.1
+"""A verdict that says the same is kept once there are so many times more pairs, or this long after the one before."""
 
 
 class RolloutDriver:
@@ -136,8 +122,7 @@ class RolloutDriver:
         """
         if self.versions_come_from_above:
             raise RolloutRefused("a region's versions come from the learner above: start the rollout there")
-        if len(why) > _LONGEST_REASON or not (why.isprintable()):
-            raise BadRequest(f"the reason is longer than {_LONGEST_REASON} characters, or not one line")
+        _check_reason(why)
         away, gone = self._away(), self._gone()
         starting = self._registry.call(
             self.store.start,
@@ -154,17 +139,18 @@ class RolloutDriver:
         )
         return await (starting if dry_run else self._told_of(starting))
 
-    async def act(self, action: str, cluster: str, actor: str, *, dry_run: bool) -> Taken:
+    async def act(self, action: str, cluster: str, actor: str, why: str = "", *, dry_run: bool) -> Taken:
         """Carry out an operator's word on the latest rollout, or only say what would come of it.
 
         Raises:
             UnknownRollout: there was none yet.
             RolloutRefused: it does not suit where the rollout stands.
-            BadRequest: no such action, or a cluster that the rollout does not know.
+            BadRequest: no such action, a cluster that the rollout does not know, or a reason that cannot be used.
         """
+        _check_reason(why)
         if action not in (*_ACTIONS, _PIN) or bool(cluster) is not (action == _PIN):
             raise BadRequest(f"an action is one of {', '.join(_ACTIONS)}, or pin with a cluster's name")
-        what: What = Pin(cluster=cluster) if action == _PIN else _ACTIONS[action]()
+        what: What = Pin(cluster=cluster, why=why) if action == _PIN else _ACTIONS[action](why=why)
         latest = await self._registry.call(self.store.record, 0)
         taken = await self._take(latest.state.number, [what], actor, dry_run=dry_run)
         if taken.record is None:
@@ -192,24 +178,21 @@ class RolloutDriver:
         """All rollouts, oldest first."""
         return await self._registry.call(self.store.records)
 
-    async def shown(self, number: int) -> Shown:
+    async def overview(self, number: int) -> Overview:
         """One rollout; 0 is the latest.
 
         Raises:
             UnknownRollout: there is none of this number.
         """
-        return await self._registry.call(self._shown, number)
+        return await self._registry.call(self._overview, number)
 
-    def _shown(self, number: int) -> Shown:
+    def _overview(self, number: int) -> Overview:
         record = self.store.record(number)
-        found = record.state.number
-        return Shown(
-            record,
-            self._evidence.brought(found),
-            self._evidence.verdicts(found),
-            self._evidence.events(found, _QUIET),
-            self.gate.sketches.frozen(found),
-        )
+        return overview(record, self._evidence, self.gate.sketches.frozen(record.state.number))
+
+    async def latest_overviews(self) -> list[Overview]:
+        """What the report shows, newest first."""
+        return await self._registry.call(latest_overviews, self.store, self._evidence)
 
     # What clusters bring.
 
@@ -293,7 +276,7 @@ class RolloutDriver:
         said = (state.number, state.stage, verdict.outcome.value)
         if self._kept is not None and self._kept[0] == said:
             _, before, at = self._kept
-            if before == pairs or 0.0 <= now - at < _KEEP_SECONDS:
+            if before == pairs or (0.0 <= now - at < _KEEP_SECONDS and pairs < _KEEP_GROWTH * before):
                 return
         if verdict.outcome is not Outcome.WAIT or pairs:
             kept = KeptVerdict.of(verdict, state.stage, pairs, now)
@@ -377,3 +360,8 @@ class RolloutDriver:
 
     def _gone(self) -> set[str]:
         return {entry.cluster for entry in self._fleet.entries() if self.turned_out(entry.cluster)}
+
+
+def _check_reason(why: str) -> None:
+    if len(why) > MOST_REASON or not why.isprintable():
+        raise BadRequest(f"the reason is longer than {MOST_REASON} characters, or not one line")

@@ -150,9 +150,9 @@ class AdminClient:
         """All rollouts, oldest first."""
         return list(self._call(self._admin.ListRollouts, fleet_pb2.ListRolloutsRequest()).rollouts)
 
-    def act_on_rollout(self, action: str, cluster: str, dry_run: bool) -> fleet_pb2.ActOnRolloutReply:
+    def act_on_rollout(self, action: str, cluster: str, dry_run: bool, reason: str = "") -> fleet_pb2.ActOnRolloutReply:
         """Have a word in the latest rollout."""
-        request = fleet_pb2.ActOnRolloutRequest(action=action, cluster=cluster, dry_run=dry_run)
+        request = fleet_pb2.ActOnRolloutRequest(action=action, cluster=cluster, dry_run=dry_run, reason=reason)
         reply: fleet_pb2.ActOnRolloutReply = self._call(self._admin.ActOnRollout, request, RolloutRefused)
         return reply
 

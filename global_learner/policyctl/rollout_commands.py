@@ -28,6 +28,7 @@ rollout_app = typer.Typer(
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would happen, and change nothing.")]
 Number = Annotated[int, typer.Option("--number", min=0, max=2**31 - 1, help="The rollout's number; 0 is the latest.")]
+Reason = Annotated[str, typer.Option("--reason", help="Why, in a line for others.")]
 _OVER = ("done", "rolled-back")
 
 
@@ -36,7 +37,7 @@ _OVER = ("done", "rolled-back")
 def start_rollout(
     version: VersionArgument,
     plan: Annotated[Path | None, typer.Option("--plan", help="The plan (YAML); the built-in one unless given.")] = None,
-    reason: Annotated[str, typer.Option("--reason", help="Why, in a line for others.")] = "",
+    reason: Reason = "",
     dry_run: DryRun = False,
     *,
     options: CallOptions,
@@ -93,42 +94,43 @@ def watch_rollout(
 
 @rollout_app.command("promote")
 @with_option_groups
-def promote_rollout(dry_run: DryRun = False, *, options: CallOptions) -> None:
+def promote_rollout(reason: Reason = "", dry_run: DryRun = False, *, options: CallOptions) -> None:
     """Begin the next stage, whatever is known of this one; not in a freeze."""
-    _act("promote", "", dry_run, options)
+    _act("promote", "", reason, dry_run, options)
 
 
 @rollout_app.command("pause")
 @with_option_groups
-def pause_rollout(dry_run: DryRun = False, *, options: CallOptions) -> None:
+def pause_rollout(reason: Reason = "", dry_run: DryRun = False, *, options: CallOptions) -> None:
     """Begin no stage; a version that fails still goes back."""
-    _act("pause", "", dry_run, options)
+    _act("pause", "", reason, dry_run, options)
 
 
 @rollout_app.command("resume")
 @with_option_groups
-def resume_rollout(dry_run: DryRun = False, *, options: CallOptions) -> None:
+def resume_rollout(reason: Reason = "", dry_run: DryRun = False, *, options: CallOptions) -> None:
     """Go on after a pause."""
-    _act("resume", "", dry_run, options)
+    _act("resume", "", reason, dry_run, options)
 
 
 @rollout_app.command("abort")
 @with_option_groups
-def abort_rollout(dry_run: DryRun = False, *, options: CallOptions) -> None:
+def abort_rollout(reason: Reason = "", dry_run: DryRun = False, *, options: CallOptions) -> None:
     """Take the version back: every cluster acts on what it had before."""
-    _act("abort", "", dry_run, options)
+    _act("abort", "", reason, dry_run, options)
 
 
 @rollout_app.command("pin")
 @with_option_groups
 def pin_cluster(
     cluster: Annotated[str, typer.Argument(help="The cluster's name.")],
+    reason: Reason = "",
     dry_run: DryRun = False,
     *,
     options: CallOptions,
 ) -> None:
     """Have the rollout leave a cluster alone: it acts on what it had before."""
-    _act("pin", cluster, dry_run, options)
+    _act("pin", cluster, reason, dry_run, options)
 
 
 @rollout_app.command("history")
@@ -140,9 +142,9 @@ def list_rollouts(options: CallOptions) -> None:
     options.show(facts, history_table(facts))
 
 
-def _act(action: str, cluster: str, dry_run: bool, options: CallOptions) -> None:
+def _act(action: str, cluster: str, reason: str, dry_run: bool, options: CallOptions) -> None:
     with options.client() as client:
-        reply = client.act_on_rollout(action, cluster, dry_run)
+        reply = client.act_on_rollout(action, cluster, dry_run, reason)
     facts = {**rollout_facts(reply.rollout), "changes": list(reply.changes), "dry_run": dry_run, "note": ""}
     options.show(facts, changes_table(facts))
 

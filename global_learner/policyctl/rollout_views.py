@@ -66,6 +66,8 @@ def rollout_facts(rollout: fleet_pb2.Rollout) -> Facts:
                 "pairs": verdict.pairs,
                 "held": list(verdict.held),
                 "reasons": list(verdict.reasons),
+                "loss_at_least": verdict.loss_at_least if verdict.HasField("loss_at_least") else None,
+                "loss_at_most": verdict.loss_at_most if verdict.HasField("loss_at_most") else None,
             }
             for verdict in rollout.verdicts
         ],
@@ -76,6 +78,7 @@ def rollout_facts(rollout: fleet_pb2.Rollout) -> Facts:
                 "actor": event.actor,
                 "what": event.what,
                 "subject": event.subject or None,
+                "why": event.why or None,
                 "came_of_it": list(event.came_of_it),
             }
             for event in rollout.events

@@ -10,6 +10,7 @@ from typing import Any
 
 from global_learner.report.fleet import attention, cluster_rows, interventions, told_jobs
 from global_learner.report.learning import learning_curve, staleness_histogram
+from global_learner.report.rollouts import rollout_section, waiting
 from global_learner.report.savings import ENDED, Replays, completion_times, headline
 from global_learner.report.versions import Scores, comparable_scores, version_rows
 from global_learner.report.words import counted, policy_label
@@ -40,7 +41,11 @@ def report_content(
     return {
         "made_unix_seconds": report.made_unix_seconds,
         "headline": (ENDED if report.ended else headline(fleet.clusters, replays)).to_json(),
-        "attention": [*([f"the learner: {fleet.disk_full}"] if fleet.disk_full else []), *attention(rows)],
+        "attention": [
+            *([f"the learner: {fleet.disk_full}"] if fleet.disk_full else []),
+            *([] if report.ended else waiting(report.rollouts)),
+            *attention(rows),
+        ],
         "learner": {
             "head_step": fleet.head_step,
             "updates_accepted": fleet.updates_accepted,
@@ -52,6 +57,7 @@ def report_content(
         "enrolls": report.enrolls,
         "told": not report.ended,  # whether anything is known that only clusters can tell
         "clusters": rows,
+        "rollouts": rollout_section(report.rollouts, report.made_unix_seconds),
         "completion": completion_times(fleet.clusters, replays),
         "learning": _learning(replays, scores),
         "score_over": policy_label(scores.baseline) if scores.baseline else None,

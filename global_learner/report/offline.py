@@ -12,6 +12,10 @@ from global_learner.errors import BadConfig, StateUnusable
 from global_learner.fleet import ClusterEntry, Fleet
 from global_learner.registry.cards import version_message
 from global_learner.registry.registry import Registry
+from global_learner.rollout.evidence_store import EvidenceStore
+from global_learner.rollout.overview import latest_overviews
+from global_learner.rollout.rollout_messages import overview_message
+from global_learner.rollout.rollout_store import RolloutStore
 from global_learner.settings import IngestSettings
 from global_learner.storage.commits import Commits
 from global_learner.storage.snapshot import read_newest_snapshot
@@ -38,6 +42,7 @@ def report_of_files(state_dir: Path, now: float) -> fleet_pb2.GetReportReply:
             registry.registrations(), {} if snapshot is None else snapshot.counters, lambda: 0.0
         )
         identities = _identities(state.path / IDENTITY_FOLDER, now, state.commits)
+        rollouts = latest_overviews(RolloutStore(registry), EvidenceStore(registry))
     return fleet_pb2.GetReportReply(
         made_unix_seconds=now,
         ended=True,
@@ -56,6 +61,7 @@ def report_of_files(state_dir: Path, now: float) -> fleet_pb2.GetReportReply:
             fleet_pb2.StalenessCounts(cluster=cluster, updates=counts)
             for cluster, counts in ledger.recent_staleness().items()
         ],
+        rollouts=[overview_message(entry) for entry in rollouts],
     )
 
 

@@ -29,6 +29,8 @@ _SCRIPTS = (
     "staleness.js",
     "timeline.js",
     "fleet.js",
+    "evidence.js",
+    "rollouts.js",
     "interventions.js",
     "versions.js",
     "sections.js",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from foundation.figures import UNITS, counted, percent
 from policy_net.laboratory.report.policies import label
 
-__all__ = ["change", "counted", "job_hours", "listed", "percent", "policy_label", "silence"]
+__all__ = ["change", "counted", "job_hours", "listed", "moment", "percent", "policy_label", "silence"]
 
 _AS_LONG = 0.005
 """Smaller changes are none: a page that shows 0% must not say "less"."""
@@ -28,6 +30,11 @@ def silence(seconds: float) -> str:
     """How long somebody was not heard."""
     unit = next((unit for unit in reversed(UNITS) if seconds >= unit.seconds), UNITS[0])
     return f"{seconds / unit.seconds:.0f} {unit.name}"
+
+
+def moment(unix_seconds: float) -> str:
+    """A moment in UTC, to the minute."""
+    return datetime.fromtimestamp(unix_seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def listed(names: list[str], most: int = 3) -> str:

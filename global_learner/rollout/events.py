@@ -15,6 +15,9 @@ from global_learner.rollout.state import Role, RolloutState
 from global_learner.rollout.verdicts.verdict import Outcome
 from policy_net.settings import Section
 
+MOST_REASON = 500
+"""Characters of what an operator says for the reason, which is free text."""
+
 
 class StageVerdict(Section):
     """The verdict on a stage; one on another stage than the present one is late, and changes nothing."""
@@ -30,24 +33,28 @@ class Promote(Section):
     """An operator wants the next stage, whatever is known."""
 
     kind: Literal["promote"] = "promote"
+    why: str = Field("", max_length=MOST_REASON)
 
 
 class Pause(Section):
     """An operator wants nothing new to begin."""
 
     kind: Literal["pause"] = "pause"
+    why: str = Field("", max_length=MOST_REASON)
 
 
 class Resume(Section):
     """An operator wants it to go on."""
 
     kind: Literal["resume"] = "resume"
+    why: str = Field("", max_length=MOST_REASON)
 
 
 class Abort(Section):
     """An operator wants it undone."""
 
     kind: Literal["abort"] = "abort"
+    why: str = Field("", max_length=MOST_REASON)
 
 
 class Seen(Section):
@@ -85,6 +92,7 @@ class Pin(Section):
 
     kind: Literal["pin"] = "pin"
     cluster: str
+    why: str = Field("", max_length=MOST_REASON)
 
 
 class VersionGone(Section):

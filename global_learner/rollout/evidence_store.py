@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import String, cast, func, or_, select
 
 from global_learner.registry.registry import Registry
 from global_learner.registry.tables import (
@@ -31,6 +31,8 @@ from global_learner.rollout.verdicts.verdict import Verdict
 MOST_VERDICTS = 500
 MOST_EVENTS = 200
 """That are shown; all are kept."""
+_QUIET = ("seen", "away")
+"""Events that people are shown only if something came of them: there are many, and they say nothing new."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,12 @@ class Brought:
 
 @dataclass(frozen=True, slots=True)
 class KeptVerdict:
-    """A verdict as it is kept; bounds that are not known are None."""
+    """A verdict as it is kept; bounds that are not known are None.
+
+    Attributes:
+        loss_at_least, loss_at_most: whichever cluster is left out, by which a version fails or passes; older verdicts
+            were kept without them.
+    """
 
     unix_seconds: float
     stage: int
@@ -54,27 +61,34 @@ class KeptVerdict:
     pairs: int
     held: tuple[str, ...]
     reasons: tuple[str, ...]
+    loss_at_least: float | None = None
+    loss_at_most: float | None = None
 
     @classmethod
     def of(cls, verdict: Verdict, stage: int, pairs: int, now: float) -> KeptVerdict:
         """Of a verdict on a stage, from so many pairs of blocks."""
-        lower, upper = (value if math.isfinite(value) else None for value in (verdict.loss.lower, verdict.loss.upper))
         return cls(
             now,
             stage,
             verdict.outcome.value,
             verdict.loss.estimate,
-            lower,
-            upper,
+            _known(verdict.loss.lower),
+            _known(verdict.loss.upper),
             pairs,
             verdict.held,
             tuple(reason[:500] for reason in verdict.reasons[:20]),
+            _known(verdict.decides.lower),
+            _known(verdict.decides.upper),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class KeptEvent:
-    """An event for people: what happened, to whom, and the lines that it brought to the audit log."""
+    """An event for people: what happened, to whom, and the lines that it brought to the audit log.
+
+    Attributes:
+        why: as whoever did it said.
+    """
 
     number: int
     unix_seconds: float
@@ -82,6 +96,7 @@ class KeptEvent:
     what: str
     subject: str
     came_of_it: tuple[str, ...]
+    why: str = ""
 
 
 class EvidenceStore:
@@ -137,6 +152,18 @@ class EvidenceStore:
             shadows = session.scalars(select(RolloutShadowRow).where(RolloutShadowRow.rollout == rollout))
             return Brought(blocks, {row.cluster: Shadowed(**row.sums) for row in shadows})
 
+    def block_counts(self, rollout: int) -> dict[str, int]:
+        """How many blocks are held of each cluster."""
+        counts = select(RolloutBlockRow.cluster, func.count()).where(RolloutBlockRow.rollout == rollout)
+        with self._registry.session() as session:
+            return {row[0]: row[1] for row in session.execute(counts.group_by(RolloutBlockRow.cluster))}
+
+    def shadowed(self, rollout: int) -> dict[str, Shadowed]:
+        """What clusters added up that shadow, or did."""
+        shadows = select(RolloutShadowRow).where(RolloutShadowRow.rollout == rollout)
+        with self._registry.session() as session:
+            return {row.cluster: Shadowed(**row.sums) for row in session.scalars(shadows)}
+
     def keep(self, rollout: int, verdict: KeptVerdict) -> None:
         """Keep a verdict behind those before."""
         of_all = select(func.max(RolloutVerdictRow.number)).where(RolloutVerdictRow.rollout == rollout)
@@ -151,17 +178,23 @@ class EvidenceStore:
             rows = session.scalars(newest.order_by(RolloutVerdictRow.number.desc()).limit(MOST_VERDICTS)).all()
             return [_kept_verdict(row.verdict) for row in reversed(rows)]
 
-    def events(self, rollout: int, left_out: Collection[str] = ()) -> list[KeptEvent]:
+    def events(self, rollout: int, *, quiet: bool = False) -> list[KeptEvent]:
         """The newest events of a rollout, oldest first.
 
         Args:
-            left_out: kinds of which those are not shown that nothing came of.
+            quiet: also those that only say what a cluster was seen to do, and of which nothing came.
         """
         newest = select(RolloutEventRow).where(RolloutEventRow.rollout == rollout)
+        for kind in () if quiet else _QUIET:  # as pydantic writes it; quotes of an operator's words are escaped
+            loud = RolloutEventRow.event.not_like(f'%"kind":"{kind}"%')
+            newest = newest.where(or_(loud, cast(RolloutEventRow.came_of_it, String) != "[]"))
         with self._registry.session() as session:
-            rows = session.scalars(newest.order_by(RolloutEventRow.number.desc()).limit(5 * MOST_EVENTS)).all()
-            shown = [_kept_event(row) for row in reversed(rows)]
-        return [event for event in shown if event.came_of_it or event.what not in left_out][-MOST_EVENTS:]
+            rows = session.scalars(newest.order_by(RolloutEventRow.number.desc()).limit(MOST_EVENTS)).all()
+            return [_kept_event(row) for row in reversed(rows)]
+
+
+def _known(bound: float) -> float | None:
+    return bound if math.isfinite(bound) else None
 
 
 def _kept_verdict(content: Mapping[str, Any]) -> KeptVerdict:
@@ -171,4 +204,5 @@ def _kept_verdict(content: Mapping[str, Any]) -> KeptVerdict:
 def _kept_event(row: RolloutEventRow) -> KeptEvent:
     what: Mapping[str, Any] = json.loads(row.event)["what"] if row.event else {"kind": "start"}
     subject = what.get("cluster") or (f"v{what['version']}" if "version" in what else what.get("outcome", ""))
-    return KeptEvent(row.number, row.unix_seconds, row.actor, what["kind"], str(subject), tuple(row.came_of_it))
+    came_of_it, why = tuple(row.came_of_it), str(what.get("why", ""))
+    return KeptEvent(row.number, row.unix_seconds, row.actor, what["kind"], str(subject), came_of_it, why)

@@ -158,23 +158,23 @@ def _on_verdict(state: RolloutState, what: StageVerdict) -> Ruled:
     return state, ()
 
 
-def _on_promote(state: RolloutState, _: Promote) -> Ruled:
+def _on_promote(state: RolloutState, what: Promote) -> Ruled:
     frozen = state.plan.freeze_end(state.latest_unix_seconds)
     if frozen is not None:
         raise RolloutRefused(f"rollout {state.number}: the plan lets no stage begin before {_utc(frozen)}")
-    return _advanced(state, ("rollout-promoted", f"past stage {state.current.kind}"))
+    return _advanced(state, ("rollout-promoted", _because(f"past stage {state.current.kind}", what.why)))
 
 
-def _on_pause(state: RolloutState, _: Pause) -> Ruled:
-    return _paused(state, "by an operator")
+def _on_pause(state: RolloutState, what: Pause) -> Ruled:
+    return _paused(state, _because("by an operator", what.why))
 
 
-def _on_resume(state: RolloutState, _: Resume) -> Ruled:
-    return state.model_copy(update={"phase": Phase.RUNNING, "reason": ""}), (("rollout-resumed", ""),)
+def _on_resume(state: RolloutState, what: Resume) -> Ruled:
+    return state.model_copy(update={"phase": Phase.RUNNING, "reason": ""}), (("rollout-resumed", what.why),)
 
 
-def _on_abort(state: RolloutState, _: Abort) -> Ruled:
-    return _rolling_back(state, "aborted by an operator")
+def _on_abort(state: RolloutState, what: Abort) -> Ruled:
+    return _rolling_back(state, _because("aborted by an operator", what.why))
 
 
 def _on_seen(state: RolloutState, what: Seen) -> Ruled:
@@ -203,7 +203,9 @@ def _on_pin(state: RolloutState, what: Pin) -> Ruled:
     member = state.member(what.cluster)
     if member is None:
         raise BadRequest(f"rollout {state.number} knows no cluster {what.cluster!r}")
-    return _settled(_with_roles(state, {what.cluster: Role.PINNED}))
+    pinned, lines = _settled(_with_roles(state, {what.cluster: Role.PINNED}))
+    said = (("rollout-pinned", _because(what.cluster, what.why)),) if what.why else ()
+    return pinned, (*said, *lines)
 
 
 def _on_version_gone(state: RolloutState, what: VersionGone) -> Ruled:
@@ -223,6 +225,10 @@ def _on_version_gone(state: RolloutState, what: VersionGone) -> Ruled:
         paused, more = _paused(state, reason)
         return paused, (*lines, *more)
     return state, lines
+
+
+def _because(said: str, why: str) -> str:
+    return f"{said}: {why}" if why else said
 
 
 def _advanced(state: RolloutState, said: Line) -> Ruled:

@@ -92,6 +92,12 @@ class RolloutStore:
         with self._registry.session() as session:
             return [_record(row) for row in session.scalars(select(RolloutRow).order_by(RolloutRow.number))]
 
+    def newest(self, most: int) -> list[Record]:
+        """The newest rollouts, newest first."""
+        newest = select(RolloutRow).order_by(RolloutRow.number.desc()).limit(most)
+        with self._registry.session() as session:
+            return [_record(row) for row in session.scalars(newest)]
+
     def start(
         self,
         version: int,

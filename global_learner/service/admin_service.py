@@ -18,15 +18,15 @@ from global_learner.errors import BadRequest
 from global_learner.fleet import ClusterEntry
 from global_learner.identity import Identity, checked_name
 from global_learner.registry.cards import version_message
-from global_learner.service.calls import Context, answered
-from global_learner.service.fleet_service import FleetLearner
-from global_learner.service.rollout_messages import (
+from global_learner.rollout.rollout_messages import (
     AUTO_ASSIGN_NOTE,
     change_lines,
+    overview_message,
     record_message,
-    shown_message,
     taken_message,
 )
+from global_learner.service.calls import Context, answered
+from global_learner.service.fleet_service import FleetLearner
 from global_learner.telemetry import Telemetry
 from global_learner.updates.privacy import privacy_message
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
@@ -85,6 +85,7 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
             staleness=[
                 fleet_pb2.StalenessCounts(cluster=cluster, updates=counts) for cluster, counts in staleness.items()
             ],
+            rollouts=[overview_message(entry) for entry in await self._learner.rollouts.latest_overviews()],
         )
 
     @answered
@@ -221,7 +222,9 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
     async def GetRollout(self, request: fleet_pb2.GetRolloutRequest, context: Context) -> fleet_pb2.GetRolloutReply:
         """One rollout, with its clusters, verdicts and events."""
         self._identity.person(context.auth_context())
-        return fleet_pb2.GetRolloutReply(rollout=shown_message(await self._learner.rollouts.shown(request.number)))
+        return fleet_pb2.GetRolloutReply(
+            rollout=overview_message(await self._learner.rollouts.overview(request.number))
+        )
 
     @answered
     async def ListRollouts(
@@ -240,7 +243,9 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
         actor = self._identity.person(context.auth_context())
         if request.cluster:
             checked_name(request.cluster)
-        taken = await self._learner.rollouts.act(request.action, request.cluster, actor, dry_run=request.dry_run)
+        taken = await self._learner.rollouts.act(
+            request.action, request.cluster, actor, request.reason, dry_run=request.dry_run
+        )
         return fleet_pb2.ActOnRolloutReply(rollout=taken_message(taken), changes=change_lines(taken))
 
     @answered

@@ -1,6 +1,6 @@
 // The whole page from its content.
 
-const PARTS = [["fleet", "Fleet"], ["completion", "Completion time"], ["learning", "Learning"], ["job", "One job"],
+const PARTS = [["fleet", "Fleet"], ["rollouts", "Rollouts"], ["completion", "Completion time"], ["learning", "Learning"], ["job", "One job"],
   ["staleness", "Staleness"], ["guard", "Guard"], ["versions", "Versions"]];
 
 function draw(data) {
@@ -11,7 +11,7 @@ function draw(data) {
   put("contents", PARTS.map(([id, name]) => el("a", { href: `#${id}` }, name)));
   show("contents", true);
   show("parts", true);
-  for (const part of [drawFleet, drawCompletion, drawLearning, drawJob, drawStaleness, drawGuard, drawVersions]) part(data);
+  for (const part of [drawFleet, drawRollouts, drawCompletion, drawLearning, drawJob, drawStaleness, drawGuard, drawVersions]) part(data);
 }
 
 function drawAttention(sentences) {
@@ -42,5 +42,6 @@ function drawTiles({ clusters, learner, interventions, told }) {
 
 // On paper everything is there, nothing has to be opened.
 window.addEventListener("beforeprint", () => {
-  for (const id of ["fleet-more", "versions-more"]) if (!byId(id).hidden) byId(id).click();
+  for (const node of document.querySelectorAll("button.more")) if (!node.hidden) node.click();
+  for (const node of document.querySelectorAll("details.past")) node.open = true;
 });

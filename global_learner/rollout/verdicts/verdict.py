@@ -96,12 +96,15 @@ class Verdict:
 
     Attributes:
         loss: the fleet's mean loss with its bounds, as shares, without the held; above 0 the candidate is worse.
+        decides: the same, with the bounds that hold whichever cluster is left out: a lower one above 0 is a fail, an
+            upper one below the margin a pass.
         held: clusters that are worse off by themselves.
         reasons: for people, one line each.
     """
 
     outcome: Outcome
     loss: Interval = UNKNOWN
+    decides: Interval = field(default=UNKNOWN, kw_only=True)
     held: tuple[str, ...] = ()
     reasons: tuple[str, ...] = field(default=())
 
@@ -136,11 +139,14 @@ def judge(evidence: Mapping[str, ClusterEvidence], of_stage: Sequence[str], rule
     held = _held(evidence, rule)
     others = {cluster: own for cluster, own in losses.items() if cluster not in held}
     loss = interval_of(others, FLEET_SHARE * rule.false_alarm)
-    faults = [*_fleet_faults(others, rule), *_sign_faults(evidence, rule)]
+    lower = _without_any(others, FLEET_SHARE * rule.false_alarm, largest_upper=False)
+    upper = _without_any(others, rule.false_pass, largest_upper=True)
+    decides = Interval(loss.estimate, lower, upper)
+    faults = [*_fleet_faults(lower), *_sign_faults(evidence, rule)]
     if len(held) > 1:
         faults.append(f"worse off by themselves: {', '.join(held)}")
     if faults:
-        return Verdict(Outcome.FAIL, loss, held, tuple(faults))
+        return Verdict(Outcome.FAIL, loss, held, tuple(faults), decides=decides)
     missing = [
         cluster
         for cluster in of_stage
@@ -149,16 +155,17 @@ def judge(evidence: Mapping[str, ClusterEvidence], of_stage: Sequence[str], rule
     left = {*others, *of_stage} - {*held}
     if held and len(left) < 2:
         reason = f"{held[0]} is worse off by itself, and too few are left to say that others are not"
-        return Verdict(Outcome.INCONCLUSIVE, loss, held, (reason,))
-    upper = _without_any(others, rule.false_pass, largest_upper=True)
+        return Verdict(Outcome.INCONCLUSIVE, loss, held, (reason,), decides=decides)
     if upper < rule.margin and not missing:
-        reason = f"the mean loss is below {rule.margin:.1%}, whichever cluster is left out (at most {upper:.2%})"
-        return Verdict(Outcome.PASS, loss, held, (reason,))
+        most = f"{_jobs(upper, 'at most')} in the system, whichever cluster is left out"
+        reason = f"{most}; less than {rule.margin:.1%} more passes"
+        return Verdict(Outcome.PASS, loss, held, (reason,), decides=decides)
     lacks = [f"{cluster}: fewer than {rule.least_pairs} pairs of blocks" for cluster in missing]
     if upper >= rule.margin:
-        known = "nothing is known" if math.isinf(upper) else f"it may be {upper:.2%}"
-        lacks.insert(0, f"the mean loss is not shown to be below {rule.margin:.1%}: {known}")
-    return Verdict(Outcome.INCONCLUSIVE if time_over else Outcome.WAIT, loss, held, tuple(lacks))
+        known = "nothing is known yet" if math.isinf(upper) else f"{_jobs(upper, 'at most')} in the system are shown"
+        lacks.insert(0, f"{known}; less than {rule.margin:.1%} more passes")
+    outcome = Outcome.INCONCLUSIVE if time_over else Outcome.WAIT
+    return Verdict(outcome, loss, held, tuple(lacks), decides=decides)
 
 
 def _without_any(losses: Mapping[str, Summed], alpha: float, *, largest_upper: bool) -> float:
@@ -170,9 +177,15 @@ def _without_any(losses: Mapping[str, Summed], alpha: float, *, largest_upper: b
     return max(each.upper for each in intervals) if largest_upper else min(each.lower for each in intervals)
 
 
-def _fleet_faults(losses: Mapping[str, Summed], rule: Rule) -> list[str]:
-    lower = _without_any(losses, FLEET_SHARE * rule.false_alarm, largest_upper=False)
-    return [f"the mean loss is above 0, whichever cluster is left out (at least {lower:.2%})"] if lower > 0.0 else []
+def _fleet_faults(lower: float) -> list[str]:
+    if lower <= 0.0:
+        return []
+    return [f"{_jobs(lower, 'at least')} in the system, whichever cluster is left out"]
+
+
+def _jobs(loss: float, bound: str) -> str:
+    """A bound of a mean loss in an operator's words."""
+    return f"{bound} {abs(loss):.2%} {'more' if loss >= 0.0 else 'fewer'} jobs"
 
 
 def _held(evidence: Mapping[str, ClusterEvidence], rule: Rule) -> tuple[str, ...]:

@@ -914,7 +914,7 @@ class RolloutSketch(_message.Message):
     def __init__(self, cluster: _Optional[str] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., candidate_jct_seconds: _Optional[float] = ..., incumbent_jct_seconds: _Optional[float] = ..., heuristic_jct_seconds: _Optional[float] = ...) -> None: ...
 
 class RolloutMember(_message.Message):
-    __slots__ = ("cluster", "incumbent_version", "role", "acting_version", "away", "blocks", "shadow_decisions", "shadow_agreed")
+    __slots__ = ("cluster", "incumbent_version", "role", "acting_version", "away", "blocks", "shadow_decisions", "shadow_agreed", "since_stage")
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     INCUMBENT_VERSION_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
@@ -923,6 +923,7 @@ class RolloutMember(_message.Message):
     BLOCKS_FIELD_NUMBER: _ClassVar[int]
     SHADOW_DECISIONS_FIELD_NUMBER: _ClassVar[int]
     SHADOW_AGREED_FIELD_NUMBER: _ClassVar[int]
+    SINCE_STAGE_FIELD_NUMBER: _ClassVar[int]
     cluster: str
     incumbent_version: int
     role: str
@@ -931,10 +932,11 @@ class RolloutMember(_message.Message):
     blocks: int
     shadow_decisions: int
     shadow_agreed: int
-    def __init__(self, cluster: _Optional[str] = ..., incumbent_version: _Optional[int] = ..., role: _Optional[str] = ..., acting_version: _Optional[int] = ..., away: _Optional[bool] = ..., blocks: _Optional[int] = ..., shadow_decisions: _Optional[int] = ..., shadow_agreed: _Optional[int] = ...) -> None: ...
+    since_stage: int
+    def __init__(self, cluster: _Optional[str] = ..., incumbent_version: _Optional[int] = ..., role: _Optional[str] = ..., acting_version: _Optional[int] = ..., away: _Optional[bool] = ..., blocks: _Optional[int] = ..., shadow_decisions: _Optional[int] = ..., shadow_agreed: _Optional[int] = ..., since_stage: _Optional[int] = ...) -> None: ...
 
 class RolloutVerdict(_message.Message):
-    __slots__ = ("unix_seconds", "stage", "outcome", "loss", "loss_lower", "loss_upper", "pairs", "held", "reasons")
+    __slots__ = ("unix_seconds", "stage", "outcome", "loss", "loss_lower", "loss_upper", "pairs", "held", "reasons", "loss_at_least", "loss_at_most")
     UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
     STAGE_FIELD_NUMBER: _ClassVar[int]
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
@@ -944,6 +946,8 @@ class RolloutVerdict(_message.Message):
     PAIRS_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
     REASONS_FIELD_NUMBER: _ClassVar[int]
+    LOSS_AT_LEAST_FIELD_NUMBER: _ClassVar[int]
+    LOSS_AT_MOST_FIELD_NUMBER: _ClassVar[int]
     unix_seconds: float
     stage: int
     outcome: str
@@ -953,23 +957,27 @@ class RolloutVerdict(_message.Message):
     pairs: int
     held: _containers.RepeatedScalarFieldContainer[str]
     reasons: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, unix_seconds: _Optional[float] = ..., stage: _Optional[int] = ..., outcome: _Optional[str] = ..., loss: _Optional[float] = ..., loss_lower: _Optional[float] = ..., loss_upper: _Optional[float] = ..., pairs: _Optional[int] = ..., held: _Optional[_Iterable[str]] = ..., reasons: _Optional[_Iterable[str]] = ...) -> None: ...
+    loss_at_least: float
+    loss_at_most: float
+    def __init__(self, unix_seconds: _Optional[float] = ..., stage: _Optional[int] = ..., outcome: _Optional[str] = ..., loss: _Optional[float] = ..., loss_lower: _Optional[float] = ..., loss_upper: _Optional[float] = ..., pairs: _Optional[int] = ..., held: _Optional[_Iterable[str]] = ..., reasons: _Optional[_Iterable[str]] = ..., loss_at_least: _Optional[float] = ..., loss_at_most: _Optional[float] = ...) -> None: ...
 
 class RolloutEvent(_message.Message):
-    __slots__ = ("number", "unix_seconds", "actor", "what", "subject", "came_of_it")
+    __slots__ = ("number", "unix_seconds", "actor", "what", "subject", "came_of_it", "why")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
     ACTOR_FIELD_NUMBER: _ClassVar[int]
     WHAT_FIELD_NUMBER: _ClassVar[int]
     SUBJECT_FIELD_NUMBER: _ClassVar[int]
     CAME_OF_IT_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
     number: int
     unix_seconds: float
     actor: str
     what: str
     subject: str
     came_of_it: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, number: _Optional[int] = ..., unix_seconds: _Optional[float] = ..., actor: _Optional[str] = ..., what: _Optional[str] = ..., subject: _Optional[str] = ..., came_of_it: _Optional[_Iterable[str]] = ...) -> None: ...
+    why: str
+    def __init__(self, number: _Optional[int] = ..., unix_seconds: _Optional[float] = ..., actor: _Optional[str] = ..., what: _Optional[str] = ..., subject: _Optional[str] = ..., came_of_it: _Optional[_Iterable[str]] = ..., why: _Optional[str] = ...) -> None: ...
 
 class StartRolloutRequest(_message.Message):
     __slots__ = ("version", "plan_json", "dry_run", "reason")
@@ -1016,14 +1024,16 @@ class ListRolloutsReply(_message.Message):
     def __init__(self, rollouts: _Optional[_Iterable[_Union[Rollout, _Mapping]]] = ...) -> None: ...
 
 class ActOnRolloutRequest(_message.Message):
-    __slots__ = ("action", "cluster", "dry_run")
+    __slots__ = ("action", "cluster", "dry_run", "reason")
     ACTION_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
     action: str
     cluster: str
     dry_run: bool
-    def __init__(self, action: _Optional[str] = ..., cluster: _Optional[str] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+    reason: str
+    def __init__(self, action: _Optional[str] = ..., cluster: _Optional[str] = ..., dry_run: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class ActOnRolloutReply(_message.Message):
     __slots__ = ("rollout", "changes")
@@ -1122,7 +1132,7 @@ class GetReportRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetReportReply(_message.Message):
-    __slots__ = ("made_unix_seconds", "fleet", "versions", "enrolls", "identities", "staleness", "ended")
+    __slots__ = ("made_unix_seconds", "fleet", "versions", "enrolls", "identities", "staleness", "ended", "rollouts")
     MADE_UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
     FLEET_FIELD_NUMBER: _ClassVar[int]
     VERSIONS_FIELD_NUMBER: _ClassVar[int]
@@ -1130,6 +1140,7 @@ class GetReportReply(_message.Message):
     IDENTITIES_FIELD_NUMBER: _ClassVar[int]
     STALENESS_FIELD_NUMBER: _ClassVar[int]
     ENDED_FIELD_NUMBER: _ClassVar[int]
+    ROLLOUTS_FIELD_NUMBER: _ClassVar[int]
     made_unix_seconds: float
     fleet: GetFleetReply
     versions: _containers.RepeatedCompositeFieldContainer[VersionCard]
@@ -1137,7 +1148,8 @@ class GetReportReply(_message.Message):
     identities: _containers.RepeatedCompositeFieldContainer[ClusterIdentity]
     staleness: _containers.RepeatedCompositeFieldContainer[StalenessCounts]
     ended: bool
-    def __init__(self, made_unix_seconds: _Optional[float] = ..., fleet: _Optional[_Union[GetFleetReply, _Mapping]] = ..., versions: _Optional[_Iterable[_Union[VersionCard, _Mapping]]] = ..., enrolls: _Optional[bool] = ..., identities: _Optional[_Iterable[_Union[ClusterIdentity, _Mapping]]] = ..., staleness: _Optional[_Iterable[_Union[StalenessCounts, _Mapping]]] = ..., ended: _Optional[bool] = ...) -> None: ...
+    rollouts: _containers.RepeatedCompositeFieldContainer[Rollout]
+    def __init__(self, made_unix_seconds: _Optional[float] = ..., fleet: _Optional[_Union[GetFleetReply, _Mapping]] = ..., versions: _Optional[_Iterable[_Union[VersionCard, _Mapping]]] = ..., enrolls: _Optional[bool] = ..., identities: _Optional[_Iterable[_Union[ClusterIdentity, _Mapping]]] = ..., staleness: _Optional[_Iterable[_Union[StalenessCounts, _Mapping]]] = ..., ended: _Optional[bool] = ..., rollouts: _Optional[_Iterable[_Union[Rollout, _Mapping]]] = ...) -> None: ...
 
 class EnrollRequest(_message.Message):
     __slots__ = ("cluster", "token", "signing_request")

@@ -6,11 +6,11 @@ import dataclasses
 import math
 
 from global_learner.rollout.evidence_store import KeptVerdict
+from global_learner.rollout.overview import Overview
 from global_learner.rollout.replays import FrozenSketch, incumbents_of, replayed_on
 from global_learner.rollout.rollout_store import Record, Taken
 from global_learner.rollout.state import Member
 from global_learner.rollout.verdicts.gate import Replayed
-from global_learner.rollout_driver import Shown
 from policy_net.exchange.generated import fleet_pb2
 
 AUTO_ASSIGN_NOTE = (
@@ -52,13 +52,13 @@ def change_lines(taken: Taken) -> list[str]:
     return [f"{line.action} {line.subject}: {line.detail}" for line in taken.lines]
 
 
-def shown_message(shown: Shown) -> fleet_pb2.Rollout:
+def overview_message(shown: Overview) -> fleet_pb2.Rollout:
     """A rollout with everything that people are shown of it."""
     message = record_message(shown.record)
     for member in shown.record.state.members:
         row = _member(member)
-        row.blocks = len(shown.brought.blocks.get(member.cluster, ()))
-        shadowed = shown.brought.shadowed.get(member.cluster)
+        row.blocks = shown.blocks.get(member.cluster, 0)
+        shadowed = shown.shadowed.get(member.cluster)
         if shadowed is not None:
             row.shadow_decisions, row.shadow_agreed = shadowed.decisions, shadowed.agreed
         message.members.append(row)
@@ -79,6 +79,7 @@ def _member(member: Member) -> fleet_pb2.RolloutMember:
         role=member.role.value,
         acting_version=member.acting or 0,
         away=member.away,
+        since_stage=member.since_stage,
     )
 
 
