@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from foundation.option_groups import with_option_groups
-from global_learner.errors import BadConfig, LearnerError, RolledBack
+from global_learner.errors import BadConfig
 from global_learner.policyctl.options import CallOptions, Output, VersionArgument, version_number
 from global_learner.policyctl.rollout_views import (
     changes_table,
     history_table,
-    line_of,
     rollout_facts,
     rollout_table,
 )
+from global_learner.policyctl.rollout_watch import Patience, RolloutWatch
 from global_learner.rollout.plan import read_plan
 from policy_net.exchange.generated import fleet_pb2
 
@@ -29,7 +30,6 @@ rollout_app = typer.Typer(
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would happen, and change nothing.")]
 Number = Annotated[int, typer.Option("--number", min=0, max=2**31 - 1, help="The rollout's number; 0 is the latest.")]
 Reason = Annotated[str, typer.Option("--reason", help="Why, in a line for others.")]
-_OVER = ("done", "rolled-back")
 
 
 @rollout_app.command("start")
@@ -66,6 +66,10 @@ def show_rollout(number: Number = 0, *, options: CallOptions) -> None:
 def watch_rollout(
     number: Number = 0,
     every: Annotated[float, typer.Option("--every", min=0.1, max=3600.0, help="Seconds between two looks.")] = 5.0,
+    away: Annotated[
+        float,
+        typer.Option("--away", min=0.0, max=10_080.0, help="Minutes to wait for a learner that does not answer."),
+    ] = 10.0,
     give_up: Annotated[
         float | None,
         typer.Option(
@@ -75,21 +79,23 @@ def watch_rollout(
     *,
     options: CallOptions,
 ) -> None:
-    """A line for every change until the rollout ends; exit code 1 if its version was taken back."""
+    """A line for every change until the rollout ends; exit code 1 if its version was taken back.
+
+    A learner that is away for a while is waited for; exit code 3 if it does not come back in time.
+    """
     if options.output is not Output.TABLE:
         raise BadConfig("watch prints lines; for -o json or yaml ask `policyctl rollout status` again and again")
     with options.client() as client:
-        number = number or client.rollout(0).number
-        last = None
-        for rollout in _looks(lambda: client.rollout(number), every, give_up):
-            line = line_of(rollout_facts(rollout))
-            if line != last:
-                print(line, flush=True)
-            last = line
-    if rollout.phase == "rolled-back":
-        raise RolledBack(f"rollout {rollout.number} of v{rollout.candidate_version} was rolled back: {rollout.reason}")
-    if rollout.phase not in _OVER:
-        raise LearnerError(f"rollout {rollout.number} is {rollout.phase} after {give_up:g} days; it goes on")
+        first = client.rollout(number)
+
+    def ask() -> fleet_pb2.Rollout:
+        # A connection of its own each time: one that was lost is tried again by gRPC's clock, and not by ours.
+        with options.client() as client:
+            return client.rollout(first.number)
+
+    patience = Patience(every, 60.0 * away, give_up)
+    watch = RolloutWatch(ask, patience, _say, _remark, time.monotonic, time.sleep, seed=os.getpid())
+    watch.watch(first)
 
 
 @rollout_app.command("promote")
@@ -149,14 +155,9 @@ def _act(action: str, cluster: str, reason: str, dry_run: bool, options: CallOpt
     options.show(facts, changes_table(facts))
 
 
-def _looks(
-    ask: Callable[[], fleet_pb2.Rollout], every_seconds: float, give_up_days: float | None
-) -> Iterator[fleet_pb2.Rollout]:
-    """The rollout again and again, until it is over or the time is."""
-    until = None if give_up_days is None else time.monotonic() + 86_400.0 * give_up_days
-    while True:
-        rollout = ask()
-        yield rollout
-        if rollout.phase in _OVER or (until is not None and time.monotonic() >= until):
-            return
-        time.sleep(every_seconds)
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def _remark(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

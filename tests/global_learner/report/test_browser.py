@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browser import chromium, complaints, look
+from browser import CONTRAST, OUTSIDE, OVERFLOW, chromium, complaints, look, text
 from report_makers import EVIL, fleets, report, view
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -16,40 +16,6 @@ from global_learner.report.content import report_content
 from global_learner.report.fleet import MEANINGS
 from global_learner.report.page import static_page
 from policy_net.exchange.generated import fleet_pb2 as pb
-
-OVERFLOW = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
-OUTSIDE = """
-const boxes = [...document.querySelectorAll("svg")].map((chart) => {
-  const box = chart.getBoundingClientRect();
-  return [...chart.querySelectorAll("text, rect, circle")].filter((mark) => {
-    const own = mark.getBoundingClientRect();
-    return own.width && (own.left < box.left - 12 || own.right > box.right + 12);
-  }).map((mark) => mark.textContent || mark.outerHTML);
-});
-return boxes.flat();
-"""
-CONTRAST = """
-const parts = (colour) => colour.match(/[\\d.]+/g).map(Number);
-const linear = (part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
-const light = ([r, g, b]) => 0.2126 * linear(r / 255) + 0.7152 * linear(g / 255) + 0.0722 * linear(b / 255);
-const behind = (node) => {
-  for (let at = node; at; at = at.parentElement) {
-    const colour = parts(getComputedStyle(at).backgroundColor);
-    if (colour.length < 4 || colour[3] > 0) return colour;
-  }
-  return [255, 255, 255];
-};
-const weak = [];
-for (const node of document.querySelectorAll("body *")) {
-  const own = [...node.childNodes].some((child) => child.nodeType === 3 && child.textContent.trim());
-  if (!own || !node.getClientRects().length || ["SCRIPT", "OPTION"].includes(node.tagName)) continue;
-  const style = getComputedStyle(node);
-  const [text, back] = [light(parts(node instanceof SVGElement ? style.fill : style.color)), light(behind(node))];
-  const ratio = (Math.max(text, back) + 0.05) / (Math.min(text, back) + 0.05);
-  if (ratio < 4.5) weak.push(`${node.tagName}.${node.getAttribute("class")} ${ratio.toFixed(2)}`);
-}
-return weak;
-"""
 
 
 @pytest.fixture(scope="module")
@@ -74,10 +40,6 @@ def opened(browser: WebDriver, address: str, width: int = 1400, dark: bool = Fal
     look(browser, width, dark)
     browser.get(address)
     return browser
-
-
-def text(browser: WebDriver, selector: str) -> str:
-    return browser.find_element(By.CSS_SELECTOR, selector).text
 
 
 @pytest.mark.heavy

@@ -4,26 +4,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import chromium, complaints, look
+from browser import chromium, complaints, look, until
 from learner_process import LearnerProcess
 from report_makers import EVIL
 from reserved_port import ReservedPort
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webdriver import WebDriver
-from selenium.webdriver.support.ui import WebDriverWait
 
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.generated import fleet_pb2_grpc as rpc
 
 DEADLINE_SECONDS = 60.0
-
-
-def until(browser: WebDriver, selector: str, words: str) -> None:
-    """Wait for the page to say something; looked up and read at once, as the page may be drawn anew in between."""
-    said = "return document.querySelector(arguments[0])?.innerText ?? ''"
-    WebDriverWait(browser, DEADLINE_SECONDS).until(
-        lambda page: words in page.execute_script(said, selector), f"{selector} never said {words!r}"
-    )
 
 
 def own_complaints(browser: WebDriver) -> list[dict[str, Any]]:
