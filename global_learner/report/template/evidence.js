@@ -49,7 +49,7 @@ function paintEvidence(root, width, { evidence: { points, margin }, stages, star
   const inside = svg("g", { "clip-path": `url(#${clip})` });
   let labelled = -Infinity;
   for (const { name, seconds } of begins) {
-    if (seconds === null || seconds < first - 1 || seconds > last) continue;
+    if (seconds === null || seconds < first || seconds > last) continue;
     const x = sx(seconds / size);
     root.append(svg("line", { class: "stage", x1: x, x2: x, y1: top - 4, y2: height - bottom }));
     if (x - labelled > 64 && x < width - 60) {
