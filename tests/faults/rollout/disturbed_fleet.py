@@ -1,4 +1,4 @@
-"""A fleet whose learners are killed, frozen or out of disk, and what must hold all the while.
+"""A fleet whose learners are killed, frozen, without disk or database, and what must hold all the while.
 
 Agents talk to whichever learner answers, and make up what they found out; they do nothing unless a test lets them, so a
 rollout stays where it is while something is done to its learner.
@@ -32,7 +32,7 @@ SECTIONS: dict[str, Any] = {
     "rollouts": {"period_seconds": 0.05, "away_seconds": 2 * DEADLINE_SECONDS},
     "telemetry": {"http_listen": None, "log_level": "warning"},
 }
-CALL_SECONDS = 5.0
+CALL_SECONDS = 3.0
 MOMENTARY = {
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.DEADLINE_EXCEEDED,
@@ -62,6 +62,24 @@ class RestlessAgent(FakeAgent):
 
     def now(self) -> Told:
         return self.acting, None if self.duty is None else self.duty.beside_version
+
+    def is_answered(self) -> bool:
+        """Whether some learner still says what to act on."""
+        request = pb.HeartbeatRequest(cluster=self.cluster, incarnation=self.incarnation)
+        codes = []
+        for stub in self._stubs:
+            try:
+                self._obey(stub.Heartbeat(request, timeout=CALL_SECONDS))
+            except grpc.RpcError as error:
+                codes.append(error.code())
+        assert set(codes) <= MOMENTARY, codes
+        return len(codes) < len(self._stubs)
+
+    def hear(self) -> None:
+        """A heartbeat without evidence."""
+        self.is_silent = True
+        self.beat()
+        self.is_silent = False
 
     def share(self) -> pb.ShareEvidenceReply | None:
         return None if self.is_silent else super().share()
@@ -124,13 +142,17 @@ class DisturbedFleet:
     def hear(self) -> None:
         """Heartbeats without evidence, of which no stage ends."""
         for agent in self.agents:
-            agent.is_silent = True
-            agent.beat()
-            agent.is_silent = False
+            agent.hear()
 
-    def beat(self) -> None:
-        for agent in self.agents:
-            agent.beat()
+    def beat(self, here: Place | None = None) -> None:
+        """Heartbeats, and then evidence of what everybody was asked, if the rollout stands where it is thought to.
+
+        So no cluster brings evidence of a stage that was not seen yet, and none is passed unseen.
+        """
+        self.hear()
+        if here is None or self.place() == here:
+            for agent in self.agents:
+                agent.share()
 
     def live(self, on_place: Callable[[Place], None], *, abort_in: str = "") -> Place:
         """Go on to the end, and tell of every place as it is reached; an operator promotes where it is asked."""
@@ -158,7 +180,7 @@ class DisturbedFleet:
             elif here[0] == "asking":
                 self.act("promote")
             else:
-                self.beat()
+                self.beat(here)
 
     def check(self, *, settled: bool = False) -> None:
         """The audit log is whole, says nothing twice, and all that anybody was ever told."""

@@ -1,4 +1,4 @@
-"""Two learners amid a rollout: the active one is frozen until the other leads, forth and back, and wakes."""
+"""Two learners amid a rollout: the active one frozen until the other leads, or the database gone for a while."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from disturbed_fleet import SECTIONS, disturbed_fleet
+from disturbed_fleet import SECTIONS, disturbed_fleet, until
 from learner_process import LearnerProcess
 from places import Place
 from postgres_server import PostgresServer, own_server
@@ -21,7 +21,7 @@ pytestmark = [
 ]
 
 LEASE_SECONDS = 3.0
-DISTURBED = ("shadow", "canary", "fleet")
+DISTURBED = ("canary", "fleet")
 
 
 @pytest.fixture
@@ -52,13 +52,12 @@ def test_a_leader_that_was_frozen_amid_a_rollout_decides_nothing_when_it_wakes(
 
         def freeze(where: Place) -> None:
             nonlocal active, standby, fences
-            if where[1] not in DISTURBED or where[0] not in ("running", "rolling-back"):
+            if where[1] not in DISTURBED or where[0] != "running":
                 return
             os.kill(active.pid, signal.SIGSTOP)
             standby.wait()
             fences += 1
-            if where[0] == "running":
-                fleet.hear()
+            fleet.agents[0].hear()
             # It ends, its driver with it: whoever leads again is a new process, with a driver of its own.
             assert active.end(signal.SIGCONT) == 1
             assert "another learner took the lease" in active.log.read_text()
@@ -70,4 +69,24 @@ def test_a_leader_that_was_frozen_amid_a_rollout_decides_nothing_when_it_wakes(
         assert fleet.live(freeze, abort_in="canary") == ("rolled-back", "canary")
         fleet.start()
         assert fleet.live(freeze) == ("done", "fleet")
-        assert fences > 4
+        assert fences == 4
+
+
+def test_without_its_database_a_rollout_stands_still_and_then_goes_on(tmp_path: Path, server: PostgresServer) -> None:
+    with disturbed_fleet(pair(tmp_path, server.new_database())) as fleet:
+
+        def away(where: Place) -> None:
+            if where[1] not in DISTURBED or where[0] != "running":
+                return
+            fleet.hear()
+            told = [agent.now() for agent in fleet.agents]
+            server.stop()
+            until(lambda: not fleet.agents[0].is_answered(), "no learner answers without its database")
+            server.start()
+            fleet.hear()
+            assert [agent.now() for agent in fleet.agents] == told
+
+        fleet.start()
+        assert fleet.live(away, abort_in="canary") == ("rolled-back", "canary")
+        fleet.start()
+        assert fleet.live(away) == ("done", "fleet")
