@@ -205,6 +205,29 @@ def test_who_is_frozen_while_it_waits_does_not_grow(cluster: KubeCluster, start:
     thread.join(60.0)
 
 
+def test_a_target_that_is_made_anew_while_it_waits_does_not_get_what_the_one_before_was_to_have(
+    cluster: KubeCluster, start: Callable[..., Agent]
+) -> None:
+    agent = start(slot_seconds=30.0, debounce_seconds=30.0)
+    auto(cluster, "gives", 3, max=4)
+    auto(cluster, "gets", 1, max=4)
+    auto(cluster, "stays", 1, max=1)
+    thread = threading.Thread(target=agent.decide, kwargs={"gives": 1, "gets": 3}, daemon=True)
+    thread.start()
+    wait_for(lambda: conditions(cluster, "gets").get("Resized") == ("False", "WaitsForRoom"))
+    before = agent.backend._look().members["team/gets"].target.uid
+    cluster.server.call(lambda: cluster.server.store.delete(TARGETS, "team", "gets", {}))
+    cluster.target("gets", updateMode="Auto", max=4)
+    wait_for(lambda: bool((seen := agent.backend._look().members.get("team/gets")) and seen.target.uid != before))
+    cluster.follow("gives")
+    wait_for(lambda: agent.backend._look().members["team/gives"].is_whole)
+    wait_for(lambda: agent.backend._auto._waiting == [])
+    assert cluster.size("gets") == 1, "nobody decided anything about this one"
+    agent.stop.set()
+    thread.join(60.0)
+    assert cluster.size("gets") == 1
+
+
 def test_who_waits_in_vain_gets_what_there_is_and_says_so(cluster: KubeCluster, start: Callable[..., Agent]) -> None:
     agent = start(slot_seconds=30.0, limits={"room_seconds": 0.5})
     auto(cluster, "gives", 2, max=4)
