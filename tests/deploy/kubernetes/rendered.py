@@ -30,6 +30,7 @@ ENROLLED: Json = {"address": "learner.example.org:7070", "enrollmentSecret": {"n
 MONITORED: Json = {name: {"enabled": True} for name in ("serviceMonitor", "rules", "dashboards")}
 OWN_NODES: Json = {"selector": "pool=research", "reserved": {"cpu": "500m"}}
 LEARNER: Json = {"enabled": True, "names": ["learner.example.org"]}
+SCRAPED_FROM: Json = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
 VALUES: dict[str, Json] = {
     **{mode: {"mode": mode} for mode in MODES},
     **{f"{mode} of one namespace": {"mode": mode, "namespaces": ["team"]} for mode in MODES},
@@ -39,6 +40,7 @@ VALUES: dict[str, Json] = {
     "enrolled": {"fleet": ENROLLED, "replicas": 1, "state": {"size": "5Gi"}},
     "a learner beside": {"learner": LEARNER, "monitoring": MONITORED},
     "with state": {"state": {"size": "5Gi", "storageClass": "fast"}},
+    "scraped from one namespace": {"learner": LEARNER, "networkPolicy": {"metricsFrom": [SCRAPED_FROM]}},
     "monitored": {"monitoring": MONITORED},
     "one's own account": {"serviceAccount": {"name": "mine"}, "crds": {"install": False}},
 }

@@ -17,6 +17,7 @@ from rendered import (
     LEARNER,
     MODES,
     OWN_NODES,
+    SCRAPED_FROM,
     VALUES,
     VERSIONS,
     by_helm,
@@ -304,6 +305,22 @@ def test_only_metrics_come_in_and_only_training_asks_coordinators() -> None:
     )["spec"]["egress"]
 
 
+def test_metrics_are_scraped_from_where_an_operator_says() -> None:
+    def scraped(values: Json) -> dict[str, Any]:
+        policies = of_kind(by_helm({"learner": LEARNER, **values}), "NetworkPolicy")
+        rules = [(policy, rule) for policy in policies for rule in policy["spec"].get("ingress", [])]
+        found = [(policy, rule) for policy, rule in rules if "metrics" in [port["port"] for port in rule["ports"]]]
+        for _, rule in found:
+            assert len(rule["ports"]) == 1, "what agents of a fleet dial is no business of this"
+        return {policy["metadata"]["name"]: rule.get("from") for policy, rule in found}
+
+    assert scraped({}) == {"fedl2-agent": None, "fedl2-learner": None}
+    prometheus = {**SCRAPED_FROM, "podSelector": {"matchLabels": {"app": "prometheus"}}}
+    limited = [prometheus, {"ipBlock": {"cidr": "10.0.0.0/24"}}]
+    told = scraped({"networkPolicy": {"metricsFrom": limited}})
+    assert told == {"fedl2-agent": limited, "fedl2-learner": limited}
+
+
 def test_definitions_stay_when_the_release_goes_and_can_be_left_to_others() -> None:
     for crd in of_kind(by_helm({}), "CustomResourceDefinition"):
         assert crd["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
@@ -322,6 +339,8 @@ def test_other_settings_are_other_pods() -> None:
     ("values", "said"),
     [
         ({"typo": 1}, "additional properties 'typo' not allowed"),
+        ({"networkPolicy": {"metricsFrom": ["monitoring"]}}, "got string, want object"),
+        ({"networkPolicy": {"metricsFrom": [{"namespace": "monitoring"}]}}, "'namespace' not allowed"),
         ({"mode": "auto", "kueue": {"enabled": True}}, "kueue.enabled is true, and mode is auto"),
         ({"mode": "full"}, "at '/mode': value must be one of 'advice', 'auto', 'training'"),
         ({"cluster": "Bad_Name"}, "at '/cluster': 'Bad_Name' does not match"),

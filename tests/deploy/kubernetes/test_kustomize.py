@@ -1,6 +1,8 @@
 """The kustomize overlays: valid, and the same objects, rights and pods as the chart's."""
 
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import yaml
 from rendered import (
     DEPLOY,
     MODES,
+    SCRAPED_FROM,
     VERSIONS,
     by_helm,
     by_kustomize,
@@ -18,6 +21,7 @@ from rendered import (
     one,
     pod_spec,
     settings_text,
+    tool,
     workload,
 )
 
@@ -85,6 +89,26 @@ def test_what_is_around_the_pods_is_the_charts(mode: str, kind: str) -> None:
         }
 
     assert specs(by_kustomize(mode)) == specs(by_helm({"mode": mode})) != {}
+
+
+def test_metrics_are_scraped_from_one_namespace_by_a_patch_as_by_the_chart(tmp_path: Path) -> None:
+    for folder in ("kustomize", "crds"):
+        shutil.copytree(DEPLOY / folder, tmp_path / folder)
+    own = tmp_path / "kustomize" / "overlays" / "own"
+    own.mkdir()
+    shutil.copy(DEPLOY / "kustomize" / "metrics-from.yaml", own)
+    lines = ["bases: [../training]", "patchesStrategicMerge: [metrics-from.yaml]"]
+    (own / "kustomization.yaml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    command = [tool("kubectl", "kubernetes-client"), "kustomize", str(own)]
+    made = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    ours = {each["metadata"]["name"]: each for each in of_kind(list(yaml.safe_load_all(made)), "NetworkPolicy")}
+    values = {"mode": "training", "networkPolicy": {"metricsFrom": [SCRAPED_FROM]}}
+    charts = {each["metadata"]["name"]: each for each in of_kind(by_helm(values), "NetworkPolicy")}
+    assert {name: plain(each["spec"]) for name, each in ours.items()} == {
+        name: plain(each["spec"]) for name, each in charts.items()
+    }
+    for each in ours.values():
+        kubernetes_validate.validate(each, VERSIONS[0], strict=True)
 
 
 @each_mode
