@@ -1,6 +1,6 @@
-"""Forecast of a Kubernetes Job: when it would start and end if its manifest were applied now.
+"""Forecast of a Kubernetes Job or TrainingJob: when it would start and end if its manifest were applied now.
 
-Twice: as sizes are today, each job with the workers that it asks for, and as the policy would set them. What is free is
+Twice: as sizes are today, each job with the size that it asks for, and as the policy would set them. What is free is
 what kube-scheduler would count; pods of others stay as they are, and so do nodes. What is known of speeds is the
 agent's, where its state is at hand, else what each job did on average since it began.
 """
@@ -18,10 +18,11 @@ from rich.console import Group
 from cluster_agent.acting.active_policy import CandidateFactory
 from cluster_agent.backends.kubernetes.explanation import believed_speeds, measured_speeds
 from cluster_agent.backends.kubernetes.views import ClusterView, look
-from cluster_agent.errors import BadJobFile, ClusterRefused
+from cluster_agent.errors import BadJobFile, ClusterRefused, JobRefused
 from cluster_agent.jobs.cluster_access import Cluster, check_looked_after
-from cluster_agent.jobs.forecast import NEW, Draws, able_to_run, foreseen
+from cluster_agent.jobs.forecast import NEW, Draws, able_to_run, foreseen, told_apart
 from cluster_agent.jobs.manifests import Asked, asked_job, namespace_of, read_manifest
+from cluster_agent.jobs.training_manifests import asked_training_job, is_training_job, speeds_stated
 from cluster_agent.recording.last_decision import last_decision, policy_of
 from cluster_agent.settings import PolicySettings
 from foundation.figures import counted, duration
@@ -67,10 +68,17 @@ def foresee_manifest(cluster: Cluster, file: Path, work: Work, draws: Draws) -> 
             f"you may not read {' and '.join(view.unseen)} of the whole cluster, so what is free is not known; ask for"
             " the rights of the role fedl2-advice"
         )
-    asked = asked_job(view, manifest, target, file)
+    if is_training_job(manifest):
+        if not cluster.trains:
+            line = "the agent looks after no TrainingJobs; its configuration has no backend.training"
+            raise JobRefused(f"{file}: {line}")
+        asked = asked_training_job(view, manifest, file)
+    else:
+        asked = asked_job(view, manifest, target, file)
     notes = [view.meaning_of_free] if view.meaning_of_free else []
     notes += [] if view.serves_targets else ["no ElasticTargets here: all that runs counts as staying"]
-    speeds = _speeds(cluster, view, asked, notes)
+    notes += asked.notes if work.samples is None and work.hours is None else ()
+    speeds, asked = _speeds(cluster, view, asked, notes)
     environment = _environment(cluster, asked.cluster)
     present = able_to_run([_with_left(job, speeds) for job in asked.cluster.jobs], environment, speeds)
     if left_out := len(asked.cluster.jobs) - len(present):
@@ -78,7 +86,8 @@ def foresee_manifest(cluster: Cluster, file: Path, work: Work, draws: Draws) -> 
     present.sort(key=lambda job: (job.current.workers == 0, job.submit_time_seconds))
     spec = _spec(asked, work, speeds, notes)
     advised, policy, version = _policy(cluster)
-    fixed = replace(spec, min_workers=spec.requested.workers, max_workers=spec.requested.workers)
+    workers, servers = spec.requested.workers, spec.requested.ps
+    fixed = replace(spec, min_workers=workers, max_workers=workers, min_ps=servers, max_ps=servers)
     try:
         as_it_is = foreseen(
             [_fixed(job) for job in present],
@@ -95,7 +104,8 @@ def foresee_manifest(cluster: Cluster, file: Path, work: Work, draws: Draws) -> 
     return {
         "asItIs": as_it_is,
         "advised": under_advice,
-        "workers": {"requested": spec.requested.workers, "min": spec.min_workers, "max": spec.max_workers},
+        "workers": {"requested": workers, "min": spec.min_workers, "max": spec.max_workers},
+        "ps": {"requested": servers, "min": spec.min_ps, "max": spec.max_ps},
         "policy": policy,
         "version": version,
         "jobsPresent": len(present),
@@ -105,29 +115,35 @@ def foresee_manifest(cluster: Cluster, file: Path, work: Work, draws: Draws) -> 
     }
 
 
-def _speeds(cluster: Cluster, view: ClusterView, asked: Asked, notes: list[str]) -> OnlineFit:
-    """Speeds that the simulation takes for true on average."""
+def _speeds(cluster: Cluster, view: ClusterView, asked: Asked, notes: list[str]) -> tuple[OnlineFit, Asked]:
+    """Speeds that the simulation takes for true on average, and the jobs by types of which they are."""
     fit = None if cluster.state_dir is None else measured_speeds(cluster.state_dir)
     if fit is None:
         fit = OnlineFit()
+        stated = speeds_stated(view)
         for job in view.observed.state.jobs:
+            if job.current.workers and (speed := stated.get(job.job_id)):
+                fit.observe([Progress(job.job_id, job.job_type, job.current, 1.0, speed, speed, 1.0)])
             member = view.observed.members.get(job.job_id)
             if member is not None and member.samples and job.run_seconds > 0.0 and job.current.workers:
                 done = member.samples
                 fit.observe([Progress(job.job_id, job.job_type, job.current, job.run_seconds, done, done, 1.0)])
         notes.append("speeds are what each job trained on average since it began: no agent's state is at hand")
-    fit.introduce([*view.observed.state.jobs, asked.job])
+    jobs = [*asked.cluster.jobs, asked.job]
+    fit.introduce(jobs)
+    *others, job = told_apart(jobs, fit)
+    asked = replace(asked, job=job, cluster=replace(asked.cluster, jobs=tuple(others)))
     if not fit.allocations_seen(asked.job.job_type):
-        prior = believed_speeds(asked.job.job_type, None)
+        prior = believed_speeds(asked.job.job_type, None, kind=job.kind)
         if prior.has_scale:
             grid = prior.speeds
             size = asked.job.requested
-            speed = grid.samples_per_second(asked.job.job_type, 0, size.workers)
+            speed = grid.samples_per_second(asked.job.job_type, size.ps, size.workers)
             fit.observe([Progress(NEW, asked.job.job_type, size, 1.0, speed, speed, 1.0)])
             notes.append(f"nothing was measured of {asked.job.job_type} here: its speed is that of the shipped priors")
         else:
             notes.append(f"nothing was measured of {asked.job.job_type} here: its speed is a guess; --hours says more")
-    return fit
+    return fit, asked
 
 
 def _environment(cluster: Cluster, state: ClusterState) -> Environment:
@@ -161,8 +177,9 @@ def _fixed(job: Job) -> Job:
 
 def _spec(asked: Asked, work: Work, speeds: OnlineFit, notes: list[str]) -> JobSpec:
     job = asked.job
-    speed = speeds.samples_per_second(job.job_type, 0, job.requested.workers)
+    speed = speeds.samples_per_second(job.job_type, job.requested.ps, job.requested.workers)
     total = work.samples if work.samples is not None else asked.total
+    is_guess = asked.is_guess and work.samples is None and work.hours is None
     if work.hours is not None:
         total = work.hours * 3600.0 * speed
     if total is None:
@@ -177,11 +194,11 @@ def _spec(asked: Asked, work: Work, speeds: OnlineFit, notes: list[str]) -> JobS
         ps_demand=job.ps_demand,
         requested=job.requested,
         max_workers=job.max_workers,
-        max_ps=0,
+        max_ps=job.max_ps,
         kind=job.kind,
         min_workers=job.min_workers,
-        min_ps=0,
-        work_known=total is not None,
+        min_ps=job.min_ps,
+        work_known=total is not None and not is_guess,
     )
 
 
@@ -202,10 +219,11 @@ def _named(name: str) -> SchedulerPolicy:
 def sentences(answer: Json) -> Group:
     """The answer for people; lines fold where a terminal is narrow."""
     version = f" v{answer['version']}" if answer["version"] else ""
-    sizes, seed = answer["workers"], answer["seed"]
+    seed = answer["seed"]
     lines = []
-    fixed = counted(sizes["requested"], "worker")
-    elastic = f"{sizes['min']} to {sizes['max']} workers" if sizes["min"] < sizes["max"] else fixed
+    roles = [(answer["workers"], "worker"), *([(answer["ps"], "PS")] if answer["ps"]["max"] else [])]
+    fixed = " and ".join(counted(sizes["requested"], noun) for sizes, noun in roles)
+    elastic = " and ".join(_bounds(sizes, noun) for sizes, noun in roles)
     ways = {
         "asItIs": f"with {fixed}, as sizes are today",
         "advised": f"with {elastic}, as {answer['policy']}{version} sets sizes",
@@ -222,6 +240,11 @@ def sentences(answer: Json) -> Group:
         f" beside {counted(answer['jobsPresent'], 'job')}; 8 of 10 runs lie within the bounds",
     ]
     return Group(*lines, *(plain_line(note) for note in answer["notes"]))
+
+
+def _bounds(sizes: dict[str, int], noun: str) -> str:
+    few, most = sizes["min"], sizes["max"]
+    return f"{few} to {counted(most, noun)}" if few < most else counted(most, noun)
 
 
 def _times(spread: dict[str, float]) -> str:

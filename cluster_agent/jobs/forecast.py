@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import quantiles
 
-from policy_net.domain import Job, SpeedModel
+from policy_net.domain import Allocation, Job, JobKind, Progress, SpeedModel
 from policy_net.errors import BadInput
 from policy_net.laboratory.simulation.admission import check_jobs_can_run
 from policy_net.laboratory.simulation.environment import Environment
@@ -21,6 +21,7 @@ from policy_net.laboratory.simulation.metrics import JobOutcome
 from policy_net.laboratory.simulation.replay import replay
 from policy_net.laboratory.workloads.workload import JobSpec, Workload
 from policy_net.policy import SchedulerPolicy
+from policy_net.throughput.parametric import OnlineFit
 
 NEW = "the-job-that-is-asked-about"
 """Id of the job in the simulation."""
@@ -76,6 +77,47 @@ def able_to_run(jobs: Sequence[Job], environment: Environment, speeds: SpeedMode
             continue
         able.append(job)
     return able
+
+
+def told_apart(jobs: Sequence[Job], speeds: OnlineFit) -> list[Job]:
+    """The jobs, with a name of its own for a type's other kind: speeds are known by type, and a type is of one kind.
+
+    Where nothing was measured of the other kind, its least size is believed to be as fast as the known kind's.
+
+    Args:
+        jobs: of which `speeds` knows the types.
+        speeds: gets the new types.
+    """
+    found = []
+    for job in jobs:
+        servers = int(job.kind is JobKind.PS)
+        if speeds.samples_per_second(job.job_type, servers, 1) > 0.0:
+            found.append(job)
+            continue
+        known = speeds.samples_per_second(job.job_type, 1 - servers, 1)
+        other = replace(job, job_type=f"{job.job_type}-{job.kind.value}")
+        speeds.introduce([other])
+        if speeds.allocations_seen(job.job_type) and not speeds.allocations_seen(other.job_type):
+            least = Allocation(1, servers)
+            speeds.observe([Progress(job.job_id, other.job_type, least, 1.0, known, known, 1.0)])
+        found.append(other)
+    return found
+
+
+def job_of(spec: JobSpec) -> Job:
+    """A job that nobody has started, as a scheduler would see it."""
+    return Job(
+        job_id=spec.job_id,
+        job_type=spec.job_type,
+        submit_time_seconds=spec.submit_time_seconds,
+        worker_demand=spec.worker_demand,
+        ps_demand=spec.ps_demand,
+        samples_per_epoch=spec.samples_per_epoch,
+        total_epochs=spec.total_epochs,
+        remaining_epochs=spec.total_epochs,
+        requested=spec.requested,
+        kind=spec.kind,
+    )
 
 
 def _run(

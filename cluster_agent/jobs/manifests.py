@@ -1,11 +1,14 @@
-"""Manifest of a Kubernetes Job, with the ElasticTarget beside it, as a job that a policy could be asked about."""
+"""Manifest of a Kubernetes Job, with the ElasticTarget beside it, as a job that a policy could be asked about.
+
+A TrainingJob's is read here too; what is asked about it follows from `training_manifests`.
+"""
 
 from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
@@ -14,13 +17,17 @@ from cluster_agent.backends.kubernetes.observation import Seen, observed
 from cluster_agent.backends.kubernetes.views import ClusterView
 from cluster_agent.errors import BadJobFile
 from cluster_agent.jobs.forecast import NEW
-from cluster_agent.kubernetes.resources import JOBS
+from cluster_agent.kubernetes.resources import JOBS, Resource
 from cluster_agent.kubernetes.targets.elastic_target import ELASTIC_TARGETS, MOST_WORKERS, ElasticTarget, elastic_target
+from cluster_agent.kubernetes.training.training_job import TRAINING_JOBS
 from foundation.figures import counted
 from policy_net.domain import ClusterState, Job
 
 Json = dict[str, Any]
 _LARGEST_BYTES = 4_000_000
+_USE = "use a Job, and an ElasticTarget for it, or a TrainingJob"
+TARGET_KINDS: Final = frozenset({f"{JOBS.api_version} {JOBS.kind}"})
+"""Of the objects that a forecast takes for elastic: `ElasticTarget`s may point at more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,18 +37,22 @@ class Asked:
     Attributes:
         job: seen as if it were there; its work is `total`, None where the manifest does not say it.
         cluster: the others that are there, and what nodes they and it could come to.
+        notes: what its user should know of the forecast.
+        is_guess: whether `total` is no more than likely.
     """
 
     job: Job
     total: float | None
     cluster: ClusterState
+    notes: tuple[str, ...] = ()
+    is_guess: bool = False
 
 
 def read_manifest(file: Path) -> tuple[Json, Json | None]:
-    """A Job and, where the file has one for it, its ElasticTarget.
+    """A Job and, where the file has one for it, its ElasticTarget; or a TrainingJob.
 
     Raises:
-        BadJobFile: it cannot be read, or holds anything but one Job.
+        BadJobFile: it cannot be read, or holds anything but one of these.
     """
     name = "standard input" if str(file) == "-" else str(file)
     try:
@@ -55,20 +66,30 @@ def read_manifest(file: Path) -> tuple[Json, Json | None]:
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         said = " ".join(str(error).split()) or type(error).__name__
         raise BadJobFile(f"{name}: is no YAML: {said}") from error
-    found: dict[str, list[Json]] = {JOBS.kind: [], ELASTIC_TARGETS.kind: []}
+    found: dict[str, list[Json]] = {JOBS.kind: [], ELASTIC_TARGETS.kind: [], TRAINING_JOBS.kind: []}
     for number, each in enumerate(documents, 1):
         if not isinstance(each, dict) or not isinstance(each.get("metadata"), dict) or "kind" not in each:
             raise BadJobFile(f"{name}, document {number}: is no Kubernetes object (kind, metadata)")
         if each["kind"] not in found:
-            raise BadJobFile(f"{name}, document {number}: is a {each['kind']}: use a Job, and an ElasticTarget for it")
+            raise BadJobFile(f"{name}, document {number}: is a {each['kind']}: {_USE}")
         found[each["kind"]].append(each)
+    if found[TRAINING_JOBS.kind]:
+        if len(documents) > 1:
+            raise BadJobFile(f"{name}: has {len(documents)} objects: one TrainingJob is foreseen at a time, alone")
+        (job,) = found.pop(TRAINING_JOBS.kind)
+        return _of_version(job, TRAINING_JOBS, name), None
+    del found[TRAINING_JOBS.kind]
     if len(found[JOBS.kind]) != 1 or len(found[ELASTIC_TARGETS.kind]) > 1:
         counts = " and ".join(counted(len(each), kind) for kind, each in found.items())
         raise BadJobFile(f"{name}: has {counts}: one Job is foreseen at a time, with one ElasticTarget at most")
     (job,) = found[JOBS.kind]
-    if job.get("apiVersion") != JOBS.api_version:
-        raise BadJobFile(f"{name}: its Job is of {job.get('apiVersion')!r}: use {JOBS.api_version}")
-    return job, next(iter(found[ELASTIC_TARGETS.kind]), None)
+    return _of_version(job, JOBS, name), next(iter(found[ELASTIC_TARGETS.kind]), None)
+
+
+def _of_version(job: Json, resource: Resource, name: str) -> Json:
+    if job.get("apiVersion") != resource.api_version:
+        raise BadJobFile(f"{name}: its {resource.kind} is of {job.get('apiVersion')!r}: use {resource.api_version}")
+    return job
 
 
 def asked_job(view: ClusterView, manifest: Json, target: Json | None, file: Path) -> Asked:
@@ -107,8 +128,7 @@ def asked_job(view: ClusterView, manifest: Json, target: Json | None, file: Path
     found = {**view.seen.found, (JOBS.kind, namespace, name): replace(facts, workers=0)}
     others = [each for each in view.seen.targets if (each.namespace, each.ref.name) != (namespace, name)]
     seen = Seen(view.seen.nodes, view.seen.pods, [*others, elastic], found)
-    kinds = frozenset({f"{JOBS.api_version} {JOBS.kind}"})
-    look_again = observed(seen, kinds, view.unix_seconds, view.observed.state.slot_seconds, own=view.own)
+    look_again = observed(seen, TARGET_KINDS, view.unix_seconds, view.observed.state.slot_seconds, own=view.own)
     job_id = f"{namespace}/{NEW}"
     if job_id in look_again.left_out:
         raise BadJobFile(f"{file}: {look_again.left_out[job_id]}")

@@ -5,6 +5,7 @@ Of a job of this machine the agent says what it knows; of a manifest (`-f`) the 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -36,7 +37,8 @@ Manifest = Annotated[
         "-f",
         "--filename",
         metavar="FILE",
-        help="A Kubernetes manifest (- is standard input): a batch/v1 Job, and an ElasticTarget for it if it has one.",
+        help="A Kubernetes manifest (- is standard input): a batch/v1 Job, and an ElasticTarget for it if it has one;"
+        " or a TrainingJob.",
     ),
 ]
 Samples = Annotated[
@@ -111,7 +113,7 @@ def foreseen_here(facts: dict[str, Any], runs: int, seed: int) -> dict[str, Any]
     Raises:
         JobRefused: no decision was taken yet, so that nothing is known of the policy.
     """
-    from cluster_agent.jobs.forecast import Draws, foreseen  # noqa: PLC0415  (as the rest)
+    from cluster_agent.jobs.forecast import Draws, foreseen, job_of, told_apart  # noqa: PLC0415  (as the rest)
     from cluster_agent.recording.last_decision import decided_state, last_decision, policy_of  # noqa: PLC0415
     from cluster_agent.recording.memory import MEMORY  # noqa: PLC0415
     from cluster_agent.recording.state_files import read_json  # noqa: PLC0415
@@ -135,10 +137,13 @@ def foreseen_here(facts: dict[str, Any], runs: int, seed: int) -> dict[str, Any]
     saved = read_json(folder / MEMORY)
     if saved is not None and saved.get("beliefs"):
         speeds.restore(saved["beliefs"])
-    speeds.introduce(present)
+    asked = _asked(facts)
+    new = job_of(asked)
+    speeds.introduce([*present, new])
+    *present, new = told_apart([*present, new], speeds)
     spread = foreseen(
         present,
-        _asked(facts),
+        replace(asked, job_type=new.job_type),
         _environment(facts),
         lambda: policy_of(folder, line) or build_policy(_name_of(line), PolicyContext()),
         speeds,

@@ -179,3 +179,100 @@ def test_a_forecast_counts_the_training_jobs_that_are_there(cluster: KubeCluster
     answer = shell.type(*words).json
     assert answer["jobsPresent"] == 3
     assert answer["asItIs"]["start"]["low"] > 0.0, "there is no room before one of them ends"
+
+
+def manifest(name: str = "new", **spec: Any) -> Json:
+    defaults = {"modelType": "digits", "worker": {"max": 3, "template": template()}, "ps": {"max": 2}}
+    return {
+        "apiVersion": "fedl2.io/v1alpha1",
+        "kind": "TrainingJob",
+        "metadata": {"name": name, "namespace": "team"},
+        "spec": {key: part for key, part in {**defaults, **spec}.items() if part is not None},
+    }
+
+
+ALL_REDUCE: Json = {"communication": "AllReduce", "ps": None}
+FORESEE = ("--runs", "5", "-o", "json")
+
+
+@pytest.mark.parametrize("first", ["PS", "AllReduce"])
+def test_both_kinds_of_one_model_type_are_foreseen_beside_each_other(
+    cluster: KubeCluster, shell: KubeShell, first: str
+) -> None:
+    ring = {"communication": "AllReduce", "ps": None, "checkpoints": {"claimName": "shared"}}
+    for kind in (first, "PS" if first == "AllReduce" else "AllReduce"):  # the older one says what kind its type is of
+        spec = ring if kind == "AllReduce" else {"ps": {"max": 2}}
+        cluster.make(TABLE, manifest(kind.lower(), **spec))
+    for asked in (manifest(), manifest(**ALL_REDUCE)):
+        answer = shell.type("simulate", "-f", shell.file("job.yaml", asked), "--hours", "1", *FORESEE).json
+        assert answer["jobsPresent"] == 3
+        assert 0.0 <= answer["advised"]["start"]["median"] < answer["advised"]["end"]["median"]
+        assert answer["asItIs"]["end"]["median"] - answer["asItIs"]["start"]["median"] == pytest.approx(3600, rel=0.5)
+
+
+def test_a_training_job_is_foreseen_by_what_its_type_has_shown(cluster: KubeCluster, shell: KubeShell) -> None:
+    training(cluster, "digits", runs(1), updateMode="Frozen")
+    file = shell.file("job.yaml", manifest(work={"epochs": 4}))
+    answer = shell.type("simulate", "-f", file, *FORESEE).json
+    assert answer == shell.type("simulate", "-f", file, *FORESEE).json, "the same seed says the same"
+    assert answer["workers"] == {"requested": 1, "min": 1, "max": 3}
+    assert answer["ps"] == {"requested": 1, "min": 1, "max": 2}
+    assert not any("its work" in note or "is not known" in note for note in answer["notes"])
+    fixed, advised = answer["asItIs"], answer["advised"]
+    # 4 epochs of 1,000 samples, at the 50 samples/s of the one that runs.
+    assert fixed["end"]["median"] - fixed["start"]["median"] == pytest.approx(80.0, rel=0.4)
+    assert fixed["end"]["low"] < fixed["end"]["median"] < fixed["end"]["high"]
+    assert advised["end"]["median"] < fixed["end"]["median"], "there is room for more than one worker"
+    shown = shell.type("simulate", "-f", file, "--runs", "3").out
+    assert "with 1 worker and 1 PS, as sizes are today" in shown
+    assert "with 1 to 3 workers and 1 to 2 PSs, as set sets sizes" in shown
+    same = shell.type("simulate", "-f", file, "--samples", "4000", *FORESEE).json
+    assert same == answer
+
+
+def test_steps_count_once_somebody_has_said_how_many_make_an_epoch(cluster: KubeCluster, shell: KubeShell) -> None:
+    file = shell.file("job.yaml", manifest(work={"steps": 200}))
+    answer = shell.type("simulate", "-f", file, *FORESEE).json
+    assert any("spec.work.steps says nothing" in note for note in answer["notes"])
+    training(cluster, "digits", runs(1))
+    answer = shell.type("simulate", "-f", file, *FORESEE).json
+    assert not any("spec.work.steps" in note for note in answer["notes"])
+    fixed = answer["asItIs"]
+    assert fixed["end"]["median"] - fixed["start"]["median"] == pytest.approx(80.0, rel=0.4)
+
+
+def test_what_is_guessed_of_a_training_job_is_said(shell: KubeShell) -> None:
+    def notes(**spec: Any) -> str:
+        file = shell.file("job.yaml", manifest(**spec))
+        return " ".join(shell.type("simulate", "-f", file, "--runs", "2", "-o", "json").json["notes"])
+
+    assert "10000 are taken; --samples or --hours says more" in notes(work={"epochs": 2})
+    assert "its manifest does not say its work" in notes()
+    assert "its updateMode is Off: it keeps the size" in notes(updateMode="Off")
+    assert "without spec.checkpoints its size stays" in notes(**ALL_REDUCE)
+
+
+@pytest.mark.parametrize(
+    ("documents", "line"),
+    [
+        ([manifest(), manifest("more")], "has 2 objects: one TrainingJob is foreseen at a time, alone"),
+        ([{**manifest(), "apiVersion": "fedl2.io/v9"}], "its TrainingJob is of 'fedl2.io/v9': use fedl2.io/v1alpha1"),
+        ([manifest(worker={"min": 3, "max": 1, "template": template()})], "spec.worker.max is 1, below"),
+        ([manifest(suspend=True)], "spec.suspend is true: it would not begin"),
+        ([manifest(ps=None)], "spec.ps is missing"),
+        ([{**manifest(), "spec": ["x"]}], "spec.worker is missing"),
+        ([manifest(worker={"max": 1, "template": template(9)})], "job.yaml: the job never fits"),
+        ([manifest(work={"epochs": float("nan")})], "spec.work.epochs is nan"),
+        ([{**manifest(), "kind": "Service"}], "is a Service: use a Job, and an ElasticTarget for it, or a TrainingJob"),
+    ],
+)
+def test_a_training_job_that_cannot_be_foreseen_is_one_line(shell: KubeShell, documents: list[Any], line: str) -> None:
+    said = shell.type("simulate", "-f", shell.file("job.yaml", *documents))
+    assert said.code == 2, said
+    assert line in said.line
+
+
+def test_an_agent_without_training_foresees_no_training_job(shell: KubeShell) -> None:
+    said = shell.type("simulate", "-f", shell.file("job.yaml", manifest()), "--config", str(shell.config()))
+    assert said.code == 2
+    assert "the agent looks after no TrainingJobs" in said.line

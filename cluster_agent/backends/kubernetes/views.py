@@ -15,7 +15,14 @@ from cluster_agent.backends.kubernetes.backend import KINDS
 from cluster_agent.backends.kubernetes.namespaces import namespaces_of
 from cluster_agent.backends.kubernetes.observation import Observed, Seen, observed
 from cluster_agent.backends.kubernetes.own_nodes import facts_of, meant_by_free, selector_of
-from cluster_agent.backends.kubernetes.training.measured import Demand, noted, scheduled_jobs, unended, usual_of
+from cluster_agent.backends.kubernetes.training.measured import (
+    Demand,
+    Usual,
+    noted,
+    scheduled_jobs,
+    unended,
+    usual_of,
+)
 from cluster_agent.backends.kubernetes.training.task_choices import choices_of
 from cluster_agent.kubernetes.api_server import Json, Query
 from cluster_agent.kubernetes.capacity import NodeFacts, pod_facts
@@ -56,16 +63,20 @@ class StandingJobs:
     def __init__(self, jobs: Iterable[TrainingJob]) -> None:
         self._unended = unended(jobs)
         self._measured = {job.uid: noted(job) for job in self._unended}
+        self._usual = usual_of((job.model_type, self._measured[job.uid]) for job in self._unended)
 
     def choices(self) -> dict[str, tuple[str, dict[str, NodeChoice]]]:
         """See `OwnJobs`."""
         return {job.uid: (job.job_id, choices_of(job)) for job in self._unended}
 
+    def usual(self, model_type: str) -> Usual:
+        """An epoch of a type, as far as its jobs have said it."""
+        return self._usual.get(model_type, Usual())
+
     def observe(self, demand: Demand) -> list[Job]:
         """See `OwnJobs`."""
-        usual = usual_of((job.model_type, self._measured[job.uid]) for job in self._unended)
         found = scheduled_jobs(
-            self._unended, demand, lambda job: self._measured[job.uid], lambda _: None, _agents_problem, usual
+            self._unended, demand, lambda job: self._measured[job.uid], lambda _: None, _agents_problem, self._usual
         )
         return [seen for _, seen in found.values()]
 
