@@ -12,7 +12,7 @@ from dataclasses import asdict
 from typing import Any
 
 from benchmarks.fleet.load import Done, Opened, Pace
-from benchmarks.push.load_process import GRACE_SECONDS
+from benchmarks.processes import end_by_input
 
 
 class LoadFailed(RuntimeError):
@@ -66,7 +66,7 @@ def load_processes(
                 stdout=subprocess.PIPE,
                 text=True,
             )
-            stack.callback(_end, process)
+            stack.callback(end_by_input, process)
             running.append(process)
         yield LoadProcesses(running)
 
@@ -80,13 +80,3 @@ def _ask(process: subprocess.Popen[str], command: dict[str, Any]) -> Any:
     if not line:
         raise LoadFailed("a process of clusters ended before its answer; see above")
     return json.loads(line)
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    if process.stdin is not None:
-        process.stdin.close()
-    try:
-        process.wait(GRACE_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()

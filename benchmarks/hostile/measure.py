@@ -15,6 +15,7 @@ from typing import Any
 
 from benchmarks.hostile.attackers import READY, Target
 from benchmarks.hostile.honest import PACE_SECONDS, Phase
+from benchmarks.processes import end_by_input
 from benchmarks.push.policies import policy
 from benchmarks.push.servers import Server, start_learner
 from deploy.local.processes import Processes
@@ -27,7 +28,6 @@ ATTACKER = "mallory"
 OPERATOR_PATIENCE_SECONDS = 30.0
 OPERATOR_PACE_SECONDS = 0.2
 WARM_SECONDS = 5.0
-GRACE_SECONDS = 30.0
 
 OnStep = Callable[[str], None]
 
@@ -71,7 +71,7 @@ class _Honest:
         return Phase(**json.loads(line))
 
     def close(self) -> None:
-        _end(self._process)
+        end_by_input(self._process)
 
 
 class _Operator:
@@ -217,13 +217,3 @@ def _learned(watched: Watched) -> float:
 def _memory_bytes(pid: int) -> int:
     status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
     return 1024 * int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS")))
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    if process.stdin is not None:
-        process.stdin.close()
-    try:
-        process.wait(GRACE_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()

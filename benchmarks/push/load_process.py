@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from types import TracebackType
 
+from benchmarks.processes import end_by_input
 from benchmarks.push.load import Figures, Load
 from benchmarks.push.servers import Server
 
 WARM_SECONDS = 0.5
 """Connections are open and every program is warm by then."""
-GRACE_SECONDS = 30.0
 
 
 class LoadProcess:
@@ -35,12 +35,7 @@ class LoadProcess:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._to.close()
-        try:
-            self._process.wait(GRACE_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        end_by_input(self._process)
 
     def run(self, server: Server, clusters: Sequence[str], seconds: float, echo: bool) -> Figures:
         """Put a server under load for a while.
