@@ -257,7 +257,13 @@ class Agent:
         rollouts = DutyFollower(client, parts, self._telemetry) if follows is Follows.VERSIONS else None
         if rollouts is not None:
             rollouts.resume()
-        duties = FleetDuties(learner.heartbeat_seconds, follows, sharing, sketching, rollouts)
+        duties = FleetDuties(
+            heartbeat_seconds=learner.heartbeat_seconds,
+            follows=follows,
+            sharing=sharing,
+            sketching=sketching,
+            rollouts=rollouts,
+        )
         link = FleetLink(access(2), self._active, self._source, self.status, duties)
         return _Fleet(client, link, trainer, rounds)
 

@@ -40,7 +40,7 @@ class Follows(StrEnum):
     """Nothing: the active policy is chosen elsewhere."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FleetDuties:
     """The link's work and its rhythm.
 

@@ -35,7 +35,7 @@ class World:
             self.active,
             PolicySource(PolicySettings(), self.factory, self.kept),
             lambda: STATUS,
-            FleetDuties(3600.0, Follows.HEAD if follow_head else Follows.VERSIONS),
+            FleetDuties(heartbeat_seconds=3600.0, follows=Follows.HEAD if follow_head else Follows.VERSIONS),
         )
 
     def acting(self) -> str:

@@ -48,7 +48,11 @@ class World:
         session = Session(self.learner, "", ("vgg-16",))
         self.access = LearnerAccess(self.learner, session, self.telemetry, retry_backoff(RetrySettings(), "north"))
         self.link = FleetLink(
-            self.access, self.active, self.source, lambda: STATUS, FleetDuties(3600.0, Follows.VERSIONS)
+            self.access,
+            self.active,
+            self.source,
+            lambda: STATUS,
+            FleetDuties(heartbeat_seconds=3600.0, follows=Follows.VERSIONS),
         )
         self.link.beat()
 

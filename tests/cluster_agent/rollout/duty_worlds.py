@@ -208,7 +208,7 @@ class SimulatedAgent:
             self.telemetry,
         )
         self.follower.resume()
-        duties = FleetDuties(1.0, Follows.VERSIONS, None, self.follower)
+        duties = FleetDuties(heartbeat_seconds=1.0, follows=Follows.VERSIONS, rollouts=self.follower)
         self.link = FleetLink(access, self.active, self.source, self.status, duties)
 
     def status(self) -> AgentStatus:
