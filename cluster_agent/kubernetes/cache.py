@@ -66,6 +66,9 @@ class Cache(Generic[Kept]):
         clock: monotonic seconds.
         on_change: is called after every change, by the thread that follows.
         namespaces: each is read and followed by itself; an empty name stands for all there are.
+
+    Raises:
+        ValueError: there are no namespaces, so that everything would have been read from the start.
     """
 
     def __init__(
@@ -75,6 +78,8 @@ class Cache(Generic[Kept]):
         on_change: Callable[[], None],
         namespaces: Sequence[str] = ("",),
     ) -> None:
+        if not namespaces or isinstance(namespaces, str):
+            raise ValueError(f"namespaces of a cache: at least one name in a sequence, not {namespaces!r}")
         self._keep, self._clock, self._on_change = keep, clock, on_change
         self._lock = threading.Lock()
         self._entries: dict[Key, Entry[Kept]] = {}
@@ -163,6 +168,16 @@ class Cache(Generic[Kept]):
             if present is None or is_older(head.version, present.version):
                 return
             del self._entries[head.key]
+        self._on_change()
+
+    def forget(self, key: Key, uid: str) -> None:
+        """Forget an object that the server has told is gone, whatever version it was last seen in."""
+        with self._lock:
+            present = self._entries.get(key)
+            if present is None or present.uid != uid:
+                return
+            self._end(uid, present.version)
+            del self._entries[key]
         self._on_change()
 
     def _put(self, found: Json, *, is_news: bool) -> None:

@@ -1,6 +1,7 @@
 """A cache under news that come twice, late or in another order: in the end it has what is there."""
 
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -94,3 +95,22 @@ def test_of_versions_that_are_no_numbers_the_watch_is_believed_and_an_answer_is_
     assert has(cache) == {}
     cache.put(after)
     assert has(cache) == {"a": ("u", "again")}
+
+
+@pytest.mark.parametrize("namespaces", ["", "team", ()])
+def test_a_cache_of_no_namespaces_is_refused_rather_than_read_from_the_start(namespaces: Sequence[str]) -> None:
+    with pytest.raises(ValueError, match="at least one name"):
+        Cache(lambda found: found, lambda: 0.0, lambda: None, namespaces)
+
+
+def test_what_the_server_has_told_is_gone_is_forgotten_and_what_was_made_since_is_not() -> None:
+    cache = made()
+    cache.put(pod(1))
+    cache.forget(("team", "a"), "of before")
+    assert has(cache) == {"a": ("u", "at 1")}
+    cache.forget(("team", "a"), "u")
+    assert has(cache) == {}
+    cache.put_answer(pod(1))  # to a write of before, and slower
+    assert has(cache) == {}
+    cache.put(pod(2, "v"))
+    assert has(cache) == {"a": ("v", "at 2")}

@@ -204,17 +204,28 @@ class Kueue:
         try:
             if act.verb is Verb.DELETE:
                 # One that was admitted since it was seen holds what its job may be running on.
-                self._api.delete(path, {"preconditions": {"uid": workload.uid, "resourceVersion": workload.version}})
+                stated = {"uid": workload.uid, "resourceVersion": workload.version}
+                self._on_deleted(workload, self._api.delete(path, {"preconditions": stated}))
             elif act.verb is Verb.COUNT:
                 patch = workloads.counted(workload, act.size)
                 self._watch.cache.put_answer(self._api.patch(path, patch, ContentType.JSON_PATCH))
             else:
                 self._write_status(job, act, workload)
         except NotFound:
-            return  # the watch says so
+            self._forget_workload(workload)
         except Conflict:  # somebody was faster: it is planned anew with what they wrote
             with contextlib.suppress(NotFound):
                 self._watch.cache.put_answer(self._api.get(path))
+
+    def _on_deleted(self, workload: Workload, answer: Json) -> None:
+        """One that is gone gives no quota any more, also before the watch says so; with finalizers it stays a while."""
+        if "deletionTimestamp" in (answer.get("metadata") or {}):
+            self._watch.cache.put_answer(answer)
+        else:
+            self._forget_workload(workload)
+
+    def _forget_workload(self, workload: Workload) -> None:
+        self._watch.cache.forget((workload.namespace, workload.name), workload.uid)
 
     def _create(self, job: TrainingJob, act: Act) -> None:
         try:

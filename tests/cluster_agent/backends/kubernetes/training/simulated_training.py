@@ -206,7 +206,7 @@ class World:
         self.services: Cache[Any] = Cache(service_facts, clock, nothing)
         self.told_seen: Told | None = None
         sight = Sight(self.jobs, self.pods, self.services, self.room)
-        self.workloads = Unfollowed(self, "", clock, nothing)  # type: ignore[arg-type]
+        self.workloads = Unfollowed(self, ("",), clock, nothing)  # type: ignore[arg-type]
         kueue = Kueue(self, self.workloads, lambda: self.acts, clock, clock)  # type: ignore[arg-type]
         hands = Hands(self, self, self, b"k" * 32, lambda: self.acts, kueue)  # type: ignore[arg-type]
         self.controller = TrainingController(sight, hands, clock, clock)

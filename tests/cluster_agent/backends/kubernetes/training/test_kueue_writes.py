@@ -88,8 +88,11 @@ class Server:
 
     def delete(self, path: str, body: Json) -> Json:
         found = self._check("delete", path, body["preconditions"])
+        if found["metadata"].get("finalizers"):
+            found["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+            return self.put(found)
         del self.objects[path]
-        return found
+        return {"kind": "Status", "status": "Success"}
 
 
 @pytest.fixture
@@ -187,3 +190,19 @@ def test_a_workload_of_its_name_counts_only_where_it_is_its_own(server: Server) 
     once(other, "create", other.workload)
     assert other.look(SIZE).reason == "WaitsForQuota", "an answer to an earlier try was lost"
     assert len(other.watch.cache.entries()) == 1
+
+
+@pytest.mark.parametrize("end", ["deleted", "deleted by somebody else", "with finalizers"])
+def test_what_was_deleted_gives_no_quota_though_the_watch_is_silent(server: Server, end: str) -> None:
+    admitted = {
+        "admission": {"podSetAssignments": []},
+        "conditions": [{"type": each, "status": "True"} for each in ("QuotaReserved", "Admitted")],
+    }
+    found = server.workload(status=admitted)
+    if end == "with finalizers":
+        server.put(found | {"metadata": {**found["metadata"], "finalizers": ["kueue.x-k8s.io/resource-in-use"]}})
+    if end == "deleted by somebody else":
+        once(server, "delete", server.objects.clear)
+    assert server.look(SUSPENDED).reason == "NotAsked"
+    quota = server.kueue.look(JOB, SIZE, [], None)
+    assert (quota.allowed, quota.ground, quota.reason) == (SUSPENDED, None, "WaitsForQuota")
