@@ -16,11 +16,11 @@ import yaml
 from apiserver.asked import Asked
 from apiserver.cluster import Cluster, Node, running_cluster
 from apiserver.store import Change
+from held_digits import EPOCHS, held_command
 from training_cluster import install, status_of, submit
 from training_objects import CRDS, spec, template
 
 ROLES = Path(__file__).parents[3] / "deploy" / "kustomize"
-SCRIPT = Path(__file__).parents[3] / "docs" / "examples" / "digits" / "train.py"
 AGENTS = ("one", "two")
 _QUIET_SECONDS = 0.3
 
@@ -121,7 +121,7 @@ def test_an_agent_that_wakes_up_after_its_lease_writes_nothing_and_the_job_compl
         processes = {name: stack.enter_context(agent(cluster, name, tmp_path / name, key)) for name in AGENTS}
         cluster.wait(lambda: holder(cluster), "an agent that acts")
         pod = template()
-        pod["spec"]["containers"][0]["command"] = ["python", str(SCRIPT), "--epochs", "400"]
+        pod["spec"]["containers"][0]["command"] = held_command(let_go := tmp_path / "let go")
         submit(cluster, spec(worker={"min": 1, "max": 2, "template": pod}))
         cluster.wait(lambda: status_of(cluster).get("phase") == "Running", "a job that trains", 240.0)
         first = holder(cluster)
@@ -131,12 +131,13 @@ def test_an_agent_that_wakes_up_after_its_lease_writes_nothing_and_the_job_compl
         cluster.wait(lambda: second in {asked.user for asked in deeds(cluster)}, "what the other agent does", 240.0)
         os.kill(processes[first].pid, signal.SIGCONT)
         woken = time.monotonic()
+        let_go.touch()
         found = cluster.wait_for_condition("trainingjobs.fedl2.io", "digits", "Complete", seconds=300.0)
         # It had time to do what it had been about to do.
         cluster.wait(lambda: time.monotonic() - woken > 10.0, "some seconds more")
         users = [asked.user for asked in deeds(cluster)]
         assert first not in users[users.index(second) :]
-        assert found["status"]["progress"]["epoch"] == "400.00"
+        assert found["status"]["progress"]["epoch"] == f"{EPOCHS}.00"
         assert "digits-coordinator" in made, made
         assert {name: len(uids) for name, uids in made.items()} == dict.fromkeys(made, 1), "no pod was made twice"
         assert processes[first].poll() is None, "it stands by"
