@@ -63,11 +63,18 @@ class Held:
         any: whether any of its processes may still run.
         size: its tasks, or as many as its coordinator means to have, if those are more; None where nobody knows.
         trains: all that it needs runs.
+        tasks: its tasks that may still run, whatever its coordinator means to have.
     """
 
     any: bool
     size: Allocation | None
     trains: bool = False
+    tasks: Allocation = SUSPENDED
+
+    @property
+    def least(self) -> Allocation:
+        """What it holds for certain."""
+        return self.tasks if self.size is None else self.tasks.most(self.size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +135,10 @@ def held_by(pods: Iterable[TaskPod], told: Told | None) -> Held:
     tasks = [pod.task for pod in here if pod.task != COORDINATOR]
     size = Allocation(sum(task.startswith("worker-") for task in tasks), sum(task.startswith("ps-") for task in tasks))
     if told is None:
-        return Held(bool(here), None if len(tasks) < len(here) else size)
+        return Held(bool(here), None if len(tasks) < len(here) else size, tasks=size)
     target = told.status.target
     trains = told.status.phase is Phase.RUNNING and told.status.size == target
-    return Held(bool(here), size.most(Allocation(target.workers, target.servers)), trains)
+    return Held(bool(here), size.most(Allocation(target.workers, target.servers)), trains, size)
 
 
 def plan_quota(
@@ -157,7 +164,8 @@ def plan_quota(
     holding = [each for each in live if each.state is not State.PENDING]
     number = max((each.number for each in ours), default=-1) + 1
     if not holding:
-        return _first(job, wanted if patient else job.least, pending, number)
+        # One whose Workload somebody deleted may still run: what it holds it needs, until it is gone.
+        return _first(job, (wanted if patient else job.least).most(held.least), pending, number)
     if holding[-1].state is State.EVICTED:
         return _evicted(holding, pending, held)
     ground = next((each for each in reversed(holding) if each.state is State.ADMITTED), None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass, field, replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated_training import Brain
@@ -58,10 +59,21 @@ def verbs(quota: Quota) -> list[tuple[Verb, int, Allocation]]:
 def test_what_runs_is_held_and_what_the_coordinator_means_to_have_too() -> None:
     brain = Brain(Size(2, 3), Phase.RESIZING)
     pods = [pod("coordinator"), pod("worker-0"), pod("worker-1", "Succeeded"), pod("ps-0", deleting=True)]
-    assert held_by(pods, None) == Held(any=True, size=None)
-    assert held_by(pods, Told(brain.status(), 0.0)) == Held(any=True, size=Allocation(3, 2))
-    assert held_by([pod("worker-0")], None) == Held(any=True, size=Allocation(1, 0))
+    assert held_by(pods, None) == Held(any=True, size=None, tasks=Allocation(1, 1))
+    assert held_by(pods, Told(brain.status(), 0.0)) == Held(any=True, size=Allocation(3, 2), tasks=Allocation(1, 1))
+    assert held_by([pod("worker-0")], None) == Held(any=True, size=Allocation(1, 0), tasks=Allocation(1, 0))
     assert held_by([pod("worker-0", "Failed")], None) == NOTHING
+
+
+@pytest.mark.parametrize("patient", [True, False])
+def test_a_job_that_runs_though_its_workload_was_deleted_asks_for_all_that_it_holds(patient: bool) -> None:
+    running = Held(any=True, size=None, tasks=Allocation(3, 1))
+    quota = plan_quota(the_job(), Allocation(1, 2), running, [], patient)
+    assert quota.allowed == SUSPENDED
+    assert verbs(quota) == [(Verb.CREATE, -1, Allocation(3, 2 if patient else 1))]
+    pending = workload(0, Allocation(3, 2), State.PENDING)
+    gone = plan_quota(the_job(), Allocation(1, 2), NOTHING, [pending])
+    assert verbs(gone) == [(Verb.COUNT, 0, Allocation(1, 2))]
 
 
 def test_where_nobody_knows_what_is_held_nothing_is_lowered() -> None:
