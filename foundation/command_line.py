@@ -20,6 +20,7 @@ from typing import Annotated, Any, NoReturn
 
 import click
 import typer
+from typer.core import TyperOption
 
 from foundation.errors import BAD_INPUT, DONE, FAILED, INTERRUPTED, MISNAMED, ExpectedError
 from foundation.start import work
@@ -34,6 +35,9 @@ class OutputFormat(StrEnum):
 
 
 Output = Annotated[OutputFormat, typer.Option("-o", "--output", help="A table for people, JSON for programs.")]
+VERSION_OPTION = "--version"
+"""Every program takes it, where its name stands alone."""
+_DISTRIBUTION = "fedl2"
 Debug = Annotated[bool, typer.Option("--debug", help="Print the traceback of an error.")]
 """A command takes it and does nothing with it: `run` looks for the flag itself."""
 
@@ -54,7 +58,9 @@ def run(
     _open_missing_streams()
     try:
         with work():
-            result = _guarded(typer.main.get_command(application)).main(typed, prog_name=program, standalone_mode=False)
+            command = _guarded(typer.main.get_command(application))
+            command.params.append(_version_option(program))
+            result = command.main(typed, prog_name=program, standalone_mode=False)
             sys.stdout.flush()
     except (Exception, KeyboardInterrupt, SystemExit) as error:
         return _ended(program, error, "--debug" in typed)
@@ -140,6 +146,27 @@ def _drop_output() -> None:
             getattr(sys, name).flush()
         except (OSError, ValueError):
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123  (open to the end)
+
+
+def _version_option(program: str) -> click.Option:
+    """The option `--version` of a program; of a program with commands it stands before their names."""
+
+    def show(context: click.Context, _parameter: click.Parameter, asked: bool) -> None:
+        if asked and not context.resilient_parsing:
+            # Takes longer to load than the rest of what a refusal needs.
+            from importlib.metadata import version  # noqa: PLC0415
+
+            click.echo(f"{program} {version(_DISTRIBUTION)}")
+            context.exit(DONE)
+
+    return TyperOption(
+        param_decls=[VERSION_OPTION],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=show,
+        help="Show the version and exit.",
+    )
 
 
 def _guarded(command: click.Command) -> click.Command:

@@ -1,4 +1,7 @@
-"""Program `global-learner`."""
+"""Program `global-learner`.
+
+What a command needs is loaded when it is at its work: help and refusals of settings wait for none of it.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,6 @@ import typer
 
 from foundation.command_line import leave, run
 from global_learner.errors import BadConfig
-from global_learner.loss import accept_losses, find_losses
-from global_learner.service.server import serve
-from global_learner.settings import read_settings
-from global_learner.telemetry import set_up_logging
-from policy_net.exchange.policy_file import read_policy_file
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -35,7 +33,12 @@ def serve_command(
 ) -> None:
     """Serve until SIGTERM; goes on where it ended, however it ended."""
     del debug  # The error boundary looks for the flag itself.
+    from global_learner.settings import read_settings  # noqa: PLC0415
+
     settings = read_settings(config)
+    from global_learner.service.server import serve  # noqa: PLC0415
+    from global_learner.telemetry import set_up_logging  # noqa: PLC0415
+
     set_up_logging(settings.telemetry.log_level)
     os.umask(0o077)  # whatever it writes is its own user's
     asyncio.run(serve(settings))
@@ -49,6 +52,11 @@ def accept_loss_command(
 ) -> None:
     """Say what of the state directory is lost and, with --yes, go on without it; the audit log keeps what and who."""
     del debug
+    from global_learner.loss import accept_losses, find_losses  # noqa: PLC0415
+    from global_learner.settings import read_settings  # noqa: PLC0415
+    from global_learner.telemetry import set_up_logging  # noqa: PLC0415
+    from policy_net.exchange.policy_file import read_policy_file  # noqa: PLC0415
+
     settings = read_settings(config)
     set_up_logging(settings.telemetry.log_level)
     if settings.database is not None:

@@ -20,8 +20,6 @@ from global_learner.policyctl.role_commands import operator_app
 from global_learner.policyctl.rollout_commands import rollout_app
 from global_learner.policyctl.version_commands import version_app
 from global_learner.policyctl.views import Facts, fleet_facts, fleet_table
-from global_learner.report.content import report_content
-from global_learner.report.page import write_page
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Looks after a learner's versions and its fleet.")
 
@@ -47,6 +45,10 @@ def write_report(
     options: CallOptions,
 ) -> None:
     """Write the fleet's report: one page that needs nothing else, to open in a browser, print or pass on."""
+    # Only who asks for a page waits for what makes it.
+    from global_learner.report.content import report_content  # noqa: PLC0415
+    from global_learner.report.page import write_page  # noqa: PLC0415
+
     if state_dir is not None:
         # Loads what a learner itself does: only who reads a state directory waits for it.
         from global_learner.report.offline import report_of_files  # noqa: PLC0415

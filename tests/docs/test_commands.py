@@ -22,7 +22,7 @@ BENCHMARK_OPTIONS = {
 }
 STARTERS = {"python": frozenset[str](), "torchrun": frozenset({"--nproc-per-node"})}
 """Programs that run a script of ours, and the options of theirs that pages use."""
-OPTIONS = {"--help", "--install-completion"}
+OPTIONS = {"--help", "--version", "--install-completion"}
 OPTIONS |= {name for parameter in PARAMETERS for name in (*parameter.opts, *parameter.secondary_opts)}
 OPTIONS |= {"--from-file", "--for", "--timeout", "--type", "--cascade"}  # of kubectl
 OPTIONS |= BENCHMARK_OPTIONS | {name for names in STARTERS.values() for name in names}

@@ -1,3 +1,5 @@
+from importlib.metadata import version
+
 import typer
 
 from foundation import command_line, errors
@@ -83,3 +85,11 @@ def test_a_program_without_a_command_says_what_is_missing(capsys) -> None:
     app.command("two")(lambda: None)
     assert command_line.run(app, "prog", []) == 2
     assert capsys.readouterr().err == "prog: nothing was asked for; name a command (see `prog --help`)\n"
+
+
+def test_a_program_says_its_version(capsys) -> None:
+    assert _run(None, "--version") == 0
+    assert capsys.readouterr() == (f"prog {version('fedl2')}\n", "")
+    assert _run(BadInput("no"), "--number", "3", "--version") == 0  # and does nothing else
+    assert _run(None, "--help") == 0
+    assert "--version" in capsys.readouterr().out

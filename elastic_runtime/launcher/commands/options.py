@@ -16,6 +16,7 @@ import typer.core
 from rich.console import Console, RenderableType
 
 from elastic_runtime.launcher.job_folder import jobs_folder
+from foundation.command_line import VERSION_OPTION
 from foundation.text import nearest
 
 PROGRAM = "elastic-run"
@@ -84,7 +85,7 @@ class DefaultCommandGroup(typer.core.TyperGroup):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Put the default command's name in front where none stands."""
-        if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
+        if args and args[0] not in self.commands and args[0] not in (*ctx.help_option_names, VERSION_OPTION):
             self._refuse_misspelt(ctx, args[0])
             args = [self.default_command, *args]
         return super().parse_args(ctx, args)
