@@ -5,7 +5,6 @@ What a command needs is loaded when it is at its work: help and refusals of sett
 
 from __future__ import annotations
 
-import asyncio
 import getpass
 import os
 import time
@@ -36,6 +35,8 @@ def serve_command(
     from global_learner.settings import read_settings  # noqa: PLC0415
 
     settings = read_settings(config)
+    import asyncio  # noqa: PLC0415
+
     from global_learner.service.server import serve  # noqa: PLC0415
     from global_learner.telemetry import set_up_logging  # noqa: PLC0415
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import click
 import typer
@@ -18,7 +18,6 @@ from rich.table import Column, Table
 from foundation.files import check_replaceable, write_whole
 from foundation.option_groups import with_option_groups
 from global_learner.errors import AuditUnsound, BadConfig, LearnerError
-from global_learner.policyctl.client import AdminClient
 from global_learner.policyctl.options import CallOptions, moment_of
 from global_learner.policyctl.views import Facts, moment
 from global_learner.storage.audit_chain import (
@@ -32,6 +31,9 @@ from global_learner.storage.audit_chain import (
     place_of,
 )
 from policy_net.exchange.generated import fleet_pb2
+
+if TYPE_CHECKING:
+    from global_learner.policyctl.client import AdminClient
 
 _DEFAULT = "list"
 _LARGEST_FILE_BYTES = 1 << 30

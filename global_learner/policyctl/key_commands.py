@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -17,13 +17,14 @@ from rich.table import Table
 
 from foundation.option_groups import with_option_groups
 from global_learner.errors import BadConfig, StateUnusable
-from global_learner.policyctl.client import AdminClient
 from global_learner.policyctl.options import CallOptions
 from global_learner.policyctl.views import Facts
-from global_learner.registry.fleet_keys import new_signing_key, read_signing_key
 from policy_net.errors import NotTrusted
 from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.signed_documents import Role, Root, SignedDocument, follow_roots, public_hex, read_root, signed
+
+if TYPE_CHECKING:
+    from global_learner.policyctl.client import AdminClient
 
 key_app = typer.Typer(no_args_is_help=True, help="The keys that sign for the fleet.")
 
@@ -91,6 +92,9 @@ def _signed_root(
     client: AdminClient, role: Role, before: Root, root_key: Path, new_root_key: Path | None
 ) -> SignedDocument:
     """The next root, looked at and signed here."""
+    # Only whoever signs waits for what a learner's own keys need.
+    from global_learner.registry.fleet_keys import new_signing_key, read_signing_key  # noqa: PLC0415
+
     key = read_signing_key(root_key)
     if public_hex(key) not in before.keys[Role.ROOT]:
         raise BadConfig(f"{root_key}: is not the root key of fleet {before.fleet[:12]}")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 import yaml
@@ -19,8 +19,10 @@ from rich.console import Console
 from rich.table import Table
 
 from global_learner.errors import BadConfig
-from global_learner.policyctl.client import AdminClient, TlsFiles
 from global_learner.policyctl.views import Facts
+
+if TYPE_CHECKING:
+    from global_learner.policyctl.client import AdminClient
 
 
 class Output(StrEnum):
@@ -80,6 +82,9 @@ class CallOptions:
         Raises:
             BadConfig, IdentityFileError: the address or a file cannot be used.
         """
+        # Help and refusals of what was typed need no gRPC.
+        from global_learner.policyctl.client import AdminClient, TlsFiles  # noqa: PLC0415
+
         client = AdminClient(self.learner, TlsFiles(self.ca, self.cert, self.key), self.timeout)
         try:
             yield client

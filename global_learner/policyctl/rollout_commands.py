@@ -20,7 +20,6 @@ from global_learner.policyctl.rollout_views import (
     rollout_table,
 )
 from global_learner.policyctl.rollout_watch import Patience, RolloutWatch
-from global_learner.rollout.plan import read_plan
 from policy_net.exchange.generated import fleet_pb2
 
 rollout_app = typer.Typer(
@@ -44,6 +43,8 @@ def start_rollout(
 ) -> None:
     """Bring a version to the fleet in stages: gate, shadow, canary, waves, fleet."""
     number = version_number(version)
+    from global_learner.rollout.plan import read_plan  # noqa: PLC0415  (loads pydantic, NumPy and SciPy)
+
     plan_json = "" if plan is None else read_plan(plan).model_dump_json()
     with options.client() as client:
         number = number or client.newest_version()

@@ -10,7 +10,6 @@ import typer
 from foundation.option_groups import with_option_groups
 from global_learner.errors import BadConfig, StateUnusable, VersionsUnsound
 from global_learner.policyctl.options import CallOptions, VersionArgument, version_number
-from global_learner.policyctl.version_diff import diff_table, difference
 from global_learner.policyctl.version_verify import check_file, signer, trusted_root, verified, verify_table
 from global_learner.policyctl.version_views import (
     pin_table,
@@ -50,6 +49,8 @@ def show_version(version: VersionArgument, options: CallOptions) -> None:
 def diff_versions(first: VersionArgument, second: VersionArgument, options: CallOptions) -> None:
     """How two versions differ: cards, specs, weights by layer, scores on the same replays, fixed decisions."""
     numbers = version_number(first), version_number(second)
+    from global_learner.policyctl.version_diff import diff_table, difference  # noqa: PLC0415  (loads NumPy)
+
     with options.client() as client:
         one, other = (client.version(number or client.newest_version()) for number in numbers)
         facts = difference(one, other, client.policy_file(one.card), client.policy_file(other.card))

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from global_learner.errors import BadConfig, LearnerError
-from global_learner.policyctl.client import AdminClient
 from global_learner.policyctl.views import Facts
 from policy_net.errors import NotTrusted
 from policy_net.exchange.generated import fleet_pb2
-from policy_net.exchange.policy_file import digest_of
 from policy_net.exchange.signed_documents import (
     Role,
     Root,
@@ -23,6 +22,9 @@ from policy_net.exchange.signed_documents import (
     read_root,
     version_statement,
 )
+
+if TYPE_CHECKING:
+    from global_learner.policyctl.client import AdminClient
 
 
 def trusted_root(messages: Sequence[fleet_pb2.SignedDocument], expected_key: str | None) -> Root:
@@ -64,6 +66,8 @@ def check_file(path: Path, card: fleet_pb2.VersionCard) -> None:
     Raises:
         BadConfig: it cannot be read, or its bytes are others.
     """
+    from policy_net.exchange.policy_file import digest_of  # noqa: PLC0415  (loads NumPy)
+
     try:
         found = digest_of(path.read_bytes())
     except OSError as error:

@@ -17,8 +17,14 @@ import sys
 from typing import Any
 
 PROGRAMS = ("global_learner.cli", "cluster_agent.cli")
-LATER = ("cluster_agent.agent", "cluster_agent.settings_file", "cluster_agent.backends.simulated.backend")
-"""What an agent imports when it is to run; its other commands do without."""
+LATER = (
+    "cluster_agent.agent",
+    "cluster_agent.settings_file",
+    "cluster_agent.backends.simulated.backend",
+    "global_learner.service.server",
+    "global_learner.loss",
+)
+"""What they import when they are to run; their other commands do without."""
 _PR_SET_PDEATHSIG = 1
 
 
