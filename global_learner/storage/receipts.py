@@ -13,7 +13,7 @@ import os
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from foundation.files import PRIVATE, sync_folder, write_at, write_whole
@@ -53,7 +53,10 @@ class Receipt:
 
     def to_line(self) -> str:
         """As it stands in a file."""
-        return json.dumps(asdict(self)) + "\n"
+        return json.dumps({name: getattr(self, name) for name in _FIELDS}) + "\n"  # `asdict` takes twice as long
+
+
+_FIELDS = tuple(one.name for one in fields(Receipt))
 
 
 def receipt_of(applied: AppliedUpdate) -> Receipt:
