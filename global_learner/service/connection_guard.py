@@ -44,6 +44,8 @@ class ConnectionGuard:
         self._callers_stay = callers_stay
         self._callers: set[Peer] = set()
         self._seen: dict[Peer, None] = {}
+        self._others: dict[int, tuple[int, int]] = {}
+        """Files that were something else when last looked at: number, and device and inode."""
 
     def on_call(self, peer: str) -> None:
         """A connection (as gRPC names it) is a caller's, who may be told apart by more than an address."""
@@ -54,12 +56,12 @@ class ConnectionGuard:
         """Look again and again; 0 is no port."""
         while port and _FILES.exists():
             await asyncio.sleep(LOOK_SECONDS)
-            if len(list(_FILES.iterdir())) >= _CROWDED * self._room or len(self._callers) >= self._room:
+            if len(_files()) >= _CROWDED * self._room or len(self._callers) >= self._room:
                 self.look(port)
 
     def look(self, port: int) -> int:
         """Close what is too much among the connections of a port; how many."""
-        found = dict(_connections(port))
+        found = self._connections(port)
         self._callers.intersection_update(found)
         self._seen = {peer: None for peer in (*self._seen, *found) if peer in found}
         if len(found) < _CROWDED * self._room:
@@ -69,6 +71,28 @@ class ConnectionGuard:
         if closed:
             _log.warning("connections-closed", connections=closed, reason="too many that make no call")
         return closed
+
+    def _connections(self, port: int) -> dict[Peer, int]:
+        """This process's connections at a port: each one's peer, and its file's number.
+
+        Files that are none of them are asked once: on the port for enrollment this looks again and again as soon as
+        there are some dozens of clusters, whose connections at the other port are all of the process's files.
+        """
+        found: dict[Peer, int] = {}
+        others: dict[int, tuple[int, int]] = {}
+        for file in _files():
+            which = _device_and_inode(file)
+            if which is None:
+                continue
+            if self._others.get(file) != which:
+                with _copy(file) as copy:
+                    peer = _peer(copy, port)
+                if peer is not None:
+                    found[peer] = file
+                    continue
+            others[file] = which
+        self._others = others
+        return found
 
     def _chosen(self, excess: int) -> list[Peer]:
         """The oldest silent connections, each of the address that has most of them left."""
@@ -87,13 +111,18 @@ class ConnectionGuard:
         return chosen
 
 
-def _connections(port: int) -> Iterator[tuple[Peer, int]]:
-    """This process's connections at a port: each one's peer, and its file's number."""
-    for entry in _FILES.iterdir():
-        with _copy(int(entry.name)) as copy:
-            peer = _peer(copy, port)
-        if peer is not None:
-            yield peer, int(entry.name)
+def _files() -> list[int]:
+    """The numbers of this process's open files; that of this look at them is among them."""
+    with os.scandir(_FILES) as entries:
+        return [int(entry.name) for entry in entries]
+
+
+def _device_and_inode(file: int) -> tuple[int, int] | None:
+    try:
+        known = os.fstat(file)
+    except OSError:  # it has just gone
+        return None
+    return known.st_dev, known.st_ino
 
 
 def _close(port: int, file: int, peer: Peer) -> bool:

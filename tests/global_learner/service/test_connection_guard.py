@@ -65,6 +65,21 @@ def test_connections_of_another_port_are_none_of_its_business() -> None:
         assert all(map(is_open, connections))
 
 
+def test_what_once_was_another_ports_is_looked_at_again_when_it_is_another_file() -> None:
+    with contextlib.ExitStack() as stack:
+        port, guard = Port(stack), ConnectionGuard(room=4)
+        with contextlib.ExitStack() as others:
+            other = Port(others)
+            for _ in range(6):
+                other.connect("127.0.0.2")
+            assert guard.look(port.number) == 0
+            assert guard.look(port.number) == 0
+        # These have the numbers that the others' files had.
+        greedy = [port.connect("127.0.0.2") for _ in range(6)]
+        assert guard.look(port.number) == 4
+        assert [is_open(one) for one in greedy].count(False) == 4
+
+
 def test_callers_are_known_over_ipv6_too() -> None:
     with contextlib.ExitStack() as stack:
         try:
