@@ -129,28 +129,34 @@ def _usage(
 
 
 def _over_echo(processes: Processes, folder: Path, first: PolicyFile, plan: Plan) -> dict[str, float]:
-    """Pushes a second over those of the bare echo, turn by turn, and what one costs the processor there and here."""
+    """Pushes a second over calls of the bare echo, turn by turn, and what one costs the processor there and here.
+
+    With clusters that send the echo the same bytes, and with such as build and read messages as they do for a push.
+    """
     if not plan.ratio_rounds:
         return {}
     names = [f"cluster{number}" for number in range(_RATIO_CLUSTERS)]
     learner = start_learner(processes, folder, "beside-echo", first, names)
     echo = start_echo(processes, folder, "echo", learner)
-    ratios, rates, cpu, echo_cpu = [], [], [], []
+    ratios, message_ratios, rates, cpu, echo_cpu = [], [], [], [], []
     with LoadProcess(first.spec.to_json()) as load:
 
-        def turn(server: Server) -> tuple[float, float]:
-            done = load.run(server, names, plan.ratio_seconds, echo=server is echo)
+        def turn(server: Server, messages: bool = False) -> tuple[float, float]:
+            done = load.run(server, names, plan.ratio_seconds, echo=server is echo, messages=messages)
             processes.check()
             return done.updates / done.seconds, 1000.0 * done.server_cpu_seconds / done.updates
 
         for _ in range(plan.ratio_rounds):
             (rate, cost), (echo_rate, echo_cost) = turn(learner), turn(echo)
+            message_rate, _ = turn(echo, messages=True)
             ratios.append(rate / echo_rate)
+            message_ratios.append(rate / message_rate)
             rates.append(rate)
             cpu.append(cost)
             echo_cpu.append(echo_cost)
     return {
         "push_over_echo": round(statistics.median(ratios), 3),
+        "push_over_message_echo": round(statistics.median(message_ratios), 3),
         "pushes_per_second": round(statistics.median(rates), 1),
         "push_cpu_ms": round(statistics.median(cpu), 3),
         "echo_cpu_ms": round(statistics.median(echo_cpu), 3),

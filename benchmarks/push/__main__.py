@@ -3,7 +3,7 @@
 Clusters push over mutual TLS, each over a connection of its own, and push again as soon as their update is on the
 learner's disk and the newest head in their hands. All clusters live in one process, which shares the machine with the
 learner. Beside it, within the same rounds: the same in plain text, and a bare grpcio server that sends the same bytes
-back.
+back, to clusters that do nothing with them, and to clusters that build and read messages as for a push.
 """
 
 from __future__ import annotations
@@ -22,7 +22,16 @@ from rich.status import Status
 from benchmarks.push.measure import measure
 from global_learner.telemetry import set_up_logging
 
-_COLUMNS = ("clusters", "updates_per_second", "p50_ms", "p99_ms", "cpu_ms_per_update", "over_echo", "over_plain")
+_COLUMNS = (
+    "clusters",
+    "updates_per_second",
+    "p50_ms",
+    "p99_ms",
+    "cpu_ms_per_update",
+    "over_echo",
+    "over_message_echo",
+    "over_plain",
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -51,6 +51,8 @@ class Load:
         clusters: the names of those that push.
         server_pid: whose processor time is measured too.
         echo: the server answers with as many bytes, and does nothing else.
+        messages: clusters of an echo do for a call what they do for a push: they build the message and read the answer.
+            Otherwise they send the same bytes again and again.
     """
 
     address: str
@@ -60,6 +62,7 @@ class Load:
     seconds: float
     warm_seconds: float
     echo: bool = False
+    messages: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +81,21 @@ class Clusters:
 
     def __init__(self, spec: PolicySpec) -> None:
         self._spec = spec
-        self._pushes: dict[tuple[str, str], Push] = {}
+        self._pushes: dict[tuple[str, str, bool], Push] = {}
         self._channels: list[grpc.aio.Channel] = []
 
     async def push_of(self, load: Load, cluster: str) -> Push:
         """What the cluster does again and again."""
-        key = (load.address, cluster)
+        key = (load.address, cluster, load.messages)
         if key not in self._pushes:
             channel = _channel(load, cluster)
             self._channels.append(channel)
-            opened = self._echo(channel, len(self._pushes)) if load.echo else await self._fleet(channel, cluster)
+            if not load.echo:
+                opened = await self._fleet(channel, cluster)
+            elif load.messages:
+                opened = self._message_echo(channel, cluster, len(self._pushes))
+            else:
+                opened = self._echo(channel, len(self._pushes))
             self._pushes[key] = opened
         return self._pushes[key]
 
@@ -126,6 +134,24 @@ class Clusters:
             answer = await call(data, timeout=CALL_SECONDS)
             if len(answer) != len(data):
                 raise RuntimeError(f"the echo has {len(answer)} bytes, {len(data)} were sent")
+            return True
+
+        return push
+
+    def _message_echo(self, channel: grpc.aio.Channel, cluster: str, seed: int) -> Push:
+        call: Callable[..., Awaitable[bytes]] = channel.unary_unary(ECHO)
+        slope = gradient(self._spec, seed)
+        sequence = 0
+
+        async def push() -> bool:
+            nonlocal sequence
+            sequence += 1
+            update = GradientUpdate(cluster, 1, sequence, sequence, self._spec.digest, slope, 256, 200.0)
+            sent = push_request(update, want_weights=True).SerializeToString()
+            answer = fleet_pb2.PushRequest.FromString(await call(sent, timeout=CALL_SECONDS))
+            if answer.sequence != sequence:
+                raise RuntimeError(f"the echo of message {sequence} is number {answer.sequence}")
+            weights_from_bytes(answer.gradient, self._spec)
             return True
 
         return push

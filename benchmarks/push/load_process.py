@@ -37,13 +37,17 @@ class LoadProcess:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         end_by_input(self._process)
 
-    def run(self, server: Server, clusters: Sequence[str], seconds: float, echo: bool) -> Figures:
-        """Put a server under load for a while.
+    def run(
+        self, server: Server, clusters: Sequence[str], seconds: float, *, echo: bool, messages: bool = False
+    ) -> Figures:
+        """Put a server under load for a while; `echo` and `messages` as in `Load`.
 
         Raises:
             RuntimeError: the clusters' process failed; what went wrong stands on stderr.
         """
-        load = Load(server.address, server.identities, list(clusters), server.pid, seconds, WARM_SECONDS, echo)
+        load = Load(
+            server.address, server.identities, list(clusters), server.pid, seconds, WARM_SECONDS, echo, messages
+        )
         self._to.write(json.dumps(asdict(load)) + "\n")
         self._to.flush()
         line = self._from.readline()

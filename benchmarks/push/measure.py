@@ -1,5 +1,8 @@
 """Rounds of load: the learner over mutual TLS and in plain text, a bare echo over mutual TLS, by number of clusters.
 
+The echo is measured twice: with clusters that send the same bytes again and again, and with clusters that do for each
+call what they do for a push. All of them share the processors with the server, so the second says more of the server.
+
 All are measured in turn within a round, so that whatever else the machine does hits all of them; figures are medians
 over the rounds, ratios are taken within a round.
 """
@@ -20,6 +23,7 @@ from benchmarks.push.usage import HighWaterMark
 from deploy.local.processes import Processes
 
 APPLY_SECONDS = 0.5
+_OF_MESSAGES = " of messages"
 
 OnStep = Callable[[str], None]
 
@@ -39,13 +43,15 @@ def measure(folder: Path, clusters: Sequence[int], rounds: int, seconds: float, 
         with HighWaterMark(learner.state_dir) as disk:
             for number in range(rounds):
                 for count in clusters:
-                    for server in (learner, plain, echo):
-                        on_step(f"round {number + 1} of {rounds}: {server.name}, {count} clusters")
-                        done = load.run(server, names[:count], seconds, echo=server is echo)
-                        figures.setdefault((server.name, count), []).append(done)
+                    for server, messages in ((learner, False), (plain, False), (echo, False), (echo, True)):
+                        name = f"{server.name}{_OF_MESSAGES if messages else ''}"
+                        on_step(f"round {number + 1} of {rounds}: {name}, {count} clusters")
+                        done = load.run(server, names[:count], seconds, echo=server is echo, messages=messages)
+                        figures.setdefault((name, count), []).append(done)
                         processes.check()
         told = metrics(learner)
-    runs = [_run(count, *(figures[name, count] for name in ("learner", "plain", "echo"))) for count in clusters]
+    measured = ("learner", "plain", "echo", f"echo{_OF_MESSAGES}")
+    runs = [_run(count, *(figures[name, count] for name in measured)) for count in clusters]
     updates = told["fedl2_learner_group_updates_sum"]
     return {
         "runs": runs,
@@ -62,7 +68,13 @@ def measure(folder: Path, clusters: Sequence[int], rounds: int, seconds: float, 
     }
 
 
-def _run(count: int, learner: Sequence[Figures], plain: Sequence[Figures], echo: Sequence[Figures]) -> dict[str, Any]:
+def _run(
+    count: int,
+    learner: Sequence[Figures],
+    plain: Sequence[Figures],
+    echo: Sequence[Figures],
+    message_echo: Sequence[Figures],
+) -> dict[str, Any]:
     """One line of the result; `cpu` is the server's, `load_cpu` that of the clusters beside it."""
 
     def median_of(rounds: Sequence[Figures], figure: Callable[[Figures], float], digits: int) -> float:
@@ -70,6 +82,12 @@ def _run(count: int, learner: Sequence[Figures], plain: Sequence[Figures], echo:
 
     def over(others: Sequence[Figures]) -> float:
         return round(statistics.median(_rate(a) / _rate(b) for a, b in zip(learner, others, strict=True)), 3)
+
+    def over_by_cpu(others: Sequence[Figures]) -> float:
+        """What `over` would be if both used all processors all the time: steadier where other programs use them too."""
+        return round(
+            statistics.median(_all_cpu_ms(b) / _all_cpu_ms(a) for a, b in zip(learner, others, strict=True)), 3
+        )
 
     return {
         "clusters": count,
@@ -83,8 +101,14 @@ def _run(count: int, learner: Sequence[Figures], plain: Sequence[Figures], echo:
         "echo_updates_per_second": median_of(echo, _rate, 1),
         "echo_p50_ms": median_of(echo, _p50_ms, 2),
         "echo_cpu_ms_per_update": median_of(echo, _server_cpu_ms, 3),
+        "echo_load_cpu_ms": median_of(echo, _load_cpu_ms, 3),
+        "message_echo_per_second": median_of(message_echo, _rate, 1),
+        "message_echo_load_cpu_ms": median_of(message_echo, _load_cpu_ms, 3),
         "over_plain": over(plain),
         "over_echo": over(echo),
+        "over_message_echo": over(message_echo),
+        "over_echo_by_cpu": over_by_cpu(echo),
+        "over_message_echo_by_cpu": over_by_cpu(message_echo),
     }
 
 
@@ -106,6 +130,11 @@ def _server_cpu_ms(done: Figures) -> float:
 
 def _load_cpu_ms(done: Figures) -> float:
     return 1000.0 * done.load_cpu_seconds / done.updates
+
+
+def _all_cpu_ms(done: Figures) -> float:
+    """Never 0, as a short load may be in hundredths of a second."""
+    return max(_server_cpu_ms(done) + _load_cpu_ms(done), 1e-3)
 
 
 def _percentile(done: Figures, share: float) -> float:

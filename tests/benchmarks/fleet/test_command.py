@@ -17,6 +17,7 @@ def test_a_small_fleet_loses_nothing_and_every_figure_is_measured(capsys: pytest
     for name in (
         "p99_ms",
         "push_over_echo",
+        "push_over_message_echo",
         "push_cpu_ms",
         "echo_cpu_ms",
         "memory_mb",

@@ -16,6 +16,7 @@ def test_every_figure_that_the_issue_asks_for_is_measured(capsys: pytest.Capture
     assert [run["clusters"] for run in result["runs"]] == [1, 3]
     for run in result["runs"]:
         assert all(run[name] > 0.0 for name in ("updates_per_second", "p50_ms", "p99_ms", "over_echo", "over_plain"))
+        assert all(run[f"over_{echo}{by}"] > 0.0 for echo in ("echo", "message_echo") for by in ("", "_by_cpu"))
         assert run["cpu_ms_per_update"] >= 0.0  # counted in hundredths of a second, of which a short load may use none
         assert run["p50_ms"] <= run["p99_ms"]
     assert result["apply_per_second"] > 0.0
