@@ -8,7 +8,8 @@ and every agent compare it before anything is applied. There is a spec for each 
   so that the vocabulary can grow without a change of shape.
 - `SetSpec`, of `set`: any number of jobs, every one through the same small network. It turns a job's ratios, and their
   products with contention, into a tilt of the planner's scores; see `policy_net.set_policy`. There are no job types in
-  it and no J, so one set of weights serves clusters of every size.
+  it and no J, so one set of weights serves clusters of every size. The planner's own numbers may be among the weights,
+  group by group, each with a version of its own.
 """
 
 from __future__ import annotations
@@ -18,11 +19,19 @@ import itertools
 import json
 from collections.abc import Iterator
 from math import prod
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 
 from policy_net.errors import PolicyFileError, SpecMismatch
 
@@ -45,6 +54,15 @@ SET_INPUTS = 21
 
 SET_OUTPUTS = 2
 """Priority and steepness of a job."""
+
+PRICES = "prices"
+"""The tensor of the numbers that the planner's prices follow from."""
+
+PRICES_VERSION = 1
+"""Raised whenever the meaning of one of them changes."""
+
+PRICE_COUNT = 6
+"""See `policy_net.set_policy.prices`."""
 
 
 class WeightSpec(BaseModel):
@@ -165,6 +183,15 @@ class SetSpec(WeightSpec):
         0.2, gt=0.0, le=100.0, description="of the softmax over log scores, in nats, where picks are drawn"
     )
     set_feature_version: int = SET_FEATURE_VERSION
+    prices: int = Field(
+        0, ge=0, le=PRICES_VERSION, description="version of the planner's prices among the weights; 0 is without them"
+    )
+
+    @model_serializer(mode="wrap")
+    def _without_absent_groups(self, usual: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """What a spec does not have it does not name, so that those from before there was such a thing keep digests."""
+        fields: dict[str, Any] = usual(self)
+        return {name: value for name, value in fields.items() if name != PRICES or value}
 
     @model_validator(mode="after")
     def _widths_are_sane(self) -> SetSpec:
@@ -182,6 +209,8 @@ class SetSpec(WeightSpec):
         tensors: list[tuple[str, tuple[int, ...]]] = []
         for layer, (inputs, width) in enumerate(itertools.pairwise((SET_INPUTS, *self.hidden, SET_OUTPUTS))):
             tensors += [(f"residual.{layer}.weight", (width, inputs)), (f"residual.{layer}.bias", (width,))]
+        if self.prices:
+            tensors.append((PRICES, (PRICE_COUNT,)))
         return tuple(tensors)
 
 

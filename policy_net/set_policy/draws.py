@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from policy_net.baselines.hull import FAIRNESS_EXPONENT
 from policy_net.dl2.action import GRANT_KINDS, Grant
 from policy_net.domain import SUSPENDED, Allocation, ClusterState, Decision
 from policy_net.set_policy.planner import Grants, Tilt, Urgencies, plan, score_of
@@ -109,11 +110,12 @@ def drawn_plan(
     chance: Chance,
     generator: np.random.Generator,
     restart_seconds: float = 0.0,
+    work_exponent: float = FAIRNESS_EXPONENT,
 ) -> tuple[Decision, SetSamples]:
     """Allocate to the jobs of `state`, and keep every pick; greedy and without exploration it is `plan`."""
     chances = chance.exploration > 0.0 or not chance.greedy
     grants = Grants(state, tables)
-    urgencies = Urgencies(state.jobs, tables, restart_seconds)
+    urgencies = Urgencies(state.jobs, tables, restart_seconds, work_exponent)
     field_of_steps = _Steps(tilts)
     for index in range(len(state.jobs)):
         field_of_steps.put(index, grants.first(index), urgencies.of(index, SUSPENDED))
@@ -129,7 +131,9 @@ def drawn_plan(
         following = (float(field_of_steps.log_score_J[index]), float(field_of_steps.log_share_J[index]))
         record.add(index, action, probability, chosen, following)
     decision = grants.decision()
-    planned = plan(state, tables, tilts, restart_seconds=restart_seconds) if chances else decision
+    planned = decision
+    if chances:
+        planned = plan(state, tables, tilts, restart_seconds=restart_seconds, work_exponent=work_exponent)
     return decision, record.samples(_believed(state, tables, planned))
 
 

@@ -1,6 +1,7 @@
 """The planner: greedy grants by the slope of the best step, the base of the `set` policy, complete without learning.
 
-The score of a step is slope × remaining work^−0.25 × exp(what the residual says of it); of a job that holds tasks, the
+The score of a step is slope × remaining work^−b × exp(what the residual says of it), b a quarter or what `prices.py`
+says; of a job that holds tasks, the
 first step counts as if it were two restarts nearer to its end (see `restarts.py`). Grants go to the highest score
 until nothing gains or nothing fits; `draws.py` has the same with chance. As a job's slope only rises on the way to a
 target, whole steps are granted at once; the result is that of granting task by task inside the 3J + 1 actions.
@@ -47,6 +48,7 @@ def plan(
     tilts: Sequence[Tilt] | None = None,
     weighed: list[Weighed] | None = None,
     restart_seconds: float = 0.0,
+    work_exponent: float = FAIRNESS_EXPONENT,
 ) -> Decision:
     """Allocate to the jobs of `state`; ties go by arrival.
 
@@ -55,9 +57,10 @@ def plan(
         tilts: of every job; None leaves the base alone.
         weighed: is given every step that was looked at, in that order, for people who ask why.
         restart_seconds: what it costs to start a job.
+        work_exponent: b; `tables` count in the prices that it belongs to.
     """
     grants = Grants(state, tables)
-    urgencies = Urgencies(state.jobs, tables, restart_seconds)
+    urgencies = Urgencies(state.jobs, tables, restart_seconds, work_exponent)
     queue: list[tuple[float, int, Step]] = []
 
     def push(index: int, step: Step | None) -> None:
@@ -91,14 +94,19 @@ class Urgencies:
     Args:
         tables: of every job.
         restart_seconds: what it costs to start a job.
+        work_exponent: b.
     """
 
-    def __init__(self, jobs: Sequence[Job], tables: Sequence[StepTable], restart_seconds: float) -> None:
-        self._usual = [urgency(job) for job in jobs]
+    def __init__(
+        self, jobs: Sequence[Job], tables: Sequence[StepTable], restart_seconds: float, work_exponent: float
+    ) -> None:
+        self._usual = [urgency(job, work_exponent) for job in jobs]
         self._first = self._usual
         if restart_seconds > 0.0:
             self._first = [
-                factor * _nearer(remaining_samples(job) / speed, 2.0 * restart_seconds) if speed > 0.0 else factor
+                factor * _nearer(remaining_samples(job) / speed, 2.0 * restart_seconds, work_exponent)
+                if speed > 0.0
+                else factor
                 for job, table, factor in zip(jobs, tables, self._usual, strict=True)
                 for speed in (table.speed(job.current),)
             ]
@@ -108,15 +116,15 @@ class Urgencies:
         return self._usual[index] if held.tasks else self._first[index]
 
 
-def _nearer(remaining_seconds: float, seconds: float) -> float:
+def _nearer(remaining_seconds: float, seconds: float, work_exponent: float) -> float:
     """The factor by which a job is more urgent that counts as so much nearer to its end."""
     share = max(1.0 - seconds / remaining_seconds, LEAST_REMAINING_SHARE)
-    return float(share**-FAIRNESS_EXPONENT)
+    return float(share**-work_exponent)
 
 
-def urgency(job: Job) -> float:
-    """The factor of this job's slopes: its remaining samples to the power of −0.25."""
-    return float(remaining_samples(job) ** -FAIRNESS_EXPONENT)
+def urgency(job: Job, work_exponent: float = FAIRNESS_EXPONENT) -> float:
+    """The factor of this job's slopes: its remaining samples to the power of −b."""
+    return float(remaining_samples(job) ** -work_exponent)
 
 
 class Grants:

@@ -24,8 +24,9 @@ from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.set_policy.beliefs import SetBeliefs
 from policy_net.set_policy.draws import Array, Chance, SetSamples, drawn_plan
 from policy_net.set_policy.planner import Weighed, plan
+from policy_net.set_policy.prices import PriceTerms
 from policy_net.set_policy.residual import Residual, job_inputs, uncertainty_of
-from policy_net.set_policy.steps import StepTable, StepTables
+from policy_net.set_policy.steps import Prices, StepTable, StepTables
 
 DEFAULT_SET_FILE = Path(__file__).with_name("default.safetensors")
 
@@ -66,6 +67,7 @@ class SetPolicy:
         self.speeds = speeds
         self._tables = StepTables(speeds if self.beliefs is None else self.beliefs)  # type: ignore[arg-type]  # one is
         self._residual = Residual(spec, weights)
+        self._price_terms = PriceTerms.of(spec, weights)
         self._label = label
         self._clock = clock
 
@@ -79,13 +81,19 @@ class SetPolicy:
         """What tilts the planner's scores now."""
         return self._residual
 
+    @property
+    def price_terms(self) -> PriceTerms:
+        """What the planner's prices follow from."""
+        return self._price_terms
+
     def load_weights(self, weights: Weights) -> None:
-        """Act with another residual from the next decision on.
+        """Act with another residual, and other prices, from the next decision on.
 
         Raises:
             SpecMismatch: it is not of this policy's spec.
         """
         self._residual = Residual(self.spec, weights)
+        self._price_terms = PriceTerms.of(self.spec, weights)
 
     def inherit(self, other: SetPolicy, shared: Callable[[str], bool] = lambda _: True, *, copy: bool = False) -> None:
         """Go on with what another policy believes, as this one takes its place: with its very beliefs where both
@@ -110,35 +118,39 @@ class SetPolicy:
         if not self.chance.greedy or self.chance.exploration > 0.0:
             return self.decide_recorded(state, trigger)[0]
         self.decision_index += 1
-        state, tables = self._introduced(state)
-        if self._residual.silent or not tables:
-            return plan(state, tables, restart_seconds=self._restart_seconds)
-        began = self._clock()
-        tilts = self._residual.tilts(self._inputs(state, tables))
-        self.inference_seconds.append(self._clock() - began)
-        return plan(state, tables, tilts, restart_seconds=self._restart_seconds)
+        state, tables, prices = self._introduced(state)
+        tilts = None
+        if tables and not self._residual.silent:
+            began = self._clock()
+            tilts = self._residual.tilts(self._inputs(state, tables))
+            self.inference_seconds.append(self._clock() - began)
+        return plan(state, tables, tilts, restart_seconds=self._restart_seconds, work_exponent=prices.work_exponent)
 
     def decide_recorded(self, state: ClusterState, trigger: Trigger) -> tuple[Decision, SetSamples]:
         """Decide, and keep what a learner needs of every pick; the same at every trigger."""
         del trigger
         generator = np.random.default_rng((self.seed, self.decision_index))
         self.decision_index += 1
-        state, tables = self._introduced(state)
+        state, tables, prices = self._introduced(state)
         began = self._clock()
         inputs_JF = self._inputs(state, tables)
         tilts = self._residual.tilts(inputs_JF)
         self.inference_seconds.append(self._clock() - began)
-        return drawn_plan(state, tables, tilts, inputs_JF, self.chance, generator, self._restart_seconds)
+        return drawn_plan(
+            *(state, tables, tilts, inputs_JF, self.chance, generator),
+            restart_seconds=self._restart_seconds,
+            work_exponent=prices.work_exponent,
+        )
 
     def weighed(self, state: ClusterState) -> tuple[list[Weighed], list[StepTable]]:
         """Every step that the plan of this state looks at when nothing is left to chance, and the tables of its jobs.
 
         For people who ask why; like a decision, it introduces the jobs to the beliefs.
         """
-        state, tables = self._introduced(state)
+        state, tables, prices = self._introduced(state)
         found: list[Weighed] = []
         tilts = self._residual.tilts(self._inputs(state, tables)) if tables else None
-        plan(state, tables, tilts, found, self._restart_seconds)
+        plan(state, tables, tilts, found, self._restart_seconds, prices.work_exponent)
         return found, tables
 
     def observe(self, progress: Sequence[Progress]) -> None:
@@ -150,12 +162,19 @@ class SetPolicy:
     def _restart_seconds(self) -> float:
         return 0.0 if self.beliefs is None else self.beliefs.restarts.seconds
 
-    def _introduced(self, state: ClusterState) -> tuple[ClusterState, list[StepTable]]:
-        """The state as it is believed to be, where that is more than it shows, and the tables of its jobs."""
+    def _introduced(self, state: ClusterState) -> tuple[ClusterState, list[StepTable], Prices]:
+        """The state as it is believed to be, where that is more than it shows, the tables of its jobs, and the prices.
+
+        The tables count in them.
+        """
         if self.beliefs is not None:
             state = self.beliefs.expecting(state)
             state = self.beliefs.restarts.without_futile_growth(state, self.beliefs)
-        return state, [self._tables.of(job) for job in state.jobs]
+        tables = [self._tables.of(job) for job in state.jobs]
+        prices = self._price_terms.of_state(state, tables)
+        for table in tables:
+            table.count_in(prices)
+        return state, tables, prices
 
     def _inputs(self, state: ClusterState, tables: Sequence[StepTable]) -> Array:
         uncertainties = [

@@ -20,15 +20,14 @@ from numpy.typing import NDArray
 
 from policy_net.baselines.needs import remaining_samples
 from policy_net.domain import ClusterState, Job, Resources
-from policy_net.exchange.spec import SET_INPUTS, SetSpec, Weights, split_weights
-from policy_net.placement.capacity import dominant_share
+from policy_net.exchange.spec import PRICES, SET_INPUTS, SetSpec, Weights, split_weights
 from policy_net.set_policy.planner import Tilt
+from policy_net.set_policy.prices import wanted_share
 from policy_net.set_policy.steps import StepTable
 from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
 
 Array = NDArray[np.float64]
 
-LARGEST_SHARE = 100.0
 OWN_FEATURES = 9
 CONTEXT_FEATURES = 3
 LOUDNESS_ON_ONE_MACHINE = 0.02
@@ -47,12 +46,13 @@ class Residual:
             for layer in range(len(spec.hidden) + 1)
         ]
         self._bound = spec.bound
+        self._weights_beside = spec.parameter_count - sum(weight.size + bias.size for weight, bias in self._layers)
         last_weight, last_bias = self._layers[-1]
         self.silent = not (last_weight.any() or last_bias.any())
 
     @property
     def flat(self) -> Array:
-        """Weights and biases, layer by layer, as they are calculated with; shape (parameter_count,)."""
+        """Its own weights and biases, layer by layer, as they are calculated with."""
         return np.concatenate([part.ravel() for layer in self._layers for part in layer])
 
     def tilts(self, inputs_JF: Array) -> list[Tilt]:
@@ -64,7 +64,10 @@ class Residual:
         return inputs_JF[:, SET_INPUTS:] * (self._bound * np.tanh(self._forward(inputs_JF)[1] / self._bound))
 
     def gradient(self, inputs_JF: Array, slope_JO: Array) -> Array:
-        """The gradient of a figure in all parameters, from its gradient in the tilts; shape (parameter_count,)."""
+        """The gradient of a figure in all parameters, from its gradient in the tilts; shape (parameter_count,).
+
+        It is 0 in those that are not the residual's: they move steps, and not tilts.
+        """
         entering, linear_JO = self._forward(inputs_JF)
         back = inputs_JF[:, SET_INPUTS:] * slope_JO * (1.0 - np.tanh(linear_JO / self._bound) ** 2)
         pieces: list[Array] = []
@@ -72,7 +75,7 @@ class Residual:
             pieces = [(back.T @ entering[layer]).ravel(), back.sum(axis=0), *pieces]
             if layer:
                 back = (back @ self._layers[layer][0]) * (entering[layer] > 0.0)
-        return np.concatenate(pieces)
+        return np.concatenate([*pieces, np.zeros(self._weights_beside)])
 
     def _forward(self, inputs_JF: Array) -> tuple[list[Array], Array]:
         """What enters every layer, and what leaves the last one before it is bounded."""
@@ -84,12 +87,12 @@ class Residual:
 
 
 def initial_residual(spec: SetSpec, seed: int) -> Weights:
-    """He-uniform hidden layers, a last layer of zeros."""
+    """He-uniform hidden layers, a last layer of zeros; usual prices, where they are among the weights."""
     generator = np.random.default_rng(seed)
     pieces = []
+    last = f"residual.{len(spec.hidden)}."
     for name, shape in spec.layout():
-        layer = int(name.split(".")[1])
-        if name.endswith("bias") or layer == len(spec.hidden):
+        if name == PRICES or name.endswith("bias") or name.startswith(last):
             pieces.append(np.zeros(int(np.prod(shape)), dtype=np.float32))
         else:
             bound = np.sqrt(6.0 / shape[1])
@@ -141,15 +144,13 @@ def _own_features(
     slots_left = remaining_samples(job) / table.best_speed / slot_seconds
     length = math.log(max(slots_left, 1e-3)) / 2.0
     first = table.slowest_speed
-    # Infinite where the cluster has none of what the job needs, as when all its nodes are away.
-    share = min(dominant_share(job.worker_demand * best.workers + job.ps_demand * best.ps, total), LARGEST_SHARE)
     return (
         length,  # becomes that over the mean of all jobs
         length,
         0.0 if job.work_known else 1.0,
         uncertainty,
         math.log(table.best_speed / first) / 2.0 if first > 0 else 0.0,
-        share,  # becomes its log
+        wanted_share(job, table, total),  # becomes its log
         math.log1p(job.run_seconds / (slots_left * slot_seconds)) / 2.0,
         job.current.tasks / best.tasks,
         0.0,  # becomes the rank of the length

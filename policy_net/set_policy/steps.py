@@ -1,6 +1,6 @@
 """The best next step of a job from whatever it holds: the monotone concave hull of its speeds, corner by corner.
 
-From a split (p, w), the step worth taking is the one to the larger split with the highest gain in utility per task.
+From a split (p, w), the step worth taking is the one to the larger split with the highest gain in utility per cost.
 Any single grant on the way there raises the slope of what is left, so a planner that grants one task at a time by these
 slopes keeps to its target; and a step that pays only with several tasks is not overlooked.
 Source: our own; the utility is `baselines.hull`'s. Deviation from its hull: tasks are only ever added, as inside DL2's
@@ -22,11 +22,29 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
+class Prices:
+    """What gains and costs are counted in; `prices.py` says what they follow from.
+
+    Attributes:
+        speed_exponent: e of a speed's utility, speed^e / e.
+        work_exponent: b of a job's urgency, its remaining samples to the power of −b.
+        ps_price: what a parameter server costs, in workers.
+    """
+
+    speed_exponent: float
+    work_exponent: float
+    ps_price: float
+
+
+USUAL_PRICES = Prices(FAIRNESS_EXPONENT, FAIRNESS_EXPONENT, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """A step to a larger split.
 
     Attributes:
-        slope: gain in utility per task, above 0.
+        slope: gain in utility per worker, or what costs as much, above 0.
         speed_share: speed at the target over the type's best speed within the job's caps.
     """
 
@@ -44,16 +62,25 @@ class StepTable:
         speeds[: smallest.ps] = 0.0
         speeds[:, : smallest.workers] = 0.0
         self._speeds = speeds
-        self._utility = speeds**FAIRNESS_EXPONENT / FAIRNESS_EXPONENT
-        ps, workers = np.indices(speeds.shape)
-        self._tasks: Array = np.asarray(ps + workers, dtype=np.float64)
+        self._prices: Prices | None = None
         self._known: dict[Allocation, Step | None] = {}
+        self.count_in(USUAL_PRICES)
         self.best_speed = float(speeds.max(initial=0.0))
         trains = speeds[speeds > 0]
         self.slowest_speed = float(trains.min()) if trains.size else 0.0
         fastest = np.argwhere(speeds >= self.best_speed)
         best = min(fastest.tolist(), key=sum) if self.best_speed > 0 else [0, 0]
         self.best = Allocation(workers=best[1], ps=best[0])
+
+    def count_in(self, prices: Prices) -> None:
+        """Count gains and costs of steps in these prices from now on."""
+        if prices is self._prices or prices == self._prices:
+            return
+        self._prices = prices
+        self._utility: Array = np.power(self._speeds, prices.speed_exponent) / prices.speed_exponent
+        ps, workers = np.indices(self._speeds.shape)
+        self._cost = np.asarray(workers + prices.ps_price * ps, dtype=np.float64)
+        self._known.clear()
 
     def speed(self, split: Allocation) -> float:
         """The believed speed in samples/s with a split; 0 beyond the caps, and where it does not train."""
@@ -91,7 +118,7 @@ class StepTable:
 
     def _best(self, held: Allocation, fits: NDArray[np.bool_] | None) -> Step | None:
         part = (slice(held.ps, None), slice(held.workers, None))
-        more = self._tasks[part] - held.tasks
+        more = self._cost[part] - self._cost[held.ps, held.workers]
         if not more.size:
             return None
         more[0, 0] = 1.0

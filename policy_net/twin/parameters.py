@@ -12,8 +12,8 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from policy_net.baselines.hull import FAIRNESS_EXPONENT
 from policy_net.exchange.spec import SET_INPUTS, SetSpec
+from policy_net.set_policy.prices import PriceTerms
 from policy_net.set_policy.residual import LOUDNESS_ON_ONE_MACHINE, Residual
 
 Array = NDArray[np.float64]
@@ -23,17 +23,21 @@ class Parameter(IntEnum):
     """Positions of the parameters that every policy has; the residual's weights and biases follow, layer by layer."""
 
     BOUND = 0
-    WORK_EXPONENT = 1
+    LOUDNESS_ON_ONE_MACHINE = 1
     SPEED_EXPONENT = 2
-    LOUDNESS_ON_ONE_MACHINE = 3
+    SPEED_EXPONENT_BY_CONTENTION = 3
+    WORK_EXPONENT = 4
+    WORK_EXPONENT_BY_CONTENTION = 5
+    PS_PRICE = 6
+    PS_PRICE_BY_CONTENTION = 7
 
 
-def parameters_of(spec: SetSpec, residual: Residual) -> Array:
+def parameters_of(spec: SetSpec, residual: Residual, prices: PriceTerms) -> Array:
     """The vector of a policy as it acts, shape (len(Parameter) + weights,)."""
     named = np.zeros(len(Parameter))
     named[Parameter.BOUND] = spec.bound
-    named[Parameter.WORK_EXPONENT] = named[Parameter.SPEED_EXPONENT] = FAIRNESS_EXPONENT
     named[Parameter.LOUDNESS_ON_ONE_MACHINE] = LOUDNESS_ON_ONE_MACHINE
+    named[Parameter.SPEED_EXPONENT :] = prices.flat
     return np.concatenate((named, residual.flat))
 
 

@@ -74,6 +74,11 @@ class SetTraining:
         if self.teacher is not None:
             start = self.start or default_set_file()
             spec = _set_spec(start)
+            if spec.prices:
+                raise BadInput(
+                    "--imitate: the file to start from has prices of its own, and a log is imitated in the usual ones:"
+                    " give --from a file without"
+                )
             task = progress.add_task("imitation", total=None, figure="")
             imitated = self.teacher.imitate_set(
                 start, spec, lambda value: progress.update(task, figure=f"log-likelihood {value:.3f}")

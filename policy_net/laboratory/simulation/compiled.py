@@ -77,7 +77,7 @@ def uncovered(
         return f"the policy is {policy.name}, not set"
     said = {
         "decisions are drawn": not policy.chance.greedy or policy.chance.exploration > 0.0,
-        "a weight is not finite": not np.isfinite(policy.residual.flat).all(),
+        "a weight is not finite": not np.isfinite([*policy.residual.flat, *policy.price_terms.flat]).all(),
         "nodes come and go": environment.changes_nodes,
         "the cluster is beyond measure": _beyond_measure(environment),
     }
@@ -262,7 +262,7 @@ class _Case:
             memory.given = self._arrays.floats(policy.speeds.grid(job_type))
 
     def _state_policy(self, policy: SetPolicy) -> None:
-        memory, parameters = self.memory, parameters_of(policy.spec, policy.residual)
+        memory, parameters = self.memory, parameters_of(policy.spec, policy.residual, policy.price_terms)
         memory.silent = policy.residual.silent
         memory.parameters, memory.parameter = len(parameters), self._arrays.floats(parameters)
         widths = widths_of(policy.spec, SET_OUTPUTS)

@@ -102,18 +102,23 @@ static bool posterior(const Type *type, int n, double *log_speed, double *sd) {
     return true;
 }
 
+/* Count a type's speeds in the prices of the present decision. */
+void belief_count(Twin *twin, int index) {
+    Belief *belief = &twin->belief[index];
+    double exponent = twin->speed_exponent;
+    for (int cell = 0; cell < CELLS; cell++)
+        belief->utility[cell] = belief->speed[cell] > 0.0 ? pow(belief->speed[cell], exponent) / exponent : 0.0;
+    belief->version++;
+}
+
 static void use(Twin *twin, int index, const double *speed) {
     Belief *belief = &twin->belief[index];
-    double exponent = twin->in->parameter[SPEED_EXPONENT];
-    if (speed != belief->speed)
-        memcpy(belief->speed, speed, sizeof belief->speed);
+    memcpy(belief->speed, speed, sizeof belief->speed);
     belief->fastest = 0.0;
-    for (int cell = 0; cell < CELLS; cell++) {
-        belief->utility[cell] = speed[cell] > 0.0 ? pow(speed[cell], exponent) / exponent : 0.0;
+    for (int cell = 0; cell < CELLS; cell++)
         if (speed[cell] > belief->fastest)
             belief->fastest = speed[cell];
-    }
-    belief->version++;
+    belief_count(twin, index);
 }
 
 static bool fit(Twin *twin, int index) {

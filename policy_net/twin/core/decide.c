@@ -132,6 +132,19 @@ static void without_futile_growth(Twin *twin, double restart) {
     }
 }
 
+/* The step tables of all present jobs; false without memory. */
+static bool find_tables(Twin *twin) {
+    for (int at = 0; at < twin->presents; at++) {
+        const Job *spec = &twin->in->job[twin->present[at]];
+        State *job = &twin->job[twin->present[at]];
+        job->table = table_of(twin, (int)spec->type, (int)spec->max_ps, job->max_workers, (int)spec->min_ps, (int)spec->min_workers);
+        if (!job->table)
+            return false;
+        job->priority = job->steepness = 0.0;
+    }
+    return true;
+}
+
 /* Allocate tasks to all present jobs; false without memory. */
 bool decide(Twin *twin) {
     Case *in = twin->in;
@@ -152,14 +165,8 @@ bool decide(Twin *twin) {
         if (restart > 0.0)
             without_futile_growth(twin, restart);
     }
-    for (int at = 0; at < twin->presents; at++) {
-        const Job *spec = &in->job[twin->present[at]];
-        State *job = &twin->job[twin->present[at]];
-        job->table = table_of(twin, (int)spec->type, (int)spec->max_ps, job->max_workers, (int)spec->min_ps, (int)spec->min_workers);
-        if (!job->table)
-            return false;
-        job->priority = job->steepness = 0.0;
-    }
+    if (!find_tables(twin) || (prices_set(twin) && !find_tables(twin)))
+        return false;
     if (!in->silent)
         residual_tilts(twin);
     return plan(twin, restart);

@@ -59,6 +59,7 @@ static Step limited(const Twin *twin, int at) {
     if (!least_fits)
         return best;
     int from = cell_of(held.ps, held.workers);
+    double spent = table_cost(table, held.ps, held.workers);
     for (int ps = held.ps; ps <= table->max_ps; ps++)
         for (int workers = held.workers; workers <= table->max_workers; workers++) {
             if (!sums_have_room(twin, spec, workers - held.workers, ps - held.ps))
@@ -66,8 +67,8 @@ static Step limited(const Twin *twin, int at) {
             bool fits = true;
             for (int i = 0; fits && i < job->refusals; i++)
                 fits = ps < refused[i].ps || workers < refused[i].workers;
-            int more = ps + workers - held.ps - held.workers;
-            double slope = (table->utility[cell_of(ps, workers)] - table->utility[from]) / (more ? more : 1);
+            int cell = cell_of(ps, workers);
+            double slope = cell == from ? 0.0 : (table->utility[cell] - table->utility[from]) / (table_cost(table, ps, workers) - spent);
             if (fits && slope > best.slope)
                 best = (Step){{workers, ps}, slope, 0.0};
         }
@@ -90,7 +91,7 @@ static Step take(Twin *twin, int at, Step step) {
 
 /* Grant tasks to all present jobs; false without memory. */
 bool plan(Twin *twin, double restart) {
-    double exponent = -twin->in->parameter[WORK_EXPONENT];
+    double exponent = -twin->work_exponent;
     Queued *queue = twin->queue;
     int queued = 0;
     room_open(twin);

@@ -38,6 +38,17 @@ static void rank(Twin *twin, int count) {
 
 static double share_of(double part, double whole) { return part == 0.0 ? 0.0 : whole == 0.0 ? INFINITY : part / whole; }
 
+/* The dominant share of a cluster that a job would use alone; 0 of a job that cannot train. */
+double wanted_share(const Twin *twin, int index) {
+    const Job *spec = &twin->in->job[index];
+    const Table *table = twin->job[index].table;
+    if (table->best_speed <= 0.0)
+        return 0.0;
+    double cpu = (double)(spec->worker_cpu * table->best.workers + spec->ps_cpu * table->best.ps);
+    double gpu = (double)(spec->worker_gpu * table->best.workers + spec->ps_gpu * table->best.ps);
+    return fmin(fmax(share_of(cpu, (double)twin->total_cpu), share_of(gpu, (double)twin->total_gpu)), LARGEST_SHARE);
+}
+
 static void own_features(const Twin *twin, int index, double *row) {
     const Case *in = twin->in;
     const Job *spec = &in->job[index];
@@ -48,13 +59,11 @@ static void own_features(const Twin *twin, int index, double *row) {
         return;
     Split best = table->best;
     double slots_left = remaining_samples(twin, job, index) / table->best_speed / in->slot_seconds;
-    double cpu = (double)(spec->worker_cpu * best.workers + spec->ps_cpu * best.ps);
-    double gpu = (double)(spec->worker_gpu * best.workers + spec->ps_gpu * best.ps);
     row[0] = row[1] = log(fmax(slots_left, 1e-3)) / 2.0;
     row[2] = spec->work_known ? 0.0 : 1.0;
     row[3] = in->learns ? twin->belief[spec->type].sd[cell_of(best.ps, best.workers)] : 0.0;
     row[4] = table->slowest_speed > 0 ? log(table->best_speed / table->slowest_speed) / 2.0 : 0.0;
-    row[5] = fmin(fmax(share_of(cpu, (double)twin->total_cpu), share_of(gpu, (double)twin->total_gpu)), LARGEST_SHARE);
+    row[5] = wanted_share(twin, index);
     row[6] = log1p(job->run_seconds / (slots_left * in->slot_seconds)) / 2.0;
     row[7] = (double)(job->held.workers + job->held.ps) / (double)(best.workers + best.ps);
 }

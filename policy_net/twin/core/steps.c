@@ -28,6 +28,7 @@ static void fill_table(const Twin *twin, Table *table) {
                 table->best = (Split){workers, ps};
             }
         }
+    table->ps_price = twin->ps_price;
     table->version = belief->version;
 }
 
@@ -74,13 +75,14 @@ Table *table_of(Twin *twin, int type, int max_ps, int max_workers, int min_ps, i
 /* The best step from here with no limit but the caps; slope 0 if nothing gains. */
 Step table_step(Table *table, Split held) {
     int from = cell_of(held.ps, held.workers);
+    double spent = table_cost(table, held.ps, held.workers);
     if (table->step_version[from] == table->version)
         return table->step[from];
     Step best = {.slope = 0.0};
     for (int ps = held.ps; ps <= table->max_ps; ps++)
         for (int workers = held.workers; workers <= table->max_workers; workers++) {
-            int cell = cell_of(ps, workers), more = ps + workers - held.ps - held.workers;
-            double slope = (table->utility[cell] - table->utility[from]) / (more ? more : 1);
+            int cell = cell_of(ps, workers);
+            double slope = cell == from ? 0.0 : (table->utility[cell] - table->utility[from]) / (table_cost(table, ps, workers) - spent);
             if (slope > best.slope)
                 best = (Step){{workers, ps}, slope, 0.0};
         }

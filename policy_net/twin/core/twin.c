@@ -75,6 +75,7 @@ Twin *twin_open(Case *in, Standing *out) {
     }
     memset(out, 0, sizeof *out);
     lifetimes_open(twin);
+    prices_open(twin);
     engine_begin(twin);
     return twin;
 }

@@ -92,6 +92,7 @@ typedef struct {
     int type, max_ps, max_workers, min_ps, min_workers;
     double speed[CELLS], utility[CELLS], best_speed, slowest_speed;
     Split best;
+    double ps_price;
     Step step[CELLS];
     int64_t step_version[CELLS];
 } Table;
@@ -148,6 +149,8 @@ typedef struct {
     double edge[BINS], ranks[BINS];
     bool ranks_known;
     int64_t total_cpu, total_gpu;
+    double speed_exponent, work_exponent, ps_price, contention; /* of the present decision */
+    bool priced, contention_known;
     double *inputs, *scratch, *hidden;
     Length *length;
     Queued *queue;
@@ -165,10 +168,21 @@ typedef struct {
 
 static inline int cell_of(int ps, int workers) { return ps * SIDE + workers; }
 
+/* What a split costs, in workers. */
+static inline double table_cost(const Table *table, int ps, int workers) { return workers + table->ps_price * ps; }
+
 /* parameters, by name: `policy_net.twin.parameters` */
-enum { BOUND, WORK_EXPONENT, SPEED_EXPONENT, LOUDNESS_ON_ONE_MACHINE, RESIDUAL };
+enum {
+    BOUND,
+    LOUDNESS_ON_ONE_MACHINE,
+    SPEED_EXPONENT, /* of these three the log of a factor, and behind it what contention adds */
+    WORK_EXPONENT = SPEED_EXPONENT + 2,
+    PS_PRICE = WORK_EXPONENT + 2,
+    RESIDUAL = PS_PRICE + 2
+};
 
 bool belief_refresh(Twin *twin, int type);
+void belief_count(Twin *twin, int type);
 void belief_observe(Twin *twin, int type, Split held, double samples, double seconds);
 Table *table_of(Twin *twin, int type, int max_ps, int max_workers, int min_ps, int min_workers);
 Step table_step(Table *table, Split held);
@@ -182,7 +196,10 @@ double lifetimes_rank(Twin *twin, double seconds);
 double restart_seconds(const Twin *twin);
 void restarts_observe(Twin *twin);
 
+double wanted_share(const Twin *twin, int index);
 void residual_tilts(Twin *twin);
+void prices_open(Twin *twin);
+bool prices_set(Twin *twin);
 bool decide(Twin *twin);
 bool plan(Twin *twin, double restart);
 double remaining_samples(const Twin *twin, const State *job, int index);

@@ -6,7 +6,7 @@ import pytest
 
 from policy_net.dl2.policy import DecisionSamples
 from policy_net.errors import BadInput
-from policy_net.exchange.spec import PolicySpec, SetSpec
+from policy_net.exchange.spec import PRICE_COUNT, PolicySpec, SetSpec
 from policy_net.laboratory.simulation.engine import Simulation
 from policy_net.laboratory.simulation.environment import Environment
 from policy_net.laboratory.speeds.speed import default_speeds
@@ -173,3 +173,14 @@ def test_a_network_that_cannot_learn_here_is_a_line_that_says_what_to_do(monkeyp
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(BadInput, match="'dl2' policy needs PyTorch, which is not installed here: install it"):
         gradients_for(PolicySpec(), ActorCriticSettings(), ResidualSettings(), 0)
+
+
+def test_live_rewards_do_not_move_prices() -> None:
+    """They are a choice of steps, not a tilt: the gradient is the residual's, and zeros behind it."""
+    spec = SetSpec(prices=1)
+    head = np.append(weights_of(4), np.linspace(-0.5, 0.5, PRICE_COUNT)).astype(np.float32)
+    found = ResidualGradient(spec, SETTINGS).gradient(head, [LIVED])
+    plain = ResidualGradient(SPEC, SETTINGS).gradient(weights_of(4), [LIVED])
+    assert found.gradient.shape == (spec.parameter_count,)
+    np.testing.assert_array_equal(found.gradient[:-PRICE_COUNT], plain.gradient)
+    assert not found.gradient[-PRICE_COUNT:].any()

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from policy_net.domain import Allocation, CapacityMode, JobKind, PlacementEffect, Resources, SpeedModel
 from policy_net.errors import BadInput, NoProgress
-from policy_net.exchange.spec import SetSpec
+from policy_net.exchange.spec import PRICE_COUNT, SetSpec
 from policy_net.laboratory.catalogue import CATALOGUE
 from policy_net.laboratory.simulation.compiled import CompiledRun, run_compiled, uncovered
 from policy_net.laboratory.simulation.environment import DecideOn, Environment, PlacementStrategy
@@ -125,7 +125,7 @@ def environments(draw: st.DrawFn) -> Environment:
 
 @st.composite
 def policies(draw: st.DrawFn, speeds: SpeedModel) -> tuple[SetPolicy, SetPolicy]:
-    """A policy twice, with nothing learned in common: with the shipped weights or any, priors or none, or speeds."""
+    """A policy twice, with nothing learned in common: the shipped weights or any, prices, priors or none, or speeds."""
     content = default_set_file()
     spec, weights = content.spec, content.weights
     assert isinstance(spec, SetSpec)
@@ -134,6 +134,10 @@ def policies(draw: st.DrawFn, speeds: SpeedModel) -> tuple[SetPolicy, SetPolicy]
         generator = np.random.default_rng(draw(st.integers(0, 9)))
         scale = draw(st.sampled_from((0.0, 0.3, 3.0)))
         weights = (scale * generator.normal(size=spec.parameter_count)).astype(np.float32)
+    if draw(st.booleans()):
+        prices = draw(st.lists(st.floats(-1.0, 1.0, width=32), min_size=PRICE_COUNT, max_size=PRICE_COUNT))
+        spec = spec.model_copy(update={"prices": 1})
+        weights = np.append(weights, prices).astype(np.float32)
     priors = content.priors if draw(st.booleans()) else ()
     given_speeds = speeds if draw(st.integers(0, 3)) == 0 else None
     first, second = (SetPolicy(spec, weights, priors, speeds=given_speeds) for _ in range(2))

@@ -1,10 +1,13 @@
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from foundation import command_line
 from policy_net.cli import app
-from policy_net.exchange.policy_file import read_policy_file
+from policy_net.exchange.policy_file import PolicyFile, read_policy_file, write_policy_file
+from policy_net.exchange.spec import SetSpec
+from policy_net.set_policy.policy import default_set_file
 
 
 def _train(*words: str) -> int:
@@ -72,3 +75,16 @@ def test_another_number_of_jobs_than_the_file_was_made_for_is_refused(tmp_path: 
     assert _train("--from", str(first), "--out", str(second), "--jobs-per-batch", "4") == 2
     assert "was made for 3" in capsys.readouterr().err
     assert not second.exists()
+
+
+def test_a_log_is_not_imitated_from_a_policy_with_prices_of_its_own(tmp_path: Path, capsys) -> None:
+    shipped, out = default_set_file(), tmp_path / "imitated.safetensors"
+    spec = SetSpec(prices=1)
+    priced = tmp_path / "priced.safetensors"
+    write_policy_file(priced, PolicyFile(spec, np.zeros(spec.parameter_count, dtype=np.float32), {}, shipped.priors))
+    words = ["--policy", "set", "--imitate", "drf", "--from", str(priced), "--steps", "0", "--out", str(out)]
+    assert command_line.run(app, "policy-net", ["train", "--workload", "dl2:jobs=3,seed=1", *words]) == 2
+    error = capsys.readouterr().err
+    assert "has prices of its own" in error
+    assert len(error.splitlines()) == 1
+    assert not out.exists()
