@@ -1,4 +1,4 @@
-"""`python -m benchmarks.set_prices --data FOLDER`: what the shipped `set` does in other prices, on validation windows.
+"""`python -m benchmarks.set_prices --data FOLDER`: `set` in other prices, and with sessions, on validation windows.
 
 Recorded workloads, every cluster that has a window to choose on, in a mix of job kinds and all-reduce alone, with known
 and unknown work. Figures are average JCT over the shipped policy's on the same arrivals; no window that judges is seen.
@@ -27,7 +27,7 @@ from foundation.errors import BAD_INPUT, DONE
 from policy_net.domain import CapacityMode
 from policy_net.errors import BadInput
 from policy_net.exchange.policy_file import PolicyFile, write_policy_file
-from policy_net.exchange.spec import PRICE_COUNT, PRICES_VERSION
+from policy_net.exchange.spec import PRICE_COUNT, PRICES_VERSION, SESSION_COUNT, SESSIONS_VERSION
 from policy_net.laboratory.simulation.replay import replay
 from policy_net.set_policy.policy import default_set_file, set_policy_of, set_spec_of
 
@@ -48,18 +48,24 @@ VARIANTS = {
     "both exponents": (-0.61, -0.64, 0.47, 0.0, 0.0, 0.0),
     "all three": (-0.61, -0.64, 0.47, 0.0, -0.844, -0.544),
     "server's price, constant": (0.0, 0.0, 0.0, 0.0, -1.0, 0.0),
+    "half of all three": (-0.3, -0.3, 0.25, 0.0, -0.6, -0.2),
+    "sessions": (0.0,) * (PRICE_COUNT + SESSION_COUNT),
+    "half of all three, and sessions": (-0.3, -0.3, 0.25, 0.0, -0.6, -0.2, 0.0, 0.0, 0.0),
 }
-"""Each by itself and together: what twin gradients once found for the three, and a price that does not vary."""
+"""Each by itself and together: what twin gradients once found for the three, a price that does not vary, half of all,
+and the model of sessions."""
 
 Run = tuple[str, str, int]
 """Setting, cluster and seed."""
 
 
-def priced_file(prices: Sequence[float]) -> PolicyFile:
-    """The shipped policy with other prices."""
+def file_with(terms: Sequence[float]) -> PolicyFile:
+    """The shipped policy with other prices, and with sessions where there are numbers for them too."""
     shipped = default_set_file()
-    spec = set_spec_of(shipped, SHIPPED).model_copy(update={"prices": PRICES_VERSION})
-    weights = np.append(shipped.weights, prices).astype(np.float32)
+    spec = set_spec_of(shipped, SHIPPED).model_copy(
+        update={"prices": PRICES_VERSION} | ({"sessions": SESSIONS_VERSION} if len(terms) > PRICE_COUNT else {})
+    )
+    weights = np.append(shipped.weights, terms).astype(np.float32)
     card = {**shipped.card, "prices_set_by": PROGRAM}
     return PolicyFile(spec, weights, card, shipped.priors)
 
@@ -91,7 +97,7 @@ def measure(
     clusters: Sequence[Cluster], data: Path, seeds: int, variants: Mapping[str, Sequence[float]]
 ) -> dict[str, dict[Run, dict[str, float]]]:
     """Figures of the shipped policy and of every variant, by run."""
-    files = {SHIPPED: default_set_file()} | {name: priced_file(prices) for name, prices in variants.items()}
+    files = {SHIPPED: default_set_file()} | {name: file_with(terms) for name, terms in variants.items()}
     found: dict[str, dict[Run, dict[str, float]]] = {name: {} for name in files}
     for setting in SETTINGS:
         for seed in range(seeds):
@@ -150,7 +156,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=3, help="of models and noise")
     parser.add_argument("--every", type=int, default=1, help="only every so many clusters")
     parser.add_argument(
-        "--variant", action="append", default=[], metavar="NAME=P0,P1,P2,P3,P4,P5", help="in place of the usual ones"
+        "--variant", action="append", default=[], metavar="NAME=P0,…,P5[,S0,S1,S2]", help="in place of the usual ones"
     )
     parser.add_argument("--write", metavar="NAME", help="make the policy file of this variant, and measure nothing")
     parser.add_argument("--out", type=Path, help="where to write it")
@@ -181,18 +187,18 @@ def _run(options: argparse.Namespace) -> int:
 def _variant(text: str) -> tuple[str, tuple[float, ...]]:
     name, _, values = text.partition("=")
     try:
-        prices = tuple(float(value) for value in values.split(","))
+        terms = tuple(float(value) for value in values.split(","))
     except ValueError as error:
-        raise BadInput(f"--variant {text!r}: no numbers ({error}); use NAME=P0,P1,P2,P3,P4,P5") from error
-    if len(prices) != PRICE_COUNT or not np.isfinite(prices).all():
-        raise BadInput(f"--variant {text!r}: give {PRICE_COUNT} finite numbers, NAME=P0,P1,P2,P3,P4,P5")
-    return name, prices
+        raise BadInput(f"--variant {text!r}: no numbers ({error}); use NAME=P0,…,P5[,S0,S1,S2]") from error
+    if len(terms) not in (PRICE_COUNT, PRICE_COUNT + SESSION_COUNT) or not np.isfinite(terms).all():
+        raise BadInput(f"--variant {text!r}: give {PRICE_COUNT} finite numbers, or {PRICE_COUNT + SESSION_COUNT}")
+    return name, terms
 
 
 def _write(name: str, out: Path | None, variants: Mapping[str, Sequence[float]]) -> int:
     if out is None or name not in variants:
         raise BadInput(f"--write {name!r}: give --out FILE, and one of {', '.join(variants)}")
-    write_policy_file(out, priced_file(variants[name]))
+    write_policy_file(out, file_with(variants[name]))
     return DONE
 
 

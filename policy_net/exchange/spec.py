@@ -64,6 +64,15 @@ PRICES_VERSION = 1
 PRICE_COUNT = 6
 """See `policy_net.set_policy.prices`."""
 
+SESSIONS = "sessions"
+"""The tensor of the numbers of the model of sessions."""
+
+SESSIONS_VERSION = 1
+"""Raised whenever the model changes, or the meaning of one of its numbers."""
+
+SESSION_COUNT = 3
+"""See `policy_net.set_policy.sessions`."""
+
 
 class WeightSpec(BaseModel):
     """What every kind of policy says of its weights; frozen, compared by `digest`."""
@@ -186,12 +195,15 @@ class SetSpec(WeightSpec):
     prices: int = Field(
         0, ge=0, le=PRICES_VERSION, description="version of the planner's prices among the weights; 0 is without them"
     )
+    sessions: int = Field(
+        0, ge=0, le=SESSIONS_VERSION, description="version of the model of sessions of unknown work; 0 is without it"
+    )
 
     @model_serializer(mode="wrap")
     def _without_absent_groups(self, usual: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """What a spec does not have it does not name, so that those from before there was such a thing keep digests."""
         fields: dict[str, Any] = usual(self)
-        return {name: value for name, value in fields.items() if name != PRICES or value}
+        return {name: value for name, value in fields.items() if name not in (PRICES, SESSIONS) or value}
 
     @model_validator(mode="after")
     def _widths_are_sane(self) -> SetSpec:
@@ -211,6 +223,8 @@ class SetSpec(WeightSpec):
             tensors += [(f"residual.{layer}.weight", (width, inputs)), (f"residual.{layer}.bias", (width,))]
         if self.prices:
             tensors.append((PRICES, (PRICE_COUNT,)))
+        if self.sessions:
+            tensors.append((SESSIONS, (SESSION_COUNT,)))
         return tuple(tensors)
 
 

@@ -17,44 +17,35 @@ from __future__ import annotations
 
 import hashlib
 import math
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from policy_net.domain import ClusterState, Job, JobKind, Progress
 from policy_net.errors import BadInput
 from policy_net.exchange.statistics import SpeedStatistic
+from policy_net.set_policy.length_bins import (
+    BINS,
+    PRIOR_HAZARDS,
+    PRIOR_JOBS,
+    STARTS,
+    WIDTHS,
+    Array,
+    bin_of,
+    counts_of,
+)
 from policy_net.set_policy.restarts import Restarts
+from policy_net.set_policy.sessions import Sessions, SessionTerms
 from policy_net.set_policy.unseen_types import measured_by_others
 from policy_net.throughput.gaussian_process import GaussianProcessBeliefs, hoped_for_speeds
-
-Array = NDArray[np.float64]
-
-BINS = 36
-FIRST_EDGE_SECONDS = 10.0
-EDGE_RATIO = 1.5
-"""From ten seconds to half a year; a bin's jobs differ by half."""
-
-PRIOR_JOBS = 8.0
-"""The prior weighs as much as so many jobs in every bin that reached it."""
-PRIOR_TAIL = 1.0
-"""Exponent of the Pareto tail that is believed before jobs have ended: as much again as a job has trained (median)."""
-PRIOR_FIRST_SHARE = 0.1
-"""Share of jobs that are believed to end in the first bin."""
 
 LIFETIMES_KEY = "(lifetimes)"
 RESTARTS_KEY = "(restarts)"
 """Beside the job types of a snapshot; no model has brackets for a name."""
 
-_EDGES = FIRST_EDGE_SECONDS * EDGE_RATIO ** np.arange(BINS)
-_STARTS = np.concatenate(([0.0], _EDGES[:-1]))
-_WIDTHS = _EDGES - _STARTS
-_PRIOR_HAZARDS = np.array([PRIOR_FIRST_SHARE, *[1.0 - EDGE_RATIO**-PRIOR_TAIL] * (BINS - 1)])
-_EDGE_LIST: list[float] = _EDGES.tolist()
 _LATER = np.triu(np.ones((BINS, BINS), dtype=bool))
 
 
@@ -65,6 +56,12 @@ class SetBeliefs(GaussianProcessBeliefs):
         super().__init__(priors)
         self.lifetimes = Lifetimes()
         self.restarts = Restarts()
+        self._session_terms: SessionTerms | None = None
+
+    def use_sessions(self, terms: SessionTerms | None) -> None:
+        """Believe, or no longer, that jobs that were submitted together are about as long as each other."""
+        self._session_terms = terms
+        self.lifetimes.use_sessions(terms)
 
     def grid(self, job_type: str) -> Array:
         """See `Beliefs`; of a type of which nothing was seen what may be hoped for, so that its first jobs find out.
@@ -88,7 +85,7 @@ class SetBeliefs(GaussianProcessBeliefs):
             for job in state.jobs
             if not job.work_known and (speed := self._reference_speed(job)) > 0.0
         }
-        self.lifetimes.on_jobs_present(present)
+        self.lifetimes.on_jobs_present(present, {job.job_id: job for job in state.jobs if job.job_id in present})
         if present:
             state = replace(state, jobs=tuple(self._expected(job, present.get(job.job_id)) for job in state.jobs))
         if all(self.has_scale(job.job_type) for job in state.jobs):
@@ -119,6 +116,7 @@ class SetBeliefs(GaussianProcessBeliefs):
         of_types = {key: entry for key, entry in snapshot.items() if key not in (LIFETIMES_KEY, RESTARTS_KEY)}
         super().restore(of_types)
         self.lifetimes, self.restarts = lifetimes, restarts
+        self.lifetimes.use_sessions(self._session_terms)
 
     def digest(self) -> str:
         """See `Beliefs`."""
@@ -130,7 +128,7 @@ class SetBeliefs(GaussianProcessBeliefs):
         if attained is None:
             return job
         trained, speed = attained
-        epochs = self.lifetimes.rank_seconds(trained / speed) * speed / job.samples_per_epoch
+        epochs = self.lifetimes.rank_seconds(trained / speed, job.job_id) * speed / job.samples_per_epoch
         return replace(job, remaining_epochs=epochs)
 
     def _reference_speed(self, job: Job) -> float:
@@ -153,17 +151,35 @@ class Lifetimes:
         self._passed = np.zeros(BINS)
         self._present: dict[str, tuple[float, float]] = {}
         self._ranks: Array | None = None
+        self._ends: Array | None = None
+        self._sessions: Sessions | None = None
 
-    def on_jobs_present(self, present: Mapping[str, tuple[float, float]]) -> None:
+    def use_sessions(self, terms: SessionTerms | None) -> None:
+        """Rank jobs by others of their session too, or no longer."""
+        if terms is None:
+            self._sessions = None
+        elif self._sessions is None:
+            self._sessions = Sessions(terms)
+        else:
+            self._sessions.use(terms)
+
+    def on_jobs_present(
+        self, present: Mapping[str, tuple[float, float]], jobs: Mapping[str, Job] = MappingProxyType({})
+    ) -> None:
         """Learn which jobs there are now; who is missing without having ended was withdrawn.
 
         Args:
             present: by job id, the samples trained so far and the reference speed in samples/s, above 0.
+            jobs: the same jobs, where sessions matter.
         """
         for job_id in self._present.keys() - present.keys():
-            self._passed[: _bin_of(_seconds(*self._present[job_id]))] += 1.0
+            self._passed[: bin_of(_seconds(*self._present[job_id]))] += 1.0
         self._present = dict(present)
         self._ranks = None
+        if self._sessions is not None:
+            bins = {job_id: bin_of(_seconds(*entry)) for job_id, entry in self._present.items()}
+            self._ranks, ends_B, reached_B = self._compute()
+            self._sessions.on_jobs_present(jobs, bins, ends_B, reached_B)
 
     def on_job_ended(self, job_id: str, samples: float) -> None:
         """A job has ended, this many samples after it was last present; others than those are passed over."""
@@ -171,49 +187,60 @@ class Lifetimes:
         if entry is None:
             return
         trained, reference_speed = entry
-        index = _bin_of(_seconds(trained + samples, reference_speed))
+        index = bin_of(_seconds(trained + samples, reference_speed))
         self._passed[:index] += 1.0
         self._ended[index] += 1.0
+        if self._sessions is not None:
+            self._sessions.on_job_ended(job_id, index)
         self._ranks = None
 
-    def rank_seconds(self, attained_seconds: float) -> float:
-        """The least training to be expected per completion, by a job that has trained for this long; above 0."""
+    def rank_seconds(self, attained_seconds: float, job_id: str | None = None) -> float:
+        """The least training to be expected per completion, by a job that has trained for this long; above 0.
+
+        Args:
+            job_id: of a job that is present, if others of its session are to tell.
+        """
         if self._ranks is None:
-            self._ranks = self._compute()
-        index = _bin_of(attained_seconds)
-        low = float(self._ranks[index])
+            self._ranks, *_ = self._compute()
+        index = bin_of(attained_seconds)
+        told = None if self._sessions is None or job_id is None else self._sessions.ranks_of(job_id)
+        low = float(self._ranks[index]) if told is None else told[0]
         if index + 1 >= BINS:
             return low
-        share = (attained_seconds - float(_STARTS[index])) / float(_WIDTHS[index])
-        return low * math.exp(share * math.log(float(self._ranks[index + 1]) / low))
+        high = float(self._ranks[index + 1]) if told is None else told[1]
+        share = (attained_seconds - float(STARTS[index])) / float(WIDTHS[index])
+        return low * math.exp(share * math.log(high / low))
 
-    def _compute(self) -> Array:
-        """Ranks at the start of every bin, shape (B,)."""
-        at_B = np.bincount([_bin_of(_seconds(*entry)) for entry in self._present.values()], minlength=BINS)
+    def _compute(self) -> tuple[Array, Array, Array]:
+        """Ranks at the start of every bin, the probability of every length and of reaching it; shape (B,)."""
+        at_B = np.bincount([bin_of(_seconds(*entry)) for entry in self._present.values()], minlength=BINS)
         passed = self._passed + (len(self._present) - np.cumsum(at_B))
-        hazards_B = (self._ended + PRIOR_JOBS * _PRIOR_HAZARDS) / (self._ended + passed + PRIOR_JOBS)
+        hazards_B = (self._ended + PRIOR_JOBS * PRIOR_HAZARDS) / (self._ended + passed + PRIOR_JOBS)
         hazards_B[-1] = 1.0
         reached_B = np.concatenate(([1.0], np.cumprod(1.0 - hazards_B)[:-1]))
         # From the start of bin b on (row), up to the end of bin k (column): who ends, and what is trained until then.
         ends_BB = np.cumsum(np.where(_LATER, reached_B * hazards_B, 0.0), axis=1)
-        trained_BB = np.cumsum(np.where(_LATER, reached_B * _WIDTHS * (1.0 - hazards_B / 2.0), 0.0), axis=1)
+        trained_BB = np.cumsum(np.where(_LATER, reached_B * WIDTHS * (1.0 - hazards_B / 2.0), 0.0), axis=1)
         ratios_BB = np.divide(trained_BB, ends_BB, out=np.full((BINS, BINS), np.inf), where=_LATER & (ends_BB > 0.0))
         ranks: Array = ratios_BB.min(axis=1)
-        return ranks
+        return ranks, reached_B * hazards_B, reached_B
 
     def digest(self) -> str:
         """SHA-256 over what a snapshot holds, hex."""
         total = hashlib.sha256(self._ended.tobytes() + self._passed.tobytes())
         total.update(repr(tuple(self._present.items())).encode())
+        if self._sessions is not None:
+            total.update(repr(self._sessions.snapshot()).encode())
         return total.hexdigest()
 
     def snapshot(self) -> dict[str, Any]:
         """Everything learned, as JSON-able values; `restored` is its inverse."""
-        return {
+        snapshot = {
             "ended": self._ended.tolist(),
             "passed": self._passed.tolist(),
             "present": [[job_id, *entry] for job_id, entry in self._present.items()],
         }
+        return snapshot if self._sessions is None else {**snapshot, "sessions": self._sessions.snapshot()}
 
     @classmethod
     def restored(cls, entry: Any) -> Lifetimes:
@@ -224,10 +251,12 @@ class Lifetimes:
         """
         lifetimes = cls()
         try:
-            lifetimes._ended = _counts(entry["ended"])
-            lifetimes._passed = _counts(entry["passed"])
+            lifetimes._ended = counts_of(entry["ended"])
+            lifetimes._passed = counts_of(entry["passed"])
             lifetimes._present = {str(row[0]): _attained(row) for row in entry["present"]}
-        except (KeyError, TypeError, ValueError) as error:
+            if "sessions" in entry:
+                lifetimes._sessions = Sessions.restored(entry["sessions"], SessionTerms())
+        except (KeyError, IndexError, TypeError, ValueError) as error:
             raise BadInput(f"not a snapshot of lifetimes: {error!r}; delete it to start from the prior") from error
         return lifetimes
 
@@ -239,17 +268,6 @@ def _trained_samples(job: Job) -> float:
 
 def _seconds(samples: float, reference_speed: float) -> float:
     return samples / reference_speed
-
-
-def _bin_of(seconds: float) -> int:
-    return min(bisect_left(_EDGE_LIST, seconds), BINS - 1)
-
-
-def _counts(values: Any) -> Array:
-    counts = np.array([float(value) for value in values])
-    if counts.shape != (BINS,) or not (np.isfinite(counts).all() and (counts >= 0.0).all()):
-        raise ValueError(f"{len(values)} bins that are no counts")
-    return counts
 
 
 def _attained(row: Sequence[Any]) -> tuple[float, float]:

@@ -26,6 +26,7 @@ from policy_net.set_policy.draws import Array, Chance, SetSamples, drawn_plan
 from policy_net.set_policy.planner import Weighed, plan
 from policy_net.set_policy.prices import PriceTerms
 from policy_net.set_policy.residual import Residual, job_inputs, uncertainty_of
+from policy_net.set_policy.sessions import SessionTerms
 from policy_net.set_policy.steps import Prices, StepTable, StepTables
 
 DEFAULT_SET_FILE = Path(__file__).with_name("default.safetensors")
@@ -68,6 +69,8 @@ class SetPolicy:
         self._tables = StepTables(speeds if self.beliefs is None else self.beliefs)  # type: ignore[arg-type]  # one is
         self._residual = Residual(spec, weights)
         self._price_terms = PriceTerms.of(spec, weights)
+        self._session_terms = SessionTerms.of(spec, weights)
+        self._use_sessions()
         self._label = label
         self._clock = clock
 
@@ -94,6 +97,8 @@ class SetPolicy:
         """
         self._residual = Residual(self.spec, weights)
         self._price_terms = PriceTerms.of(self.spec, weights)
+        self._session_terms = SessionTerms.of(self.spec, weights)
+        self._use_sessions()
 
     def inherit(self, other: SetPolicy, shared: Callable[[str], bool] = lambda _: True, *, copy: bool = False) -> None:
         """Go on with what another policy believes, as this one takes its place: with its very beliefs where both
@@ -112,6 +117,16 @@ class SetPolicy:
         else:
             self.beliefs.restore(other.beliefs.snapshot())
             self.beliefs.leave_out_own(shared)
+        self._use_sessions()
+
+    @property
+    def session_terms(self) -> SessionTerms | None:
+        """What it believes of sessions; None where it has no such model."""
+        return self._session_terms
+
+    def _use_sessions(self) -> None:
+        if self.beliefs is not None:
+            self.beliefs.use_sessions(self._session_terms)
 
     def decide(self, state: ClusterState, trigger: Trigger) -> Decision:
         """Allocate tasks to the jobs of `state`, from zero; the same at every trigger."""

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from policy_net.baselines.needs import remaining_samples
 from policy_net.domain import ClusterState, Job, Resources
-from policy_net.exchange.spec import PRICES, SET_INPUTS, SetSpec, Weights, split_weights
+from policy_net.exchange.spec import PRICES, SESSIONS, SET_INPUTS, SetSpec, Weights, split_weights
 from policy_net.set_policy.planner import Tilt
 from policy_net.set_policy.prices import wanted_share
 from policy_net.set_policy.steps import StepTable
@@ -92,7 +92,7 @@ def initial_residual(spec: SetSpec, seed: int) -> Weights:
     pieces = []
     last = f"residual.{len(spec.hidden)}."
     for name, shape in spec.layout():
-        if name == PRICES or name.endswith("bias") or name.startswith(last):
+        if name in (PRICES, SESSIONS) or name.endswith("bias") or name.startswith(last):
             pieces.append(np.zeros(int(np.prod(shape)), dtype=np.float32))
         else:
             bound = np.sqrt(6.0 / shape[1])

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from policy_net.domain import MAX_TASKS_PER_ROLE, JobKind
-from policy_net.set_policy.beliefs import BINS, LIFETIMES_KEY, RESTARTS_KEY, SetBeliefs
+from policy_net.set_policy.beliefs import LIFETIMES_KEY, RESTARTS_KEY, SetBeliefs
+from policy_net.set_policy.length_bins import BINS, bin_of
 from policy_net.throughput.gaussian_process import hoped_for_speeds
 from policy_net.throughput.process_prior import SPREADS, Prior, prior_of_kind
-from policy_net.twin.memory import CELL, TypeMemory
+from policy_net.twin.memory import CELL, SESSION, CaseMemory, TypeMemory
 
 CELLS = (MAX_TASKS_PER_ROLE + 1) ** 2
 Array = NDArray[np.float64]
@@ -48,6 +49,7 @@ class BelievedTypes:
         self._priors: list[Prior] = []
         self._arrays: list[Array] = []
         self._snapshot = snapshot
+        self._known_sessions: Any = lifetimes.get("sessions")
 
     def fill(self, number: int, job_type: str, memory: TypeMemory) -> None:
         """State what is believed of a type."""
@@ -73,8 +75,43 @@ class BelievedTypes:
         memory.cell = address_of(self._cells[number])
         memory.conditioned_on = address_of(self._conditioned_on[number])
 
+    def fill_sessions(self, memory: CaseMemory, jobs: int) -> None:
+        """State the sessions that jobs may still join; without the model of sessions there are none."""
+        memory.with_sessions = self._known_sessions is not None
+        rows = self._known_sessions["sessions"] if self._known_sessions is not None else []
+        # A job begins one; one whose type trained nowhere for a while, and does again, another.
+        memory.session_room = len(rows) + 2 * jobs
+        self._sessions = np.zeros(memory.session_room if memory.with_sessions else 0, dtype=SESSION)
+        for at, row in enumerate(rows):
+            self._sessions[at] = tuple(row)
+        self._session_count = np.array([len(rows)], dtype=np.int64)
+        self._session_of = np.full(jobs, -1, dtype=np.int64)
+        memory.sessions, memory.session_of = address_of(self._session_count), address_of(self._session_of)
+        memory.session = address_of(self._sessions)
+
+    def _kept_sessions(self, ids: Sequence[str], present: list[list[Any]]) -> dict[str, Any]:
+        """Those with jobs that are still there, and the latest of every size, as a snapshot has them."""
+        found = self._sessions[: int(self._session_count[0])]
+        of = dict(zip(ids, self._session_of.tolist(), strict=True))
+        latest = {int(one["gpus"]): at for at, one in enumerate(found)}
+        kept = sorted({of[job_id] for job_id, _, _ in present} | set(latest.values()))
+        numbers = {at: number for number, at in enumerate(kept)}
+        sessions = [
+            [int(one["gpus"]), float(one["first_submit_seconds"]), one["ended"].tolist(), one["withdrawn"].tolist()]
+            for one in (found[at] for at in kept)
+        ]
+        return {
+            "sessions": sessions,
+            "of": [[job_id, numbers[of[job_id]], bin_of(samples / speed)] for job_id, samples, speed in present],
+        }
+
     def keep(
-        self, types: Mapping[str, TypeMemory], present: list[list[Any]], starting: list[Any], training: list[str]
+        self,
+        types: Mapping[str, TypeMemory],
+        present: list[list[Any]],
+        starting: list[Any],
+        training: list[str],
+        ids: Sequence[str],
     ) -> None:
         """Let the policy believe what the run has found out.
 
@@ -83,6 +120,7 @@ class BelievedTypes:
             present: of the jobs of unknown work that are still there, id, trained samples and reference speed.
             starting: of those that start, id and seconds so far.
             training: ids of those that train.
+            ids: of all jobs.
         """
         checkpoint = self._beliefs.checkpoint()
         snapshot = checkpoint["types"]
@@ -97,6 +135,8 @@ class BelievedTypes:
                 "conditioned_on": _rows(self._conditioned_on[number], memory.conditioned),
             }
         snapshot[LIFETIMES_KEY] = {"ended": self.ended.tolist(), "passed": self.passed.tolist(), "present": present}
+        if self._known_sessions is not None:
+            snapshot[LIFETIMES_KEY]["sessions"] = self._kept_sessions(ids, present)
         snapshot[RESTARTS_KEY] = {
             "seen": int(self.restarts_seen[0]),
             "mean_seconds": float(self.restart_mean_seconds[0]),

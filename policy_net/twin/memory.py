@@ -9,6 +9,8 @@ import ctypes
 
 import numpy as np
 
+from policy_net.set_policy.length_bins import BINS
+
 CELL = np.dtype([("samples", "f8"), ("seconds", "f8"), ("ps", "i8"), ("workers", "i8"), ("count", "i8")])
 """What was seen of a split."""
 
@@ -26,6 +28,12 @@ JOB = np.dtype(
 """A job as it is submitted; `declared_epochs` is NaN where the user declared the truth."""
 
 _ADDRESS, _FLOAT, _INTEGER = ctypes.c_void_p, ctypes.c_double, ctypes.c_int64
+
+
+SESSION = np.dtype(
+    [("gpus", "i8"), ("first_submit_seconds", "f8"), ("ended", "f8", (BINS,)), ("withdrawn", "f8", (BINS,))]
+)
+"""Jobs of unknown work that were submitted together."""
 
 
 class TypeMemory(ctypes.Structure):
@@ -46,13 +54,14 @@ class CaseMemory(ctypes.Structure):
     _fields_ = [
         *((name, _INTEGER) for name in ("jobs", "types", "classes", "nodes", "layers", "parameters")),
         *((name, _INTEGER) for name in ("on_events", "pooled", "packed", "distance_matters", "learns", "silent")),
+        *((name, _INTEGER) for name in ("with_sessions", "session_room")),
         *((name, _FLOAT) for name in ("slot_seconds", "debounce_seconds", "noise_variance")),
         *((name, _FLOAT) for name in ("resize_seconds", "resume_seconds", "start_seconds")),
         *((name, _ADDRESS) for name in ("job", "type", "node_cpu", "node_gpu")),
         *((name, _ADDRESS) for name in ("class_cpu", "class_gpu", "class_limit", "widths", "parameter")),
         *((name, _ADDRESS) for name in ("ended", "passed", "restart_mean_seconds", "restarts_seen")),
         *((name, _ADDRESS) for name in ("start_at", "end_at", "longest_gap", "present_samples", "present_speed")),
-        *((name, _ADDRESS) for name in ("starting_seconds", "training")),
+        *((name, _ADDRESS) for name in ("starting_seconds", "training", "sessions", "session_of", "session")),
     ]
 
 
@@ -73,5 +82,6 @@ SIZES = (
     ctypes.sizeof(TypeMemory),
     CELL.itemsize,
     ctypes.sizeof(Standing),
+    SESSION.itemsize,
 )
 """In the order in which `twin_sizes` gives the library's."""

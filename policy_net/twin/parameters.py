@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from policy_net.exchange.spec import SET_INPUTS, SetSpec
 from policy_net.set_policy.prices import PriceTerms
 from policy_net.set_policy.residual import LOUDNESS_ON_ONE_MACHINE, Residual
+from policy_net.set_policy.sessions import SessionTerms
 
 Array = NDArray[np.float64]
 
@@ -30,14 +31,18 @@ class Parameter(IntEnum):
     WORK_EXPONENT_BY_CONTENTION = 5
     PS_PRICE = 6
     PS_PRICE_BY_CONTENTION = 7
+    SCATTER = 8
+    STRANGERS = 9
+    UNRELATED = 10
 
 
-def parameters_of(spec: SetSpec, residual: Residual, prices: PriceTerms) -> Array:
+def parameters_of(spec: SetSpec, residual: Residual, prices: PriceTerms, sessions: SessionTerms | None) -> Array:
     """The vector of a policy as it acts, shape (len(Parameter) + weights,)."""
     named = np.zeros(len(Parameter))
     named[Parameter.BOUND] = spec.bound
     named[Parameter.LOUDNESS_ON_ONE_MACHINE] = LOUDNESS_ON_ONE_MACHINE
-    named[Parameter.SPEED_EXPONENT :] = prices.flat
+    named[Parameter.SPEED_EXPONENT : Parameter.SCATTER] = prices.flat
+    named[Parameter.SCATTER :] = (sessions or SessionTerms()).flat
     return np.concatenate((named, residual.flat))
 
 

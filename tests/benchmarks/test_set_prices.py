@@ -14,6 +14,7 @@ from foundation.errors import BAD_INPUT, DONE
 from policy_net.exchange.policy_file import read_policy_file
 from policy_net.set_policy.policy import default_set_file, set_policy_of
 from policy_net.set_policy.prices import PriceTerms
+from policy_net.set_policy.sessions import SessionTerms
 
 
 def test_only_windows_and_seeds_to_choose_on_are_seen() -> None:
@@ -47,8 +48,17 @@ def test_a_row_becomes_a_policy_file_that_says_so(tmp_path: Path) -> None:
     assert main(["--variant", "mine=0.5,0,0,0,-1,0.25", "--write", "mine", "--out", str(out)]) == DONE
     content = read_policy_file(out)
     assert set_policy_of(content, "mine").price_terms == PriceTerms((0.5, 0.0), (0.0, 0.0), (-1.0, 0.25))
+    assert set_policy_of(content, "mine").session_terms is None
     assert content.card["prices_set_by"] == set_prices.PROGRAM
     assert content.priors == default_set_file().priors
+
+
+def test_nine_numbers_are_prices_and_sessions(tmp_path: Path) -> None:
+    out = tmp_path / "mine.safetensors"
+    assert main(["--variant", "mine=0,0,0,0,0,0,0.5,0,-0.5", "--write", "mine", "--out", str(out)]) == DONE
+    policy = set_policy_of(read_policy_file(out), "mine")
+    assert policy.price_terms.usual
+    assert policy.session_terms == SessionTerms(0.5, 0.0, -0.5)
 
 
 def test_short_windows_are_measured(

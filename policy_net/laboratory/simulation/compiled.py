@@ -77,7 +77,7 @@ def uncovered(
         return f"the policy is {policy.name}, not set"
     said = {
         "decisions are drawn": not policy.chance.greedy or policy.chance.exploration > 0.0,
-        "a weight is not finite": not np.isfinite([*policy.residual.flat, *policy.price_terms.flat]).all(),
+        "a weight is not finite": not np.isfinite(_numbers_of(policy)).all(),
         "nodes come and go": environment.changes_nodes,
         "the cluster is beyond measure": _beyond_measure(environment),
     }
@@ -86,6 +86,11 @@ def uncovered(
         said["GPUs are of several types"] = bool(environment.gpu_types)
     found = next((reason for reason, holds in said.items() if holds), None)
     return found or _unusual_jobs(workload) or _unusual_speeds(workload, policy, speeds) or _unready(workload, policy)
+
+
+def _numbers_of(policy: SetPolicy) -> list[float]:
+    sessions = policy.session_terms
+    return [*policy.residual.flat, *policy.price_terms.flat, *(() if sessions is None else sessions.flat)]
 
 
 def _beyond_measure(environment: Environment) -> bool:
@@ -262,7 +267,10 @@ class _Case:
             memory.given = self._arrays.floats(policy.speeds.grid(job_type))
 
     def _state_policy(self, policy: SetPolicy) -> None:
-        memory, parameters = self.memory, parameters_of(policy.spec, policy.residual, policy.price_terms)
+        memory, parameters = (
+            self.memory,
+            parameters_of(policy.spec, policy.residual, policy.price_terms, policy.session_terms),
+        )
         memory.silent = policy.residual.silent
         memory.parameters, memory.parameter = len(parameters), self._arrays.floats(parameters)
         widths = widths_of(policy.spec, SET_OUTPUTS)
@@ -273,6 +281,7 @@ class _Case:
             memory.ended, memory.passed = address_of(believed.ended), address_of(believed.passed)
             memory.restart_mean_seconds = address_of(believed.restart_mean_seconds)
             memory.restarts_seen = address_of(believed.restarts_seen)
+            believed.fill_sessions(memory, len(self._jobs))
 
     def _state_results(self) -> None:
         memory, jobs = self.memory, len(self._jobs)
@@ -296,7 +305,7 @@ class _Case:
         starting = [[ids[at], float(self._starting[at])] for at in np.flatnonzero(self._starting >= 0.0).tolist()]
         training = [ids[at] for at in np.flatnonzero(self._training).tolist()]
         types = dict(zip(dict.fromkeys(job.job_type for job in self._jobs), self._types, strict=True))
-        self._believed.keep(types, present, sorted(starting), sorted(training))
+        self._believed.keep(types, present, sorted(starting), sorted(training), ids)
 
     def result(self, standing: Standing) -> CompiledRun:
         """What the run gave."""

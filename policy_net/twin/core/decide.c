@@ -58,10 +58,13 @@ static void expect(Twin *twin) {
         any = any || speed[at] > 0.0;
     }
     lifetimes_see(twin, trained, speed);
+    if (twin->lacks_memory)
+        return;
     for (int at = 0; any && at < twin->presents; at++)
         if (speed[at] > 0.0) {
             State *job = &twin->job[twin->present[at]];
-            job->remaining_epochs = lifetimes_rank(twin, trained[at] / speed[at]) * speed[at] / job->samples_per_epoch;
+            double rank = lifetimes_rank(twin, twin->present[at], trained[at] / speed[at]);
+            job->remaining_epochs = rank * speed[at] / job->samples_per_epoch;
         }
 }
 
@@ -160,6 +163,8 @@ bool decide(Twin *twin) {
     double restart = restart_seconds(twin);
     if (in->learns) {
         expect(twin);
+        if (twin->lacks_memory)
+            return false;
         if (!scales)
             measure_by_others(twin);
         if (restart > 0.0)

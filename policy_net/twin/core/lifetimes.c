@@ -39,11 +39,18 @@ void lifetimes_see(Twin *twin, const double *trained, const double *speed) {
     Case *in = twin->in;
     for (int at = 0; at < twin->presents; at++) {
         int job = twin->present[at];
-        if (in->present_speed[job] > 0.0 && !(speed[at] > 0.0))
-            pass_through(twin, bin_of(twin, in->present_samples[job] / in->present_speed[job]));
+        if (in->present_speed[job] > 0.0 && !(speed[at] > 0.0)) {
+            int bin = bin_of(twin, in->present_samples[job] / in->present_speed[job]);
+            pass_through(twin, bin);
+            if (in->with_sessions)
+                sessions_leave(twin, job, bin);
+        }
         in->present_speed[job] = speed[at] > 0.0 ? speed[at] : 0.0;
         in->present_samples[job] = trained[at];
+        twin->bin[at] = speed[at] > 0.0 ? bin_of(twin, trained[at] / speed[at]) : -1;
     }
+    if (in->with_sessions)
+        sessions_see(twin, twin->bin);
     twin->ranks_known = false;
 }
 
@@ -55,6 +62,8 @@ void lifetimes_end(Twin *twin, int job, double samples) {
     int bin = bin_of(twin, (in->present_samples[job] + samples) / in->present_speed[job]);
     pass_through(twin, bin);
     in->ended[bin] += 1.0;
+    if (in->with_sessions)
+        sessions_end(twin, job, bin);
     in->present_speed[job] = 0.0;
     twin->ranks_known = false;
 }
@@ -75,6 +84,9 @@ static void compute_ranks(Twin *twin) {
         double prior = bin ? 1.0 - pow(EDGE_RATIO, -PRIOR_TAIL) : PRIOR_FIRST_SHARE;
         hazard[bin] = bin < BINS - 1 ? (in->ended[bin] + PRIOR_JOBS * prior) / (in->ended[bin] + passed + PRIOR_JOBS) : 1.0;
         reached[bin] = left;
+        twin->ends[bin] = left * hazard[bin];
+        twin->log_ended[bin][BINS] = log(twin->ends[bin]);
+        twin->log_reached[bin][BINS] = log(left);
         left *= 1.0 - hazard[bin];
     }
     for (int bin = 0; bin < BINS; bin++) {
@@ -91,15 +103,19 @@ static void compute_ranks(Twin *twin) {
 }
 
 /* The least training to be expected per completion, by a job that has trained for this long. */
-double lifetimes_rank(Twin *twin, double seconds) {
+double lifetimes_rank(Twin *twin, int job, double seconds) {
     if (!twin->ranks_known)
         compute_ranks(twin);
     int bin = bin_of(twin, seconds);
-    double low = twin->ranks[bin];
+    double ranks[2];
+    if (!twin->in->with_sessions || !sessions_ranks(twin, job, bin, ranks)) {
+        ranks[0] = twin->ranks[bin];
+        ranks[1] = twin->ranks[bin + 1 < BINS ? bin + 1 : bin];
+    }
     if (bin + 1 >= BINS)
-        return low;
+        return ranks[0];
     double share = (seconds - start(twin, bin)) / (twin->edge[bin] - start(twin, bin));
-    return low * exp(share * log(twin->ranks[bin + 1] / low));
+    return ranks[0] * exp(share * log(ranks[1] / ranks[0]));
 }
 
 /* What a restart costs at the mean; where none has come to its end yet, the longest so far. */

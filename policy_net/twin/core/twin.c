@@ -17,7 +17,8 @@ const char *twin_sources(void) { return TWIN_SOURCES; }
 /* Sizes of the structures that both sides state: they must agree before anything is run. */
 int64_t twin_sizes(int64_t *sizes) {
     sizes[0] = sizeof(Case), sizes[1] = sizeof(Job), sizes[2] = sizeof(Type), sizes[3] = sizeof(Cell), sizes[4] = sizeof(Standing);
-    return 5;
+    sizes[5] = sizeof(Session);
+    return 6;
 }
 
 void twin_close(Twin *twin) {
@@ -27,7 +28,7 @@ void twin_close(Twin *twin) {
         free(twin->table[at]);
     void *owned[] = {twin->job,     twin->present, twin->belief,   twin->table,   twin->inputs, twin->scratch, twin->length, twin->hidden,
                      twin->queue,   twin->taken,   twin->used,     twin->refusal, twin->refused, twin->loads, twin->left_cpu,
-                     twin->left_gpu, twin->room,   twin->placed,   twin->stamp,   twin->piece};
+                     twin->left_gpu, twin->room,   twin->placed,   twin->stamp,   twin->piece,  twin->gathered, twin->bin};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         free(owned[i]);
     free(twin);
@@ -63,9 +64,11 @@ Twin *twin_open(Case *in, Standing *out) {
     twin->stamp = calloc(nodes, sizeof(int));
     twin->placed = malloc(tasks * sizeof(int));
     twin->piece = malloc(2 * jobs * piece_size());
+    twin->bin = malloc(jobs * sizeof(int));
+    twin->gathered = calloc((size_t)(in->with_sessions ? in->session_room : 1), sizeof(Gathered));
     if (!(twin->job && twin->present && twin->belief && twin->table && twin->inputs && twin->scratch && twin->length && twin->hidden &&
           twin->queue && twin->refusal && twin->taken && twin->used && twin->refused && twin->loads && twin->left_cpu &&
-          twin->left_gpu && twin->room && twin->stamp && twin->placed && twin->piece)) {
+          twin->left_gpu && twin->room && twin->stamp && twin->placed && twin->piece && twin->bin && twin->gathered)) {
         twin_close(twin);
         return NULL;
     }
@@ -76,6 +79,8 @@ Twin *twin_open(Case *in, Standing *out) {
     memset(out, 0, sizeof *out);
     lifetimes_open(twin);
     prices_open(twin);
+    if (in->with_sessions)
+        sessions_open(twin);
     engine_begin(twin);
     return twin;
 }

@@ -33,6 +33,12 @@ typedef struct {
     int64_t ps, workers, count;
 } Cell;
 
+/* A session: jobs of unknown work that were submitted together: `policy_net.twin.case.SESSION`. */
+typedef struct {
+    int64_t gpus;
+    double first_submit_seconds, ended[BINS], withdrawn[BINS];
+} Session;
+
 /* One job type: true speeds, and what is believed of them: `policy_net.twin.case.TYPE`. */
 typedef struct {
     const double *truth;          /* CELLS */
@@ -52,7 +58,7 @@ typedef struct {
 /* Everything a run is given, and where its results go: `policy_net.twin.case.CASE`. */
 typedef struct {
     int64_t jobs, types, classes, nodes, layers, parameters;
-    int64_t on_events, pooled, packed, distance_matters, learns, silent;
+    int64_t on_events, pooled, packed, distance_matters, learns, silent, with_sessions, session_room;
     double slot_seconds, debounce_seconds, noise_variance, resize_seconds, resume_seconds, start_seconds;
     const Job *job;
     Type *type;
@@ -67,6 +73,8 @@ typedef struct {
     double *present_samples, *present_speed; /* per job of unknown work in the cluster at the end; speed 0: none */
     double *starting_seconds;                /* per job; negative: not starting */
     int64_t *training;                       /* per job */
+    int64_t *sessions, *session_of;          /* how many there are; of every job the index of its own, negative: none */
+    Session *session;                        /* room for session_room */
 } Case;
 
 /* Where a run stands: `policy_net.twin.case.STANDING`. */
@@ -137,6 +145,13 @@ typedef struct {
     int at;
 } Length;
 
+/* What is known of a session in one decision. */
+typedef struct {
+    int64_t look;
+    bool known, ranked[BINS];
+    double at[BINS], log[BINS + 1], told, low[BINS], high[BINS];
+} Gathered;
+
 typedef struct {
     Case *in;
     Standing *out;
@@ -146,8 +161,13 @@ typedef struct {
     Belief *belief;
     Table **table;
     int64_t tables, table_room;
-    double edge[BINS], ranks[BINS];
+    double edge[BINS], ranks[BINS], ends[BINS]; /* ends: the probability of every length */
     bool ranks_known;
+    double session_ends[BINS][BINS], log_ended[BINS][BINS + 1], log_reached[BINS][BINS + 1]; /* last: nothing in common */
+    double stranger_share, unrelated_share;
+    Gathered *gathered;
+    int64_t session_look;
+    int *bin; /* of every present job */
     int64_t total_cpu, total_gpu;
     double speed_exponent, work_exponent, ps_price, contention; /* of the present decision */
     bool priced, contention_known;
@@ -178,7 +198,10 @@ enum {
     SPEED_EXPONENT, /* of these three the log of a factor, and behind it what contention adds */
     WORK_EXPONENT = SPEED_EXPONENT + 2,
     PS_PRICE = WORK_EXPONENT + 2,
-    RESIDUAL = PS_PRICE + 2
+    SCATTER = PS_PRICE + 2,
+    STRANGERS,
+    UNRELATED,
+    RESIDUAL
 };
 
 bool belief_refresh(Twin *twin, int type);
@@ -191,7 +214,13 @@ double table_speed(const Table *table, Split split);
 void lifetimes_open(Twin *twin);
 void lifetimes_see(Twin *twin, const double *trained, const double *speed);
 void lifetimes_end(Twin *twin, int job, double samples);
-double lifetimes_rank(Twin *twin, double seconds);
+double lifetimes_rank(Twin *twin, int job, double seconds);
+
+void sessions_open(Twin *twin);
+void sessions_leave(Twin *twin, int job, int bin);
+void sessions_end(Twin *twin, int job, int bin);
+void sessions_see(Twin *twin, const int *bin);
+bool sessions_ranks(Twin *twin, int job, int bin, double *ranks);
 
 double restart_seconds(const Twin *twin);
 void restarts_observe(Twin *twin);

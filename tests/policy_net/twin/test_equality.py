@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from policy_net.domain import Allocation, CapacityMode, JobKind, PlacementEffect, Resources, SpeedModel
 from policy_net.errors import BadInput, NoProgress
-from policy_net.exchange.spec import PRICE_COUNT, SetSpec
+from policy_net.exchange.spec import PRICE_COUNT, PRICES, SESSION_COUNT, SESSIONS, SetSpec
 from policy_net.laboratory.catalogue import CATALOGUE
 from policy_net.laboratory.simulation.compiled import CompiledRun, run_compiled, uncovered
 from policy_net.laboratory.simulation.environment import DecideOn, Environment, PlacementStrategy
@@ -125,7 +125,7 @@ def environments(draw: st.DrawFn) -> Environment:
 
 @st.composite
 def policies(draw: st.DrawFn, speeds: SpeedModel) -> tuple[SetPolicy, SetPolicy]:
-    """A policy twice, with nothing learned in common: the shipped weights or any, prices, priors or none, or speeds."""
+    """A policy twice, with nothing learned in common: with the shipped weights or any, priors or none, or speeds."""
     content = default_set_file()
     spec, weights = content.spec, content.weights
     assert isinstance(spec, SetSpec)
@@ -134,13 +134,22 @@ def policies(draw: st.DrawFn, speeds: SpeedModel) -> tuple[SetPolicy, SetPolicy]
         generator = np.random.default_rng(draw(st.integers(0, 9)))
         scale = draw(st.sampled_from((0.0, 0.3, 3.0)))
         weights = (scale * generator.normal(size=spec.parameter_count)).astype(np.float32)
-    if draw(st.booleans()):
-        prices = draw(st.lists(st.floats(-1.0, 1.0, width=32), min_size=PRICE_COUNT, max_size=PRICE_COUNT))
-        spec = spec.model_copy(update={"prices": 1})
-        weights = np.append(weights, prices).astype(np.float32)
     priors = content.priors if draw(st.booleans()) else ()
     given_speeds = speeds if draw(st.integers(0, 3)) == 0 else None
     first, second = (SetPolicy(spec, weights, priors, speeds=given_speeds) for _ in range(2))
+    return first, second
+
+
+@st.composite
+def grouped(draw: st.DrawFn, policy: SetPolicy, speeds: SpeedModel) -> tuple[SetPolicy, SetPolicy]:
+    """A policy's residual and priors twice, with prices and sessions, or one of them."""
+    found = [(PRICES, PRICE_COUNT), (SESSIONS, SESSION_COUNT)][slice(*draw(st.sampled_from(((0, 1), (1, 2), (0, 2)))))]
+    spec, weights = policy.spec, policy.residual.flat
+    for name, count in found:
+        terms = draw(st.lists(st.floats(-1.0, 1.0, width=32), min_size=count, max_size=count))
+        spec, weights = spec.model_copy(update={name: 1}), np.append(weights, terms)
+    given_speeds = None if policy.speeds is None else speeds
+    first, second = (SetPolicy(spec, weights.astype(np.float32), policy.priors, speeds=given_speeds) for _ in range(2))
     return first, second
 
 
@@ -178,10 +187,14 @@ def assert_equal(found: ReplayResult, run: CompiledRun) -> None:
         assert share == pytest.approx(found.gpu_training_share, rel=TOLERANCE)
 
 
-def compare(data: st.DataObject, job_types: tuple[str, ...], effect: PlacementEffect | None = None) -> None:
+def compare(
+    data: st.DataObject, job_types: tuple[str, ...], effect: PlacementEffect | None = None, *, groups: bool = False
+) -> None:
     speeds = drawn_speeds(data.draw(st.integers(0, 3)))
     workload, environment = data.draw(workloads(job_types)), data.draw(environments())
     there, here = data.draw(policies(speeds))
+    if groups:
+        there, here = data.draw(grouped(there, speeds))
     assert uncovered(workload, environment, here, speeds, effect) is None
     expected = reference(workload, environment, there, speeds, effect)
     if isinstance(expected, str):
@@ -214,6 +227,18 @@ def test_all_reduce_jobs_end_when_they_end_in_the_reference(data: st.DataObject)
 @given(data=st.data())
 def test_jobs_of_all_kinds_end_when_they_end_in_the_reference(data: st.DataObject) -> None:
     compare(data, KNOWN_TYPES)
+
+
+@THOROUGH
+@given(data=st.data())
+def test_prices_and_sessions_are_as_in_the_reference(data: st.DataObject) -> None:
+    compare(data, KNOWN_TYPES, groups=True)
+
+
+@THOROUGH
+@given(data=st.data())
+def test_prices_and_sessions_of_types_that_nobody_has_seen_are_as_in_the_reference(data: st.DataObject) -> None:
+    compare(data, DRAWN_TYPES + KNOWN_TYPES[:2], groups=True)
 
 
 @THOROUGH
