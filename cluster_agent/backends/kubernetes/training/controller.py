@@ -20,11 +20,11 @@ from cluster_agent.backends.kubernetes.training.memory import Memory, Told
 from cluster_agent.backends.kubernetes.training.objects import JobObjects, Refused
 from cluster_agent.backends.kubernetes.training.parts import Hands, Sight
 from cluster_agent.backends.kubernetes.training.plan import plan
-from cluster_agent.backends.kubernetes.training.ranks.plan import GangStep, plan_ranks
+from cluster_agent.backends.kubernetes.training.ranks.plan import plan_ranks
 from cluster_agent.backends.kubernetes.training.reservations import promised, reserve
 from cluster_agent.backends.kubernetes.training.room import Room
 from cluster_agent.backends.kubernetes.training.step import Ended, Standing, Step
-from cluster_agent.backends.kubernetes.training.story.statuses import Granted, status_of
+from cluster_agent.backends.kubernetes.training.story.statuses import Granted
 from cluster_agent.backends.kubernetes.training.story.telling import Teller
 from cluster_agent.backends.kubernetes.training.task_choices import asks_of, choices_of, needs_of
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
@@ -151,7 +151,10 @@ class TrainingController:
         for pod in step.delete:
             self._objects.delete(pod, step.grace_seconds)
         if step.create:
-            step = self._create(job, step, memory, room)
+            created = self._create(job, step, memory, room)
+            if created is None:  # it is not as it was seen any more: at the next look
+                return
+            step = created
         if step.ask is not None:
             step = self._ask(job, step, step.ask, memory, room)
         if quota is not None:
@@ -275,41 +278,28 @@ class TrainingController:
             self._teller.tell(job, "ResizeRefused", given_up, EventType.WARNING)
         return step
 
-    def _create(self, job: TrainingJob, step: Step, memory: Memory, room: Callable[[], Room]) -> Step:
-        """Make the pods that are missing; the step as it is to be told."""
+    def _create(self, job: TrainingJob, step: Step, memory: Memory, room: Callable[[], Room]) -> Step | None:
+        """Make the pods that are missing; the step as it is to be told, None where the job has changed meanwhile."""
         if step.is_gang:
             if not room().take(needs_of(job, step.needs, self._choices(job))):
                 return Step(Standing.QUEUED, "waits for room for its first pods")
             memory.asked = Size(step.begin.ps, step.begin.workers), self._clock()
         elif self._clock() < memory.made_again_at:
             return replace(step, line=step.line or "a pod was refused; it is tried again")
-        nodes = self._free_nodes(job)
         made: list[str] = []
-        line = ""
         try:
-            opens = step.is_gang or COORDINATOR in step.create
-            address = self._objects.open_address(job) if opens else self._objects.address(job)
-            if step.is_gang:
-                self._begin(job, step)
-            for task in step.create:
-                fit = functools.partial(self._hands.kueue.fit, job, task)
-                node = self._node_for(job, task, nodes, room)
-                self._objects.make_pod(job, task, step, address, node, fit)
-                made.append(task)
+            return self._make(job, step, memory, room, made)
         except Refused as refused:
             line = str(refused)
             self._teller.warn(job, memory, "PodRefused", line)
         except ApiRefused as refused:
             line = f"pod {manifests.pod_name(job, step.create[len(made)])} was refused: {refused}"
             self._teller.warn(job, memory, "PodRefused", line)
-        except ApiUnanswered as error:
-            # Such as a webhook that is down.
+        except ApiUnanswered as error:  # such as a webhook that is down
             self._teller.warn(job, memory, "ApiTrouble", str(error))
             if made:
                 return replace(step, line=str(error))  # what is missing is made at the next look
             line = str(error)
-        if not line:
-            return step
         if not step.is_gang:
             memory.on_pod_refused(self._clock())
             return replace(step, line=line)
@@ -317,17 +307,22 @@ class TrainingController:
         self._objects.take_back(job, made)
         return Step(Standing.QUEUED, memory.refused)
 
-    def _begin(self, job: TrainingJob, step: Step) -> None:
-        """A job that has begun says so before its first pod: whoever follows knows that there may be any."""
-        if job.has_started:
-            is_noted = self._teller.note(job)
-        else:
-            status = status_of(job, step, None, self._teller.current(job), self._unix_clock())
-            is_noted = self._teller.write(job, status)
-        if is_noted and isinstance(step, GangStep) and step.notes:
-            is_noted = self._teller.write(job, {"ranks": step.notes})
-        if not is_noted:
-            raise Refused("it was changed or deleted at the same moment")
+    def _make(
+        self, job: TrainingJob, step: Step, memory: Memory, room: Callable[[], Room], made: list[str]
+    ) -> Step | None:
+        opens, nodes = step.is_gang or COORDINATOR in step.create, self._free_nodes(job)
+        address = self._objects.open_address(job) if opens else self._objects.address(job)
+        if opens and not self._teller.begin(job, step):
+            return None
+        for task in step.create:
+            fit = functools.partial(self._hands.kueue.fit, job, task)
+            node = self._node_for(job, task, nodes, room)
+            is_new = self._objects.make_pod(job, task, step, address, node, fit)
+            made.append(task)
+            memory.seen.add(task)
+            if task == COORDINATOR and not is_new:  # it was not seen: it says what else is to be made
+                return replace(step, create=())
+        return step
 
     def _lines(self, jobs: Sequence[TrainingJob], pods: Mapping[tuple[str, str], Sequence[TaskPod]]) -> dict[str, Line]:
         """The ways to the coordinators that run."""

@@ -194,6 +194,7 @@ class Coordinators:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _poll(self, followed: _Followed) -> None:
+        asked_seconds = self._clock()
         try:
             status = followed.calls.status()
         except (ElasticError, ValueError) as error:  # ValueError: it was closed under the call
@@ -208,7 +209,7 @@ class Coordinators:
             before = followed.told
             went_back = followed.most is not None and goes_back(status, followed.most)
             followed.most = followed.most if went_back else status
-            followed.told, followed.trouble, followed.failures = Told(status, self._clock(), went_back), "", 0
+            followed.told, followed.trouble, followed.failures = Told(status, asked_seconds, went_back), "", 0
         shape = (status.phase, status.size, status.target, status.wanted, status.leaving)
         if before is None or shape != (
             before.status.phase,

@@ -88,12 +88,15 @@ class JobObjects:
 
     def make_pod(
         self, job: TrainingJob, task: str, step: Step, address: str, node: str, fit: Callable[[Json], None]
-    ) -> None:
+    ) -> bool:
         """Make a task's pod, or find the one that an earlier try has made.
 
         Args:
             node: where it should be; empty: anywhere.
             fit: changes a pod before it is made.
+
+        Returns:
+            Whether it was made now.
 
         Raises:
             Refused: its template is none, or another's pod has the name.
@@ -124,6 +127,8 @@ class JobObjects:
             if _gang_label(found) != _gang_label(pod):
                 raise Refused(f"{error}; it is of another gang") from error
             self._pods.put_answer(found)
+            return False
+        return True
 
     def take_back(self, job: TrainingJob, tasks: Sequence[str]) -> None:
         """A part of a gang holds what others could use."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from cluster_agent.backends.kubernetes.training.memory import Memory, Told
+from cluster_agent.backends.kubernetes.training.ranks.plan import GangStep
 from cluster_agent.backends.kubernetes.training.step import Standing, Step
 from cluster_agent.backends.kubernetes.training.story.resizes import Mark, Resizes
 from cluster_agent.backends.kubernetes.training.story.statuses import (
@@ -105,6 +106,23 @@ class Teller:
             return True
         return self.write(job, {"allocation": granted.content()})
 
+    def begin(self, job: TrainingJob, step: Step) -> bool:
+        """Say that a job begins or goes on, before its first pod is made: whoever follows knows that there may be any.
+
+        Returns:
+            Whether it could be said; not of a job that is over by now, or another one.
+        """
+        granted = self.current(job)
+        if not job.has_started:
+            status = status_of(job, step, None, granted, self._unix_clock())
+        else:  # it stands where it stood until there is a pod: what it has trained is saved
+            status = {"observedGeneration": job.generation}
+            if granted is not None:
+                status["allocation"] = granted.content()
+        if isinstance(step, GangStep) and step.notes:
+            status["ranks"] = step.notes
+        return self.write(job, status)
+
     def say(self, job: TrainingJob, step: Step, told: Told | None) -> None:
         """Write what has changed into the status; how far a job is, now and then.
 
@@ -134,13 +152,16 @@ class Teller:
             self.write(job, status)
 
     def write(self, job: TrainingJob, status: Json) -> bool:
-        """Write parts of a status; False where there is no such job any more, or it changed at the same moment."""
+        """Write parts of a status; False where it is not as it was seen last, and what was planned may be of before its
+        end, or there is no such job any more."""
         self._check_acting()
-        body = {"metadata": {"uid": job.uid}, "status": status}
+        entry = self._jobs.get((job.namespace, job.name))
+        version = entry.version if entry is not None and entry.uid == job.uid else job.version
+        body = {"metadata": {"uid": job.uid, "resourceVersion": version}, "status": status}
         path = TRAINING_JOBS.path(job.namespace, job.name, "status")
         try:
             self._jobs.put_answer(self._api.patch(path, body, ContentType.MERGE_PATCH))
-        except (NotFound, Conflict):  # it is gone, or another has its name
+        except (NotFound, Conflict):  # it is gone, another has its name, or it has changed
             return False
         self._said_at[job.uid] = self._clock()
         return True
