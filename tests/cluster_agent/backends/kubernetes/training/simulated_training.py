@@ -23,6 +23,7 @@ from cluster_agent.backends.kubernetes.training.coordinators import Line
 from cluster_agent.backends.kubernetes.training.kueue import Kueue, WorkloadWatch
 from cluster_agent.backends.kubernetes.training.memory import Told
 from cluster_agent.backends.kubernetes.training.objects import service_facts
+from cluster_agent.backends.kubernetes.training.pace import LOOKS_A_SECOND, Pace
 from cluster_agent.backends.kubernetes.training.parts import Hands, Sight
 from cluster_agent.backends.kubernetes.training.room import Room
 from cluster_agent.backends.kubernetes.training.step import Ended
@@ -171,12 +172,14 @@ class World:
         before_write: what happens before each write is carried out, and `after_write` after it; they may raise.
         images: whether a task's image can be pulled.
         answers: whether the coordinator can be asked.
+        rest_seconds: how long a job of which nothing is new need not be looked at, as where there are very many.
         lagging: kinds of objects of whose changes the agent's caches do not hear; its own writes they know of.
         is_told_late: what the coordinator says does not arrive; what it said before counts, as long as it does.
     """
 
-    def __init__(self, job: Json | None = None) -> None:
+    def __init__(self, job: Json | None = None, rest_seconds: float = 0.0) -> None:
         self.now = 1000.0
+        self.rest_seconds = rest_seconds
         self.version = 10
         self.objects: dict[str, Json] = {}
         self._read: dict[str, tuple[str, Any]] = {}
@@ -219,7 +222,8 @@ class World:
         self.workloads = Unfollowed(self, ("",), clock, nothing)  # type: ignore[arg-type]
         kueue = Kueue(self, self.workloads, lambda: self.acts, clock, clock)  # type: ignore[arg-type]
         hands = Hands(self, self, self, b"k" * 32, lambda: self.acts, kueue)  # type: ignore[arg-type]
-        self.controller = TrainingController(sight, hands, clock, clock)
+        pace = Pace(clock, 0.0, 1.0 / self.rest_seconds if self.rest_seconds else LOOKS_A_SECOND)
+        self.controller = TrainingController(sight, hands, clock, clock, pace)
 
     def take_over(self, behind: frozenset[str]) -> None:
         """An agent begins to act that has waited, and whose caches of some kinds are some looks behind."""

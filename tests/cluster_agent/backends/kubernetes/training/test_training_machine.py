@@ -33,14 +33,14 @@ class Training(RuleBasedStateMachine):
         self.decisions = itertools.count()
         self.decided: Allocation | None = None
 
-    @initialize(journal=st.booleans(), checkpoints=st.booleans())
-    def begin(self, journal: bool, checkpoints: bool) -> None:
+    @initialize(journal=st.booleans(), checkpoints=st.booleans(), rest_seconds=st.sampled_from([0.0, 35.0]))
+    def begin(self, journal: bool, checkpoints: bool, rest_seconds: float) -> None:
         found = job_object()
         if not journal:
             del found["spec"]["coordinator"]
         if not checkpoints:
             del found["spec"]["checkpoints"]
-        self.world = World(found)
+        self.world = World(found, rest_seconds)
         self.world.look()
         self.decide(Allocation(2, 1))
         self.go_on(4)
