@@ -1,23 +1,32 @@
-"""A large cluster on the test API server: nodes, pods of others, and Jobs whose targets an agent looks after."""
+"""A large cluster on the test API server: nodes, pods of others, and what an agent has asked of it."""
 
 from __future__ import annotations
 
 import importlib
+import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from benchmarks.kube.kubelets import Kubelets
+
 Json = dict[str, Any]
 
-CHECKOUT = Path(__file__).parents[2]
-_SERVER = CHECKOUT / "tests" / "kube"
-_DEFINITIONS = CHECKOUT / "deploy" / "crds"
-_JOBS, _TARGETS = "jobs.batch", "elastictargets.fedl2.io"
+NAMESPACE = "team"
+_CHECKOUT = Path(__file__).parents[2]
+_SERVER = _CHECKOUT / "tests" / "kube"
+_DEFINITIONS = _CHECKOUT / "deploy" / "crds"
+_GPUS = 8
+_KEPT_CHANGES = 20_000
+"""More than a watch is behind; all that ever changed would fill the memory."""
+_ADDRESSES = 250
+"""Of a byte of a loopback address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,24 +35,22 @@ class Size:
 
     nodes: int
     pods: int
-    jobs: int
 
 
 class LargeCluster:
     """Changes objects as kubectl and controllers do, and sees what the agent writes."""
 
     def __init__(self, server: Any, size: Size) -> None:
-        self._server, self._size = server, size
-        self._made = 0
+        self._server = server
+        server.store.kept_changes = _KEPT_CHANGES
+        self._node_names = [f"node-{number}" for number in range(size.nodes)]
         for path in (_DEFINITIONS / "elastictargets.yaml", _DEFINITIONS / "trainingjobs.yaml"):
-            self._make("customresourcedefinitions.apiextensions.k8s.io", yaml.safe_load(path.read_text("utf-8")))
-        for number in range(size.nodes):
-            has = {"cpu": "64", "memory": "256Gi", "nvidia.com/gpu": "8", "pods": "110"}
-            self._make("nodes", {"metadata": {"name": f"node-{number}"}, "spec": {}, "status": {"allocatable": has}})
+            self.make("customresourcedefinitions.apiextensions.k8s.io", yaml.safe_load(path.read_text("utf-8")))
+        for name in self._node_names:
+            has = {"cpu": "64", "memory": "256Gi", "nvidia.com/gpu": str(_GPUS), "pods": "110"}
+            self.make("nodes", {"metadata": {"name": name}, "spec": {}, "status": {"allocatable": has}})
         for number in range(size.pods):
-            self._make("pods", _pod(f"other-{number}", f"node-{number % size.nodes}"))
-        for _ in range(size.jobs):
-            self.add_job()
+            self.make("pods", _pod(f"other-{number}", self._node_names[number % size.nodes]))
 
     @property
     def address(self) -> str:
@@ -60,47 +67,65 @@ class LargeCluster:
         """Its other requests."""
         return sum(not asked.writes for asked in self._server.asked)
 
-    def add_job(self) -> str:
-        """A Job that waits, and its target; the name of both."""
-        name = f"job-{self._made}"
-        self._made += 1
-        requests = {"cpu": "4", "memory": "8Gi", "nvidia.com/gpu": "1"}
-        template = {
-            "spec": {
-                "restartPolicy": "Never",
-                "containers": [
-                    {"name": "main", "image": "example.com/team/train:1", "resources": {"requests": requests}}
-                ],
-            }
-        }
-        spec = {"completionMode": "Indexed", "parallelism": 1, "completions": 1, "suspend": True, "template": template}
-        self._make(_JOBS, {"metadata": {"name": name, "namespace": "team"}, "spec": spec, "status": {}})
-        ref = {"apiVersion": "batch/v1", "kind": "Job", "name": name}
-        target = {"targetRef": ref, "min": 1, "max": 4, "updateMode": "Off", "modelType": f"type-{self._made % 8}"}
-        self._make(_TARGETS, {"metadata": {"name": name, "namespace": "team"}, "spec": target})
-        return name
+    def writes_to(self, resource: str, part: str = "") -> int:
+        """Requests of the agent that changed objects of a resource, or a part of them such as `status`."""
+        asked = self._server.asked
+        return sum(each.writes and (each.resource, each.part) == (resource, part) for each in asked)
 
-    def end_job(self, name: str) -> None:
-        """A Job and its target are gone."""
-        self._server.call(lambda: self._server.store.delete(_TARGETS, "team", name, {}))
-        self._server.call(lambda: self._server.store.delete(_JOBS, "team", name, {}))
+    def make(self, table: str, found: Json) -> Json:
+        """Create an object; as it is then."""
+        made: Json = self.call(lambda: self._server.store.create(table, found))
+        return made
 
-    def is_advised(self, name: str) -> bool:
-        """Whether the agent has said something of a job."""
-        found = self._server.store.objects.get(_TARGETS, {}).get(("team", name)) or {}
-        return bool((found.get("status") or {}).get("recommendation"))
+    def find(self, table: str, name: str) -> Json:
+        """An object as it is now; empty where there is none."""
+        found: Json = self._server.store.objects.get(table, {}).get((NAMESPACE, name)) or {}
+        return found
 
-    def _make(self, plural: str, found: Json) -> None:
-        self._server.call(lambda: self._server.store.create(plural, found))
+    def delete(self, table: str, name: str) -> None:
+        """Delete an object."""
+        self.call(lambda: self._server.store.delete(table, NAMESPACE, name, {}))
+
+    def change(self, table: str, name: str, change: Callable[[Json], Json], namespace: str = NAMESPACE) -> None:
+        """Put in an object's place what `change` makes of it."""
+        store = self._server.store
+        self.call(lambda: store.replace(table, namespace, name, change(store.get(table, namespace, name))))
+
+    def call(self, do: Callable[[], Any]) -> Any:
+        """Do something in the server's thread."""
+        return self._server.call(do)
+
+    def run_pods(self, begins: Callable[[Json], bool] = lambda _: True) -> Kubelets:
+        """Let pods run, Jobs have pods, and what is owned go with its owner."""
+        jobs = importlib.import_module("apiserver.controllers.jobs")
+        collection = importlib.import_module("apiserver.controllers.collection")
+        store, kubelets = self._server.store, Kubelets(self._server.store, self._node_names, _GPUS, begins)
+        for controller in (collection.Collector(store), jobs.JobController(store, 0, 0.5), kubelets):
+            self.call(partial(self._server.attach, controller))
+        return kubelets
+
+    def give_addresses(self) -> None:
+        """Have each Service get a loopback address of its own."""
+        numbers = itertools.count()
+
+        def address() -> str:
+            high, low = divmod(next(numbers), _ADDRESSES)
+            return f"127.77.{high}.{1 + low}"
+
+        self._server.writer.service_address = address
 
 
 @contextmanager
 def large_cluster(size: Size) -> Iterator[LargeCluster]:
     """One, on a free port of this machine."""
-    sys.path.insert(0, str(_SERVER))
+    if str(_SERVER) not in sys.path:
+        sys.path.insert(0, str(_SERVER))
     serving = importlib.import_module("apiserver.serving")
-    with serving.KubeServer(bookmark_seconds=10.0, namespaces=("team",)).running() as server:
-        yield LargeCluster(server, size)
+    with serving.KubeServer(bookmark_seconds=10.0, namespaces=(NAMESPACE,)).running() as server:
+        try:
+            yield LargeCluster(server, size)
+        finally:
+            server.call(server.detach_all)
 
 
 def _pod(name: str, node: str) -> Json:

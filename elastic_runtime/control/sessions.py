@@ -61,6 +61,18 @@ def _detach(data: bytes, tag: bytes, size_bytes: int) -> tuple[bytes, bytes]:
     return data[:start], data[start + len(tag) :]
 
 
+def session_of(data: bytes) -> bytes:
+    """The name of the session that a request says it is of, by which its coordinator is found where one process answers
+    for several; nothing is proved by it.
+
+    Raises:
+        Unproven: it names none.
+    """
+    _, tail = _detach(data, _CALL_TAG, _CALL.size)
+    name: bytes = _CALL.unpack(tail)[0]
+    return name
+
+
 def _digest(key: bytes, purpose: str, *said: bytes) -> bytes:
     """Keyed, of things each with its length before it: nothing can be read as something else."""
     keyed = hmac.new(key, digestmod=hashlib.sha256)

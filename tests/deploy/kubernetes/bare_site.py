@@ -62,12 +62,18 @@ def installed_files(image: str) -> Iterator[tuple[Path, Path]]:
             yield Path(name), Path(str(distribution.locate_file(file)))
 
 
-def make_site(image: str, folder: Path) -> Path:
-    """The folder, with links."""
+def make_site(image: str, folder: Path, *, with_project: bool = True) -> Path:
+    """The folder, with links.
+
+    Args:
+        with_project: whether it has the project, too.
+    """
     for name, source in installed_files(image):
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
         target.symlink_to(source)
+    if not with_project:
+        return folder
     # The project lies in its clone; what it is called, and of which version it is, pip leaves beside it.
     own = folder / "fedl2.dist-info" / "METADATA"
     own.parent.mkdir()

@@ -1,9 +1,14 @@
 """The images: Dockerfiles that keep to rules, and packages that suffice for what runs in them, and are no more."""
 
 import json
+import os
 import re
 import shlex
+import shutil
+import subprocess
+import sys
 import tomllib
+import venv
 from pathlib import Path
 
 import pytest
@@ -13,6 +18,9 @@ from packaging.requirements import Requirement
 from rendered import CHART, DEPLOY, by_helm, by_kustomize, pod_spec
 
 IMAGES = ("agent", "trainer", "learner", "runtime")
+SIMULATING = ("agent", "trainer", "learner")
+"""With the compiled twin; a job's tasks simulate nothing."""
+COMPILER = "apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev && rm -r /var/lib/apt/lists/*"
 INSTRUCTIONS = {"FROM", "ARG", "WORKDIR", "RUN", "COPY", "ENV", "USER", "ENTRYPOINT"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 MOST_BYTES = 300 * 10**6
@@ -43,8 +51,8 @@ def test_a_dockerfile_has_known_instructions_and_downloads_nothing_by_itself(ima
     assert {word for word, _ in found} <= INSTRUCTIONS, "no ADD, no VOLUME, no EXPOSE"
     assert found[0][0] == "FROM"
     for word, rest in found:
-        if word == "RUN":
-            assert not re.search(r"\b(curl|wget|sudo|apt-get|git)\b|https?://", rest)
+        if word == "RUN" and rest != COMPILER:
+            assert not re.search(r"\b(curl|wget|sudo|apt|apt-get|git)\b|https?://", rest)
         if word in ("ENV", "ARG"):
             assert not re.search(r"(?i)token|secret|password", rest)
 
@@ -56,6 +64,14 @@ def test_it_is_built_of_one_exact_base_in_stages(image: str) -> None:
     (base,) = {stage.split(" ")[0] for stage in stages}
     assert re.fullmatch(r"python:3\.11\.\d+-slim-\w+", base)
     assert not [rest for word, rest in last_stage(image) if word == "RUN"], "pip and its caches stay behind"
+
+
+@each_image
+def test_what_simulates_has_a_compiler_while_it_is_built_and_nothing_else_of_the_distribution(image: str) -> None:
+    said = [rest for word, rest in instructions(image) if word == "RUN"]
+    assert said.count(COMPILER) == (image in SIMULATING)
+    copied = " ".join(rest for word, rest in instructions(image) if word == "COPY")
+    assert ("setup.py" in copied.split()) == (image in SIMULATING), "which is what compiles"
 
 
 @each_image
@@ -97,7 +113,7 @@ def test_it_asks_for_the_projects_ranges_and_pip_takes_the_pinned_versions(image
     ranges = {Requirement(text).name: Requirement(text).specifier for text in PROJECT["dependencies"]}
     for requirement in requirements(image):
         assert requirement.specifier == ranges[requirement.name]
-    installs = [rest for word, rest in instructions(image) if word == "RUN" and " install " in rest]
+    installs = [rest for word, rest in instructions(image) if word == "RUN" and "-m pip " in rest]
     assert all("-c constraints.txt" in rest or "--no-deps ." in rest for rest in installs)
     assert all("--no-compile" in rest and "--no-cache-dir" in rest for rest in installs)
 
@@ -121,7 +137,62 @@ def test_the_agents_packages_stay_below_300_megabytes_without_pytorch() -> None:
     assert 100 * 10**6 < packages + own < MOST_BYTES
 
 
-IMPORTED = re.compile(r'-c "import ([^"]+)"')
+IMPORTED = re.compile(r'-I -c "import ([^"]+)"')
+
+
+def built(image: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """What the last instruction of an image's first stage says, where the instructions before have done their work.
+
+    The packages are those that are installed here; the project is copied and built as the Dockerfile says.
+
+    Args:
+        environment: of the project's build.
+    """
+    context, place = folder / "src", folder / "fedl2"
+    venv.create(place, with_pip=False)
+    site = make_site(image, next(place.glob("lib/python*/site-packages")), with_project=False)
+    for word, rest in instructions(image):
+        if word == "COPY" and not rest.startswith("--from"):
+            *sources, target = shlex.split(rest)
+            for source in sources:
+                _copy(ROOT / source, context / target / (source if target == "./" else ""))
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile", "--no-build-isolation"]
+    command += ["--no-index", "--disable-pip-version-check", "--target", str(site), "."]
+    subprocess.run(command, cwd=context, env={**os.environ, **environment}, timeout=240, check=True)
+    check = [rest for word, rest in instructions(image) if word == "RUN"][-1]
+    words = ["sh", "-c", check.replace("/opt/fedl2/", f"{place}/")]
+    return subprocess.run(words, cwd=context, capture_output=True, text=True, timeout=240, check=False)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """As a builder is sent it."""
+    if source.is_dir():
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    else:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, target.parent / source.name)
+
+
+def test_no_library_of_a_clone_is_sent_to_the_builder() -> None:
+    ignore = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    assert ignore[-2:] == ["**/__pycache__", "**/*.so"]
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("image", ["agent", "learner"])
+def test_the_twin_is_in_it_and_what_it_runs_has_bytecode(image: str, tmp_path: Path) -> None:
+    done = built(image, tmp_path)
+    assert done.returncode == 0, done.stderr
+    (library,) = tmp_path.glob("fedl2/lib/python*/site-packages/policy_net/twin/_core*.so")
+    assert library.stat().st_size < 10**6
+    assert list(library.parent.glob("__pycache__/library.*.pyc")), "not in the folder where it was built"
+
+
+@pytest.mark.heavy
+def test_without_the_twin_it_is_not_built(tmp_path: Path) -> None:
+    done = built("agent", tmp_path, CC="/bin/false")
+    assert done.returncode != 0
+    assert "TwinUnavailable" in done.stderr
 
 
 @pytest.mark.heavy

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic_runtime.control import sessions
-from elastic_runtime.control.sessions import CallerSession, CoordinatorSessions, UnknownSession, Unproven
+from elastic_runtime.control.sessions import CallerSession, CoordinatorSessions, UnknownSession, Unproven, session_of
 from elastic_runtime.generated import elastic_pb2 as pb
 
 TOKEN = "a-token-for-these-tests"  # noqa: S105 - of no job
@@ -53,6 +53,15 @@ def test_a_sealed_message_is_still_a_message_to_a_program_that_knows_of_no_seals
     _, data = session.seal(METHOD, request.SerializeToString())
     read = pb.ResizeRequest.FromString(data)
     assert (read.request_id, read.target) == ("grow", request.target)
+
+
+def test_a_request_says_of_which_session_it_is() -> None:
+    clock, number = Clock(), CallerSession.draw()
+    opening = CoordinatorSessions("digits", TOKEN, clock).open(number)
+    session = CallerSession(TOKEN, "digits", number, opening, clock)
+    assert {session_of(session.seal(METHOD, payload)[1]) for payload in (b"", b"x" * 1000)} == {opening.session}
+    with pytest.raises(Unproven):
+        session_of(b"x" * 1000)
 
 
 def test_neither_the_token_nor_a_key_is_in_what_is_sent_or_shown() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import structlog
@@ -18,13 +18,14 @@ from cluster_agent.backends.kubernetes.training.coordinators import Line
 from cluster_agent.backends.kubernetes.training.last_checkpoint import Parting, parting
 from cluster_agent.backends.kubernetes.training.memory import Memory, Told
 from cluster_agent.backends.kubernetes.training.objects import JobObjects, Refused
+from cluster_agent.backends.kubernetes.training.pace import Pace
 from cluster_agent.backends.kubernetes.training.parts import Hands, Sight
 from cluster_agent.backends.kubernetes.training.plan import plan
-from cluster_agent.backends.kubernetes.training.ranks.plan import GangStep, plan_ranks
+from cluster_agent.backends.kubernetes.training.ranks.plan import plan_ranks
 from cluster_agent.backends.kubernetes.training.reservations import promised, reserve
-from cluster_agent.backends.kubernetes.training.room import Room
+from cluster_agent.backends.kubernetes.training.room import ChosenNodes, Room
 from cluster_agent.backends.kubernetes.training.step import Ended, Standing, Step
-from cluster_agent.backends.kubernetes.training.story.statuses import Granted, status_of
+from cluster_agent.backends.kubernetes.training.story.statuses import Granted
 from cluster_agent.backends.kubernetes.training.story.telling import Teller
 from cluster_agent.backends.kubernetes.training.task_choices import asks_of, choices_of, needs_of
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
@@ -40,7 +41,8 @@ from foundation.text import plain_line
 from policy_net.domain import SUSPENDED, Allocation
 
 _log = structlog.get_logger()
-
+RoomNow = Callable[[], Room]
+Clock = Callable[[], float]
 _NO_LAST_CHECKPOINT = "NoLastCheckpoint", EventType.WARNING
 _NODES_SECONDS = 10.0
 """Between two looks for a node that would be large enough for a job that waits."""
@@ -54,11 +56,11 @@ class TrainingController:
         unix_clock: the time of day in seconds.
     """
 
-    def __init__(self, sight: Sight, hands: Hands, clock: Callable[[], float], unix_clock: Callable[[], float]) -> None:
+    def __init__(self, sight: Sight, hands: Hands, clock: Clock, unix_clock: Clock, pace: Pace | None = None) -> None:
         self._sight, self._hands = sight, hands
         self._clock, self._unix_clock = clock, unix_clock
         self._lock = threading.Lock()
-        self._nodes: dict[str, tuple[str, ...]] = {}
+        self._chosen, self._pace = ChosenNodes(), pace or Pace(clock)
         self._memories: dict[str, Memory] = {}
         self._steps: dict[str, Step] = {}
         self._objects = JobObjects(hands.api, sight.pods, sight.services, hands.agent_key, hands.may_write)
@@ -73,8 +75,7 @@ class TrainingController:
             nodes: where its tasks should be; as often as that many may be there.
         """
         self._teller.grant(uid, granted)
-        with self._lock:
-            self._nodes[uid] = tuple(nodes)
+        self._chosen.choose(uid, nodes)
 
     def advise(self, uid: str, size: Allocation) -> None:
         """Say of a job whose size is not set what it would be."""
@@ -92,11 +93,10 @@ class TrainingController:
         with self._lock:
             return self._steps.get(uid)
 
-    def step(self) -> None:
-        """Look at every job once, and do what is to be done."""
-        unread = self._sight.unread()
-        jobs = [entry.kept for key, entry in self._sight.jobs.entries().items() if key[0] not in unread]
-        jobs.sort(key=lambda job: (job.created, job.namespace, job.name))
+    def step(self) -> bool:
+        """Look at the jobs, and do what is to be done; whether some are left for a step right after this one."""
+        unread, seen = self._sight.unread(), self._sight.jobs.entries()
+        jobs = self._pace.begin([entry.kept for key, entry in seen.items() if key[0] not in unread])
         pods: dict[tuple[str, str], list[TaskPod]] = {}
         for entry in self._sight.pods.entries().values():
             pods.setdefault((entry.kept.namespace, entry.kept.job), []).append(entry.kept)
@@ -104,7 +104,7 @@ class TrainingController:
         self._forget({job.uid for job in jobs})
         if not self._hands.may_write():
             self._teller.take_back()
-            return
+            return False
         room: list[Room] = []
 
         def room_now() -> Room:
@@ -116,12 +116,17 @@ class TrainingController:
                     reserve(room[0], job, ours, told, memory, self._clock(), self._known_choices(job))
             return room[0]
 
-        for job in [job for job in jobs if not job.deleting or LAST_CHECKPOINT in job.finalizers]:
+        for number, job in enumerate(jobs):
+            ours = pods.get((job.namespace, job.name), [])
+            if (job.deleting and LAST_CHECKPOINT not in job.finalizers) or self._rests(job, ours):
+                continue
+            if self._pace.is_over(jobs[number:]):
+                return True
             try:
                 do = self._part if job.deleting else self._look_after
-                do(job, pods.get((job.namespace, job.name), []), room_now)
+                do(job, ours, room_now)
             except NotActing:
-                return
+                return False
             except ApiError as error:
                 # One job's trouble is no other's; what may have happened all the same is seen at the next look.
                 _log.warning("training-job-step", job=job.job_id, error=plain_line(str(error)))
@@ -130,8 +135,9 @@ class TrainingController:
                 # A fault of ours that one job brought out: the others are looked after all the same.
                 _log.exception("training-job-step", job=job.job_id)
                 self._teller.warn(job, self._known(job)[0], "AgentFault", repr(error))
+        return False
 
-    def _look_after(self, job: TrainingJob, pods: list[TaskPod], room: Callable[[], Room]) -> None:
+    def _look_after(self, job: TrainingJob, pods: list[TaskPod], room: RoomNow) -> None:
         job = self._hands.tried(job)
         is_held = LAST_CHECKPOINT in job.finalizers
         if is_held if job.outcome else (job.last_on_delete and not is_held):
@@ -151,7 +157,9 @@ class TrainingController:
         for pod in step.delete:
             self._objects.delete(pod, step.grace_seconds)
         if step.create:
-            step = self._create(job, step, memory, room)
+            if (created := self._create(job, pods, step, memory, room)) is None:
+                return  # it is not as it was seen any more: at the next look
+            step = created
         if step.ask is not None:
             step = self._ask(job, step, step.ask, memory, room)
         if quota is not None:
@@ -166,10 +174,13 @@ class TrainingController:
         if told is not None and told.doubt:
             self._teller.warn(job, memory, "NotBelieved", told.lie or told.doubt, told.doubt)
         for pod in [each for each in pods if each.owner == job.uid and each.trouble]:
-            self._teller.warn(
-                job, memory, "PodWaits", f"{pod.task}: {pod.trouble}", pod.uid
-            )  # for ErrImagePull, ImagePullBackOff, ...
+            # For ErrImagePull, ImagePullBackOff, ...
+            self._teller.warn(job, memory, "PodWaits", f"{pod.task}: {pod.trouble}", pod.uid)
         self._teller.tell_step(job, before, step, told)
+        self._pace.note(job, pods, told, self._teller.current(job), step, wanted)
+
+    def _rests(self, job: TrainingJob, pods: Iterable[TaskPod]) -> bool:
+        return self._pace.is_at_rest(job, pods, self._hands.coordinators.told(job.uid), self._teller.current(job))
 
     def _planned(
         self,
@@ -178,7 +189,7 @@ class TrainingController:
         pods: list[TaskPod],
         told: Told | None,
         memory: Memory,
-        room: Callable[[], Room],
+        room: RoomNow,
     ) -> Step:
         """What is to be done; of a gang whose ranks go, what has to be written before is written."""
         now = self._clock()
@@ -196,7 +207,7 @@ class TrainingController:
             self._teller.tell(job, "RankFailed", step.line, EventType.WARNING)
         return step
 
-    def _explained(self, job: TrainingJob, step: Step, memory: Memory, room: Callable[[], Room]) -> Step:
+    def _explained(self, job: TrainingJob, step: Step, memory: Memory, room: RoomNow) -> Step:
         """A step that waits for resources, with why it would wait for ever, if it would."""
         line, looked_at = memory.too_large
         if self._clock() - looked_at >= _NODES_SECONDS:
@@ -209,7 +220,7 @@ class TrainingController:
         self._teller.warn(job, memory, "TooLarge", line)
         return replace(step, line=f"{step.line}: {line}")
 
-    def _part(self, job: TrainingJob, pods: list[TaskPod], room: Callable[[], Room]) -> None:
+    def _part(self, job: TrainingJob, pods: list[TaskPod], room: RoomNow) -> None:
         """Have a deleted job write its last checkpoint, and let it go."""
         memory, told = self._known(job)
         if not memory.may_go:  # what is found once stays: its pods go as soon as it does, before anybody sees it go
@@ -260,7 +271,7 @@ class TrainingController:
             self._teller.warn(job, memory, "TaskLost", f"{ended.task}: {words}", ended.uid or ended.task)
         return known
 
-    def _ask(self, job: TrainingJob, step: Step, ask: Ask, memory: Memory, room: Callable[[], Room]) -> Step:
+    def _ask(self, job: TrainingJob, step: Step, ask: Ask, memory: Memory, room: RoomNow) -> Step:
         """Ask the coordinator for something; the step as it is to be told."""
         if not self._has_room_to_grow(job, ask, memory, room):
             return replace(step, line="waits for room to grow", ask=None)
@@ -275,41 +286,29 @@ class TrainingController:
             self._teller.tell(job, "ResizeRefused", given_up, EventType.WARNING)
         return step
 
-    def _create(self, job: TrainingJob, step: Step, memory: Memory, room: Callable[[], Room]) -> Step:
-        """Make the pods that are missing; the step as it is to be told."""
+    def _create(self, job: TrainingJob, pods: list[TaskPod], step: Step, memory: Memory, room: RoomNow) -> Step | None:
+        """Make the pods that are missing; the step as it is to be told, None where the job has changed meanwhile."""
         if step.is_gang:
             if not room().take(needs_of(job, step.needs, self._choices(job))):
                 return Step(Standing.QUEUED, "waits for room for its first pods")
             memory.asked = Size(step.begin.ps, step.begin.workers), self._clock()
         elif self._clock() < memory.made_again_at:
             return replace(step, line=step.line or "a pod was refused; it is tried again")
-        nodes = self._free_nodes(job)
-        made: list[str] = []
-        line = ""
+        there = [pod.node for pod in pods if pod.owner == job.uid and not pod.ended and pod.task != COORDINATOR]
+        nodes, made = self._chosen.left(job.uid, there), list[str]()
         try:
-            opens = step.is_gang or COORDINATOR in step.create
-            address = self._objects.open_address(job) if opens else self._objects.address(job)
-            if step.is_gang:
-                self._begin(job, step)
-            for task in step.create:
-                fit = functools.partial(self._hands.kueue.fit, job, task)
-                node = self._node_for(job, task, nodes, room)
-                self._objects.make_pod(job, task, step, address, node, fit)
-                made.append(task)
+            return self._make(job, step, memory, room, nodes, made)
         except Refused as refused:
             line = str(refused)
             self._teller.warn(job, memory, "PodRefused", line)
         except ApiRefused as refused:
             line = f"pod {manifests.pod_name(job, step.create[len(made)])} was refused: {refused}"
             self._teller.warn(job, memory, "PodRefused", line)
-        except ApiUnanswered as error:
-            # Such as a webhook that is down.
+        except ApiUnanswered as error:  # such as a webhook that is down
             self._teller.warn(job, memory, "ApiTrouble", str(error))
             if made:
                 return replace(step, line=str(error))  # what is missing is made at the next look
             line = str(error)
-        if not line:
-            return step
         if not step.is_gang:
             memory.on_pod_refused(self._clock())
             return replace(step, line=line)
@@ -317,17 +316,22 @@ class TrainingController:
         self._objects.take_back(job, made)
         return Step(Standing.QUEUED, memory.refused)
 
-    def _begin(self, job: TrainingJob, step: Step) -> None:
-        """A job that has begun says so before its first pod: whoever follows knows that there may be any."""
-        if job.has_started:
-            is_noted = self._teller.note(job)
-        else:
-            status = status_of(job, step, None, self._teller.current(job), self._unix_clock())
-            is_noted = self._teller.write(job, status)
-        if is_noted and isinstance(step, GangStep) and step.notes:
-            is_noted = self._teller.write(job, {"ranks": step.notes})
-        if not is_noted:
-            raise Refused("it was changed or deleted at the same moment")
+    def _make(
+        self, job: TrainingJob, step: Step, memory: Memory, room: RoomNow, nodes: list[str], made: list[str]
+    ) -> Step | None:
+        opens = step.is_gang or COORDINATOR in step.create
+        address = self._objects.open_address(job) if opens else self._objects.address(job)
+        if opens and not self._teller.begin(job, step):
+            return None
+        for task in step.create:
+            fit = functools.partial(self._hands.kueue.fit, job, task)
+            node = self._node_for(job, task, nodes, room)
+            is_new = self._objects.make_pod(job, task, step, address, node, fit)
+            made.append(task)
+            memory.seen.add(task)
+            if task == COORDINATOR and not is_new:  # it was not seen: it says what else is to be made
+                return replace(step, create=())
+        return step
 
     def _lines(self, jobs: Sequence[TrainingJob], pods: Mapping[tuple[str, str], Sequence[TaskPod]]) -> dict[str, Line]:
         """The ways to the coordinators that run."""
@@ -337,15 +341,14 @@ class TrainingController:
             answers = (pod for pod in ours if pod.task == leader(job) and pod.phase == "Running")
             # A rank that ends goes on to say how far it is, and not what comes then.
             running = next((pod for pod in answers if not (job.is_all_reduce and pod.deleting)), None)
-            if running is not None and not job.outcome and self._objects.service(job) is not None:
-                token = self._objects.token(job)
-                certificate = self._objects.pair(job).certificate
-                lines[job.uid] = Line(self._objects.address(job), job.runtime_name, token, certificate, running.uid)
+            line = None if running is None or job.outcome else self._objects.line(job, running.uid)
+            if line is not None:
+                lines[job.uid] = line
         return lines
 
     # Where there is room.
 
-    def _has_room_to_grow(self, job: TrainingJob, ask: Ask, memory: Memory, room: Callable[[], Room]) -> bool:
+    def _has_room_to_grow(self, job: TrainingJob, ask: Ask, memory: Memory, room: RoomNow) -> bool:
         told = self._hands.coordinators.told(job.uid)
         if told is None:
             return False
@@ -369,7 +372,7 @@ class TrainingController:
         except ApiError:
             return choices_of(job)
 
-    def _node_for(self, job: TrainingJob, task: str, nodes: list[str], room: Callable[[], Room]) -> str:
+    def _node_for(self, job: TrainingJob, task: str, nodes: list[str], room: RoomNow) -> str:
         """Where a task should be, which is taken off; a policy knows nothing of what its pods may use."""
         if not nodes or task == COORDINATOR:
             return ""
@@ -379,20 +382,12 @@ class TrainingController:
             nodes.remove(node)
         return node
 
-    def _free_nodes(self, job: TrainingJob) -> list[str]:
-        """The nodes that were chosen, less those where its pods are already."""
-        with self._lock:
-            nodes = list(self._nodes.get(job.uid, ()))
-        for pod in [entry.kept for entry in self._sight.pods.entries().values()]:
-            if pod.owner == job.uid and pod.node in nodes and not pod.ended and pod.task != COORDINATOR:
-                nodes.remove(pod.node)
-        return nodes
-
     def _forget(self, uids: set[str]) -> None:
         with self._lock:
-            for kept in (self._nodes, self._memories, self._steps):
+            for kept in (self._memories, self._steps):
                 for uid in [uid for uid in kept if uid not in uids]:
                     del kept[uid]
+        self._chosen.forget(uids)
         self._objects.forget(uids)
         self._teller.forget(uids)
         self._hands.kueue.forget(uids)

@@ -21,6 +21,7 @@ from elastic_runtime.control.client import ControlClient
 from elastic_runtime.control.credentials import ClientCredentials
 from elastic_runtime.control.messages import JobStatus, RequestOutcome, Size
 from elastic_runtime.errors import BadInput, CoordinatorUnreachable, ElasticError, ResizeFailed
+from elastic_runtime.protocol.plan import Phase
 
 _log = structlog.get_logger()
 
@@ -30,6 +31,10 @@ STALE_SECONDS = 15.0
 """What was heard longer ago says nothing of now."""
 _THREADS = 16
 _MOST_DOUBLINGS, _LONGEST_PAUSE_SECONDS = 4, 10.0
+_CALLS_A_SECOND = 100.0
+"""To those at rest, and to the others, where there are more than that: each call takes a millisecond of a core."""
+_MOVING_SHARE = 0.25
+"""Of the pause: of a job that starts or changes there is soon something to hear."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +103,15 @@ class _Followed:
     trouble: str = ""
     failures: int = 0
 
+    @property
+    def is_steady(self) -> bool:
+        """Whether it trains, and nothing is under way in its job, as far as it has said."""
+        if self.told is None or self.failures:
+            return False
+        status = self.told.status
+        is_moving = status.size != status.target or status.wanted or status.leaving
+        return status.phase is Phase.RUNNING and not is_moving
+
 
 class Coordinators:
     """Follows coordinators, by their jobs' uids; all but the polls in the caller's thread.
@@ -128,15 +142,37 @@ class Coordinators:
             for uid in [uid for uid, followed in self._followed.items() if lines.get(uid) != followed.line]:
                 self._followed.pop(uid).calls.close()
             for uid, line in lines.items():
-                followed = self._followed.get(uid)
-                if followed is None:
-                    followed = self._followed[uid] = _Followed(line, self._connect(line))
+                if uid not in self._followed:
+                    self._followed[uid] = _Followed(line, self._connect(line))
+        self.ask_due()
+
+    def ask_due(self) -> None:
+        """Ask those whose turn it is: each second, and more often while something is under way.
+
+        Of very many each is asked less often: all calls together take a share of a core, and no more.
+        """
+        now = self._clock()
+        with self._following:
+            followed = list(self._followed.values())
+            steady = sum(each.is_steady for each in followed)
+            at_rest, moving = steady / _CALLS_A_SECOND, (len(followed) - steady) / _CALLS_A_SECOND
+            for each in followed:
+                if each.is_steady:
+                    pause = max(self._poll_seconds, at_rest)
+                else:
+                    pause = max(self._poll_seconds * (1.0 if each.failures else _MOVING_SHARE), moving)
                 # Many that hang must not keep the others from being heard.
-                pause = min(self._poll_seconds * 2.0 ** min(followed.failures, _MOST_DOUBLINGS), _LONGEST_PAUSE_SECONDS)
-                due = self._clock() - followed.polled_seconds >= pause
-                if due and not self._closed and (followed.under_way is None or followed.under_way.done()):
-                    followed.polled_seconds = self._clock()
-                    followed.under_way = self._pool.submit(self._poll, followed)
+                pause = min(pause * 2.0 ** min(each.failures, _MOST_DOUBLINGS), _LONGEST_PAUSE_SECONDS)
+                due = now - each.polled_seconds >= pause
+                if due and not self._closed and (each.under_way is None or each.under_way.done()):
+                    each.polled_seconds = now
+                    each.under_way = self._pool.submit(self._poll, each)
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether an answer is waited for."""
+        with self._following:
+            return any(each.under_way is not None and not each.under_way.done() for each in self._followed.values())
 
     def told(self, uid: str) -> Told | None:
         """What a coordinator said last; None where that is too long ago."""
@@ -161,6 +197,7 @@ class Coordinators:
             followed.trouble = str(error)
             # It will not take it, however often it is told; of somebody else at its address nothing follows.
             return isinstance(error, BadInput) and not isinstance(error, CoordinatorUnreachable)
+        followed.polled_seconds = -float("inf")  # it has something new to say
         return True
 
     def ask(self, uid: str, ask: Ask) -> str | None:
@@ -185,6 +222,7 @@ class Coordinators:
                 return str(error)
             followed.trouble = str(error)
             return None
+        followed.polled_seconds = -float("inf")
         return (detail or "it was given up") if outcome is RequestOutcome.ABORTED else ""
 
     def close(self) -> None:
@@ -194,6 +232,7 @@ class Coordinators:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _poll(self, followed: _Followed) -> None:
+        asked_seconds = self._clock()
         try:
             status = followed.calls.status()
         except (ElasticError, ValueError) as error:  # ValueError: it was closed under the call
@@ -208,7 +247,7 @@ class Coordinators:
             before = followed.told
             went_back = followed.most is not None and goes_back(status, followed.most)
             followed.most = followed.most if went_back else status
-            followed.told, followed.trouble, followed.failures = Told(status, self._clock(), went_back), "", 0
+            followed.told, followed.trouble, followed.failures = Told(status, asked_seconds, went_back), "", 0
         shape = (status.phase, status.size, status.target, status.wanted, status.leaving)
         if before is None or shape != (
             before.status.phase,

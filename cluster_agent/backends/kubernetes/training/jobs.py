@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import threading
@@ -49,6 +50,10 @@ from policy_net.domain import SUSPENDED, Allocation, Decision, Job, Progress, Sh
 _log = structlog.get_logger()
 
 _END_SECONDS = 5.0
+_TOGETHER_SECONDS = 50e-6
+"""For each job there is: twice as long as it takes to see that nothing about it is new."""
+_ASK_SECONDS = 0.1
+"""Between two looks whose coordinators are to be asked."""
 
 
 class TrainingJobs:
@@ -122,6 +127,7 @@ class TrainingJobs:
         self._observed: dict[str, tuple[TrainingJob, Job]] = {}
         self._done: dict[str, float] = {}
         self._decided_seconds = clock()
+        self._looked_seconds = -math.inf
         self._threads = [thread for each in self._followed for thread in each.threads(self._stopping.wait)]
         self._threads += [
             threading.Thread(target=self._control, name="training-jobs", daemon=True),
@@ -162,7 +168,7 @@ class TrainingJobs:
 
     def observe(self, demand: Demand) -> list[Job]:
         """The jobs that a decision is about."""
-        self.look()
+        self._take()
         types = {entry.uid: entry.kept.model_type for entry in self.jobs.entries().values()}
         usual = usual_of((types[uid], measured) for uid, measured in self._measured.items() if uid in types)
         self._observed = scheduled_jobs(
@@ -176,7 +182,12 @@ class TrainingJobs:
         return [seen for _, seen in self._observed.values()]
 
     def look(self) -> None:
-        """Note what the coordinators have counted by now."""
+        """Note what the coordinators have counted by now, unless that was done just now."""
+        if self._clock() - self._looked_seconds >= self._look_seconds:
+            self._take()
+
+    def _take(self) -> None:
+        self._looked_seconds = self._clock()
         entries = self.jobs.entries().values()
         self._templates.forget({entry.uid for entry in entries})
         known = {entry.uid for entry in entries} | {job.uid for job, _ in self._observed.values()}
@@ -210,7 +221,7 @@ class TrainingJobs:
 
     def progress(self) -> list[Progress]:
         """What the jobs of the last decision did since."""
-        self.look()
+        self._take()
         whole = self._clock() - self._decided_seconds
         found = []
         for job, seen in self._observed.values():
@@ -274,15 +285,23 @@ class TrainingJobs:
         while not self.is_known:
             if self._stopping.wait(0.05):
                 return
+        stepped_seconds = -math.inf
         while not self._stopping.is_set():
-            self._news.wait(self._look_seconds)
+            is_news = self._news.wait(min(_ASK_SECONDS, self._look_seconds))
+            if not is_news and self._clock() - stepped_seconds < self._look_seconds:
+                self._coordinators.ask_due()
+                continue
             self._news.clear()
+            stepped_seconds = self._clock()
             try:
-                self._controller.step()
+                if self._controller.step():
+                    self._news.set()
             except Exception:
                 # One look that fails is no reason to look after nothing any more; it is told, and made again.
                 _log.exception("training-jobs-step")
                 self._stopping.wait(self._look_seconds)
+            # Of very many jobs, news come faster than they can be looked through: some are taken together.
+            self._stopping.wait(min(len(self.jobs.entries()) * _TOGETHER_SECONDS, _ASK_SECONDS))
 
 
 def _nodes(shares: Sequence[Share]) -> list[str]:

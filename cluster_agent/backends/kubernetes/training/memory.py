@@ -18,6 +18,8 @@ _MOST_SIZE = 250
 _FALSE_FROM = 1.01
 """An epoch has no whole number of batches: so much more than there are is no lie."""
 _WARNED_AGAIN_SECONDS = 600.0
+_GONE_SECONDS = 60.0
+"""Longer than anything counts that a coordinator has said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,7 @@ class Told:
     """What a job's coordinator said last.
 
     Attributes:
-        at_seconds: when.
+        at_seconds: when it was asked: what has happened since it may not know.
         went_back: it counts less than it said can never be undone.
     """
 
@@ -75,6 +77,8 @@ class Memory:
 
     Attributes:
         reported: uids of pods whose ends the coordinator knows.
+        seen: tasks whose pods were there at the last look, or were made since.
+        gone_at: when the pods of others were first missed.
         gang_since: since when pods are missing without which it cannot train.
         silent_since: since when its coordinator runs, and does not answer.
         trouble: why it was not heard of, in a line.
@@ -89,6 +93,8 @@ class Memory:
     """
 
     reported: set[str] = field(default_factory=set)
+    seen: set[str] = field(default_factory=set)
+    gone_at: dict[str, float] = field(default_factory=dict)
     ended_since: dict[str, float] = field(default_factory=dict)
     unneeded_since: dict[str, float] = field(default_factory=dict)
     gang_since: float | None = None
@@ -107,11 +113,18 @@ class Memory:
     may_go: bool = False
     too_large: tuple[str, float] = ("", -math.inf)
 
-    def keep(self, tasks: Collection[str], uids: Collection[str]) -> None:
-        """Forget all but these pods: a job that runs for months has had many."""
+    def keep(self, tasks: Collection[str], uids: Collection[str], now: float) -> None:
+        """Forget all but these pods, which are there now: a job that runs for months has had many."""
+        gone = {task: at for task, at in self.gone_at.items() if task not in tasks and now - at < _GONE_SECONDS}
+        self.gone_at = {**gone, **dict.fromkeys(self.seen.difference(tasks), now)}
+        self.seen = set(tasks)
         self.reported.intersection_update(uids)
         self.ended_since = {uid: since for uid, since in self.ended_since.items() if uid in uids}
         self.unneeded_since = {task: since for task, since in self.unneeded_since.items() if task in tasks}
+
+    def is_said_before(self, told: Told, task: str) -> bool:
+        """Whether a coordinator spoke before a task's pod was gone: it may want the pod that it had, and no other."""
+        return told.at_seconds <= self.gone_at.get(task, -math.inf)
 
     def warns(self, trouble: str, now: float) -> bool:
         """Whether to tell somebody of a trouble: not again at every look."""

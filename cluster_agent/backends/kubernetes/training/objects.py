@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 
 import structlog
 
+from cluster_agent.backends.kubernetes.training.coordinators import Line
 from cluster_agent.backends.kubernetes.training.ranks.plan import GangStep
 from cluster_agent.backends.kubernetes.training.step import Step
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
@@ -69,6 +70,8 @@ class JobObjects:
         self._api, self._pods, self._services = api, pods, services
         self._agent_key, self._may_write = agent_key, may_write
         self._pairs: dict[str, tuple[list[str], ServingPair]] = {}
+        self._lines: dict[str, tuple[str, Line]] = {}
+        """By the job's uid; with the address of its Service."""
 
     def check_acting(self) -> None:
         """Before a write.
@@ -88,12 +91,15 @@ class JobObjects:
 
     def make_pod(
         self, job: TrainingJob, task: str, step: Step, address: str, node: str, fit: Callable[[Json], None]
-    ) -> None:
+    ) -> bool:
         """Make a task's pod, or find the one that an earlier try has made.
 
         Args:
             node: where it should be; empty: anywhere.
             fit: changes a pod before it is made.
+
+        Returns:
+            Whether it was made now.
 
         Raises:
             Refused: its template is none, or another's pod has the name.
@@ -124,6 +130,8 @@ class JobObjects:
             if _gang_label(found) != _gang_label(pod):
                 raise Refused(f"{error}; it is of another gang") from error
             self._pods.put_answer(found)
+            return False
+        return True
 
     def take_back(self, job: TrainingJob, tasks: Sequence[str]) -> None:
         """A part of a gang holds what others could use."""
@@ -207,13 +215,26 @@ class JobObjects:
             self._pairs[job.uid] = hosts, pair
         return pair
 
-    def token(self, job: TrainingJob) -> str:
-        """The job's."""
-        return token_of(self._agent_key, job.uid)
+    def line(self, job: TrainingJob, pod: str) -> Line | None:
+        """The way to the coordinator in a pod; None before there is an address.
+
+        Args:
+            pod: its uid.
+        """
+        service = self.service(job)
+        if service is None:
+            return None
+        known = self._lines.get(job.uid)
+        if known is None or (known[0], known[1].pod) != (service.cluster_ip, pod):
+            token, certificate = token_of(self._agent_key, job.uid), self.pair(job).certificate
+            known = service.cluster_ip, Line(self.address(job), job.runtime_name, token, certificate, pod)
+            self._lines[job.uid] = known
+        return known[1]
 
     def forget(self, uids: set[str]) -> None:
         """Keep nothing but of these jobs."""
         self._pairs = {uid: pair for uid, pair in self._pairs.items() if uid in uids}
+        self._lines = {uid: line for uid, line in self._lines.items() if uid in uids}
 
 
 def _gang_label(pod: Json) -> str:

@@ -73,7 +73,7 @@ def plan(
     """
     everything = tuple(pods)
     ours = {pod.task: pod for pod in everything if pod.owner == job.uid and _is_task(job, pod)}
-    memory.keep(ours, {pod.uid for pod in ours.values()})
+    memory.keep(ours, {pod.uid for pod in ours.values()}, now)
     coordinator = ours.get(COORDINATOR)
     if job.outcome:
         return _over(job, ours)
@@ -89,7 +89,7 @@ def plan(
         return _unheard(job, wanted, coordinator, ours, memory, now)
     memory.silent_since = None
     waiting = _gang(job, wanted, ours, told.status, memory, now) if told.status.phase in _GATHERING else None
-    return waiting or _training(job, wanted, decision, ours, told.status, memory, now)
+    return waiting or _training(job, wanted, decision, ours, told, memory, now)
 
 
 def _is_task(job: TrainingJob, pod: TaskPod) -> bool:
@@ -257,16 +257,17 @@ def _training(
     wanted: Allocation,
     decision: str,
     ours: Mapping[str, TaskPod],
-    status: JobStatus,
+    told: Told,
     memory: Memory,
     now: float,
 ) -> Step:
     """Its coordinator answers."""
+    status = told.status
     over = status.phase in _RELEASED
     if status.phase in _TRAINS:
         memory.on_trains()
     report = tuple(_ends(ours, status, memory))
-    create = () if over or job.problem or wanted == SUSPENDED else _wanted_tasks(job, ours, status)
+    create = () if over or job.problem or wanted == SUSPENDED else _wanted_tasks(job, ours, told, memory)
     ended = {pod.task for pod in ours.values() if pod.ended}
     known = {task.task for task in status.tasks} | set(status.wanted)
     gone = [pod for pod in ours.values() if not over and _has_been_over(pod, status, memory, now)]
@@ -298,16 +299,20 @@ def _training(
     return Step(standing, line, create=create, report=report, delete=(*gone, *late), ask=ask)
 
 
-def _wanted_tasks(job: TrainingJob, ours: Mapping[str, TaskPod], status: JobStatus) -> tuple[str, ...]:
-    """Tasks whose pods are to be made: not more than a job may have while as many take the others' places."""
+def _wanted_tasks(job: TrainingJob, ours: Mapping[str, TaskPod], told: Told, memory: Memory) -> tuple[str, ...]:
+    """Tasks whose pods are to be made: not more than a job may have while as many take the others' places.
+
+    One whose pod came and went is made again only where its coordinator waits for it still, and has said so since.
+    """
     room = {"worker": 2 * job.most.workers, "ps": 2 * job.most.ps}
     for task, pod in ours.items():
         if task != COORDINATOR and not pod.ended:
             room[task.rpartition("-")[0]] -= 1
     found = []
-    for task in dict.fromkeys(status.wanted):
+    for task in dict.fromkeys(told.status.wanted):
         role = task.rpartition("-")[0]
-        if task not in ours and _TASK.fullmatch(task) and room[role] > 0:
+        is_missing = task not in ours and not memory.is_said_before(told, task)
+        if is_missing and _TASK.fullmatch(task) and room[role] > 0:
             room[role] -= 1
             found.append(task)
     return tuple(found)

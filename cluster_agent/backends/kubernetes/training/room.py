@@ -6,6 +6,7 @@ for each other with half of their pods placed.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -105,6 +106,33 @@ class Room:
             names = [node.name for node in self._nodes if node.name in self._free and choice.allows(node)]
             found = self._allowed[key] = frozenset(names)
         return found
+
+
+class ChosenNodes:
+    """Nodes that a policy chose for jobs' tasks, each as often as that many may be there; from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._nodes: dict[str, tuple[str, ...]] = {}
+
+    def choose(self, uid: str, nodes: Sequence[str]) -> None:
+        """For a job, until the next decision."""
+        with self._lock:
+            self._nodes[uid] = tuple(nodes)
+
+    def left(self, uid: str, taken: Iterable[str]) -> list[str]:
+        """Those of a job, less the nodes where its tasks are already."""
+        with self._lock:
+            nodes = list(self._nodes.get(uid, ()))
+        for node in taken:
+            if node in nodes:
+                nodes.remove(node)
+        return nodes
+
+    def forget(self, uids: Collection[str]) -> None:
+        """Keep nothing but of these jobs."""
+        with self._lock:
+            self._nodes = {uid: nodes for uid, nodes in self._nodes.items() if uid in uids}
 
 
 def _words(name: str, amount: int) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from cluster_agent.backends.kubernetes.training.memory import Memory, Told
+from cluster_agent.backends.kubernetes.training.ranks.plan import GangStep
 from cluster_agent.backends.kubernetes.training.step import Standing, Step
 from cluster_agent.backends.kubernetes.training.story.resizes import Mark, Resizes
 from cluster_agent.backends.kubernetes.training.story.statuses import (
@@ -27,6 +28,8 @@ from cluster_agent.kubernetes.training.training_job import TRAINING_JOBS, Traini
 from elastic_runtime.protocol.plan import Phase
 from policy_net.domain import Allocation
 
+_PROGRESS_A_SECOND = 5.0
+"""Of all jobs together: with 2,000 each one's is written every seven minutes."""
 _TRAINED = frozenset({Phase.RUNNING, Phase.RESIZING, Phase.SUSPENDING, Phase.FINISHED})
 
 
@@ -55,6 +58,7 @@ class Teller:
         self._granted: dict[str, Granted] = {}
         self._advised: dict[str, Allocation] = {}
         self._said_at: dict[str, float] = {}
+        self._progress_seconds = PROGRESS_SECONDS
         self._resizes = Resizes(events, clock)
 
     def grant(self, uid: str, granted: Granted) -> None:
@@ -76,6 +80,7 @@ class Teller:
     def forget(self, uids: set[str]) -> None:
         """Remember nothing but of these jobs."""
         self._resizes.forget(uids)
+        self._progress_seconds = max(PROGRESS_SECONDS, len(uids) / _PROGRESS_A_SECOND)
         with self._lock:
             for kept in (self._granted, self._advised, self._said_at):
                 for uid in [uid for uid in kept if uid not in uids]:
@@ -105,6 +110,23 @@ class Teller:
             return True
         return self.write(job, {"allocation": granted.content()})
 
+    def begin(self, job: TrainingJob, step: Step) -> bool:
+        """Say that a job begins or goes on, before its first pod is made: whoever follows knows that there may be any.
+
+        Returns:
+            Whether it could be said; not of a job that is over by now, or another one.
+        """
+        granted = self.current(job)
+        if not job.has_started:
+            status = status_of(job, step, None, granted, self._unix_clock())
+        else:  # it stands where it stood until there is a pod: what it has trained is saved
+            status = {"observedGeneration": job.generation}
+            if granted is not None:
+                status["allocation"] = granted.content()
+        if isinstance(step, GangStep) and step.notes:
+            status["ranks"] = step.notes
+        return self.write(job, status)
+
     def say(self, job: TrainingJob, step: Step, told: Told | None) -> None:
         """Write what has changed into the status; how far a job is, now and then.
 
@@ -130,17 +152,20 @@ class Teller:
             status["resizes"] = mark.content()
         waited = self._clock() - self._said_at.get(job.uid, -float("inf"))
         news = "progress" in status and status["progress"] != job.status.get("progress")
-        if says_more(job, status) or (news and waited >= PROGRESS_SECONDS):
+        if says_more(job, status) or (news and waited >= self._progress_seconds):
             self.write(job, status)
 
     def write(self, job: TrainingJob, status: Json) -> bool:
-        """Write parts of a status; False where there is no such job any more, or it changed at the same moment."""
+        """Write parts of a status; False where it is not as it was seen last, and what was planned may be of before its
+        end, or there is no such job any more."""
         self._check_acting()
-        body = {"metadata": {"uid": job.uid}, "status": status}
+        entry = self._jobs.get((job.namespace, job.name))
+        version = entry.version if entry is not None and entry.uid == job.uid else job.version
+        body = {"metadata": {"uid": job.uid, "resourceVersion": version}, "status": status}
         path = TRAINING_JOBS.path(job.namespace, job.name, "status")
         try:
             self._jobs.put_answer(self._api.patch(path, body, ContentType.MERGE_PATCH))
-        except (NotFound, Conflict):  # it is gone, or another has its name
+        except (NotFound, Conflict):  # it is gone, another has its name, or it has changed
             return False
         self._said_at[job.uid] = self._clock()
         return True

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import itertools
 import json
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -22,6 +23,7 @@ from cluster_agent.backends.kubernetes.training.coordinators import Line
 from cluster_agent.backends.kubernetes.training.kueue import Kueue, WorkloadWatch
 from cluster_agent.backends.kubernetes.training.memory import Told
 from cluster_agent.backends.kubernetes.training.objects import service_facts
+from cluster_agent.backends.kubernetes.training.pace import LOOKS_A_SECOND, Pace
 from cluster_agent.backends.kubernetes.training.parts import Hands, Sight
 from cluster_agent.backends.kubernetes.training.room import Room
 from cluster_agent.backends.kubernetes.training.step import Ended
@@ -170,10 +172,14 @@ class World:
         before_write: what happens before each write is carried out, and `after_write` after it; they may raise.
         images: whether a task's image can be pulled.
         answers: whether the coordinator can be asked.
+        rest_seconds: how long a job of which nothing is new need not be looked at, as where there are very many.
+        lagging: kinds of objects of whose changes the agent's caches do not hear; its own writes they know of.
+        is_told_late: what the coordinator says does not arrive; what it said before counts, as long as it does.
     """
 
-    def __init__(self, job: Json | None = None) -> None:
+    def __init__(self, job: Json | None = None, rest_seconds: float = 0.0) -> None:
         self.now = 1000.0
+        self.rest_seconds = rest_seconds
         self.version = 10
         self.objects: dict[str, Json] = {}
         self._read: dict[str, tuple[str, Any]] = {}
@@ -182,12 +188,16 @@ class World:
         self.journal: Brain | None = None
         self.images: Callable[[str], bool] = lambda task: True
         self.answers = True
+        self.lagging: frozenset[str] = frozenset()
+        self.is_told_late = False
         self.acts = True
         self.before_write: Callable[[str, str], None] = lambda verb, path: None
         self.after_write: Callable[[str, str], None] = lambda verb, path: None
         self.told_events: list[tuple[str, str]] = []
         self.told_once: dict[str, list[tuple[str, str]]] = {}
         """By the name of the Event; a server keeps the first of a name."""
+        self.has_run: set[str] = set()
+        """Tasks whose processes ran under the coordinator that leads now."""
         self.resized: set[tuple[str, float]] = set()
         self.writes: list[tuple[str, str]] = []
         self.made: list[str] = []
@@ -204,12 +214,24 @@ class World:
         self.jobs = Cache(training_job, clock, nothing)
         self.pods: Cache[Any] = Cache(task_pod_facts, clock, nothing)
         self.services: Cache[Any] = Cache(service_facts, clock, nothing)
+        self.caches = {"TrainingJob": self.jobs, "Pod": self.pods, "Service": self.services}
+        self.views: deque[dict[str, Any]] = deque(maxlen=4)
         self.told_seen: Told | None = None
+        self.told_by = ""
         sight = Sight(self.jobs, self.pods, self.services, self.room)
         self.workloads = Unfollowed(self, ("",), clock, nothing)  # type: ignore[arg-type]
         kueue = Kueue(self, self.workloads, lambda: self.acts, clock, clock)  # type: ignore[arg-type]
         hands = Hands(self, self, self, b"k" * 32, lambda: self.acts, kueue)  # type: ignore[arg-type]
-        self.controller = TrainingController(sight, hands, clock, clock)
+        pace = Pace(clock, 0.0, 1.0 / self.rest_seconds if self.rest_seconds else LOOKS_A_SECOND)
+        self.controller = TrainingController(sight, hands, clock, clock, pace)
+
+    def take_over(self, behind: frozenset[str]) -> None:
+        """An agent begins to act that has waited, and whose caches of some kinds are some looks behind."""
+        views = self.views[0] if self.views else {}
+        self.start_agent()
+        for kind in behind.intersection(views):
+            self.caches[kind].replace(dict(views[kind]))
+        self.lagging = behind
 
     def room(self) -> Room:
         """What the agent believes that there is, without its own pods."""
@@ -221,10 +243,13 @@ class World:
 
     def look(self) -> None:
         """One step of the agent, with what it can see now."""
-        for cache, kind in ((self.jobs, "TrainingJob"), (self.pods, "Pod"), (self.services, "Service")):
+        for kind, cache in self.caches.items():
+            if kind in self.lagging and cache.wait_synced(0.0):
+                continue
             found = [each for each in self.objects.values() if each["kind"] == kind]
             entries = dict(self._entry_of(cache, each) for each in found)
             cache.replace({key: entry for key, entry in entries.items() if entry is not None})
+        self.views.append({kind: cache.entries() for kind, cache in self.caches.items()})
         try:
             self.controller.step()
         except Killed:
@@ -291,9 +316,12 @@ class World:
         self.made.append(task)
         assert pod["metadata"]["ownerReferences"][0]["uid"] == job.uid
         assert not job.outcome, "a pod of a job that is over"
-        assert not job.problem, "a pod of a job that cannot be used"
-        assert not job.suspend, "a pod of a suspended job"
-        assert not job.deleting, "a pod of a job that was deleted"
+        if "TrainingJob" not in self.lagging or task == "coordinator":
+            assert not job.problem, "a pod of a job that cannot be used"
+            assert not job.suspend, "a pod of a suspended job"
+            assert not job.deleting, "a pod of a job that was deleted"
+        if self.brain is not None and task in self.has_run:
+            assert self.brain.tasks.get(task) == "wanted", f"{task} has run and ended, and is started again"
         if self.brain is not None and self.alive("coordinator") and task != "coordinator":
             for other in self.tasks():
                 ended = self.task(other)["status"]["phase"] in ("Succeeded", "Failed")
@@ -373,9 +401,11 @@ class World:
         then(True)
 
     def follow(self, lines: Mapping[str, Line]) -> None:
-        if not lines:
-            self.told_seen = None
-        elif self.brain is not None and self.answers and self.alive("coordinator"):
+        pod = "".join(line.pod for line in lines.values())
+        if pod != self.told_by:
+            self.told_seen, self.told_by = None, pod
+        is_late = self.is_told_late and self.told_seen is not None
+        if lines and self.brain is not None and self.answers and self.alive("coordinator") and not is_late:
             self.told_seen = Told(self.brain.status(), self.now)
 
     def told(self, uid: str) -> Told | None:
@@ -395,7 +425,7 @@ class World:
             self.before_write("report", ended.task)
         except ApiUnanswered:
             return False
-        assert ended.uid or not self.alive(ended.task), f"{ended.task} runs, and is said to be gone"
+        assert not self.alive(ended.task), f"{ended.task} runs, and is said to have ended"
         self.brain.on_task_ended(ended.task)
         self.keep()
         try:
@@ -493,14 +523,16 @@ class World:
             }
             size = Size(stated["--servers"], stated["--workers"])
             self.brain = copy.deepcopy(self.journal) or Brain(size)
-            self.brain_of = pod["metadata"]["uid"]
+            self.brain_of, self.has_run = pod["metadata"]["uid"], set()
             if "--relaunched" in command:
                 self.brain.relaunch(size)
         brain = self.brain
         for name, state in list(brain.tasks.items()):
             if state == "leaving" and self.alive(name):
                 self.end(name, 0)
-        brain.think({name for name in self.tasks() if self.alive(name)})
+        running = {name for name in self.tasks() if self.alive(name)}
+        self.has_run |= running
+        brain.think(running)
         self.keep()
         if brain.phase not in _ENDED:
             return

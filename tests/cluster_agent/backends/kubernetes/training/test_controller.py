@@ -133,7 +133,7 @@ def test_a_quota_that_refuses_half_a_gang_gets_the_rest_back(cluster: Cluster, a
     cluster.wait(lambda: "exceeded quota" in status_of(cluster).get("message", ""), "the quota's words")
     wait_told(cluster, "PodRefused")
     cluster.wait(lambda: not pods_of(cluster), "what there was of the gang is gone")
-    assert status_of(cluster)["phase"] == "Queued"
+    wait_phase(cluster, "Queued")
     cluster.server.faults = lambda asked: None
     agent.wait_second_try(2, 1)
 

@@ -27,13 +27,13 @@ class Fake:
     def __init__(self) -> None:
         self.error: Exception | None = None
         self.outcome: tuple[RequestOutcome, str] = (RequestOutcome.QUEUED, "")
-        self.polls, self.closed = 0, False
+        self.phase, self.polls, self.closed = Phase.RUNNING, 0, False
 
     def status(self) -> JobStatus:
         self.polls += 1
         if self.error is not None:
             raise self.error
-        return JobStatus("digits-0", Phase.RUNNING)
+        return JobStatus("digits-0", self.phase)
 
     def resize(self, *_: Any) -> tuple[RequestOutcome, str]:
         if self.error is not None:
@@ -149,6 +149,49 @@ def test_a_request_that_was_given_up_says_why(followed: Coordinators, fake: Fake
     assert followed.ask("u", ASK) == "no room"
     fake.outcome = (RequestOutcome.ABORTED, "")
     assert followed.ask("u", ASK) == "it was given up"
+
+
+def asked_within(found: Coordinators, clock: Clock, fakes: list[Fake], seconds: float) -> list[int]:
+    """How often each is asked, with looks a tenth of a second apart, each answered before the next."""
+    before = [fake.polls for fake in fakes]
+    for _ in range(round(seconds * 10)):
+        clock.now += 0.1
+        found.ask_due()
+        until(lambda: not found.is_asking)
+    return [fake.polls - number for fake, number in zip(fakes, before, strict=True)]
+
+
+@pytest.mark.parametrize(("count", "most", "least"), [(3, 5, 4), (300, 2, 1)])
+def test_of_many_each_is_asked_less_often(clock: Clock, count: int, most: int, least: int) -> None:
+    fakes = [Fake() for _ in range(count)]
+    waiting = iter(fakes)
+    found = Coordinators(clock, lambda: None, lambda line: next(waiting))
+    found.follow({f"u{number}": LINE for number in range(count)})
+    until(lambda: not found.is_asking)
+    asked = asked_within(found, clock, fakes, 5.0)
+    assert least <= min(asked) <= max(asked) <= most
+    found.close()
+
+
+def test_one_that_has_something_under_way_is_asked_more_often(followed: Coordinators, clock: Clock, fake: Fake) -> None:
+    followed.follow({"u": LINE})
+    until(lambda: not followed.is_asking)
+    fake.phase = Phase.STARTING
+    clock.now += 1.0
+    followed.ask_due()
+    until(lambda: not followed.is_asking)
+    assert asked_within(followed, clock, [fake], 5.0)[0] >= 15
+
+
+def test_one_that_was_asked_for_something_is_heard_at_once(followed: Coordinators, clock: Clock, fake: Fake) -> None:
+    followed.follow({"u": LINE})
+    until(lambda: not followed.is_asking)
+    clock.now += 0.1
+    assert asked_within(followed, clock, [fake], 0.1) == [0]
+    followed.ask("u", ASK)
+    assert asked_within(followed, clock, [fake], 0.1) == [1]
+    followed.report("u", Ended("worker-0", 0, ""))
+    assert asked_within(followed, clock, [fake], 0.1) == [1]
 
 
 def test_nothing_is_begun_once_it_is_closed(clock: Clock, fake: Fake) -> None:

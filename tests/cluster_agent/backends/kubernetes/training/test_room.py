@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster_agent.backends.kubernetes.training.room import Need, Room
+from cluster_agent.backends.kubernetes.training.room import ChosenNodes, Need, Room
 from cluster_agent.kubernetes.capacity import NodeFacts, PodFacts, Taint, pod_facts
 from cluster_agent.kubernetes.node_choice import NodeChoice
 
@@ -108,6 +108,16 @@ def test_a_large_node_that_a_pod_may_not_use_is_none() -> None:
     assert room.too_large("ps", {"cpu": 2000}, NodeChoice(({"operator": "Exists"},))) == ""
     elsewhere = NodeChoice(selector=(("zone", "b"),))
     assert room.too_large("worker", {"cpu": 1}, elsewhere) == "there is no node that a worker may use"
+
+
+def test_chosen_nodes_are_left_where_no_task_is_yet() -> None:
+    chosen = ChosenNodes()
+    chosen.choose("uid-1", ["a", "a", "b"])
+    assert chosen.left("uid-1", ["a", "c"]) == ["a", "b"]
+    assert chosen.left("uid-1", []) == ["a", "a", "b"], "until the next decision"
+    assert chosen.left("uid-2", []) == []
+    chosen.forget({"uid-2"})
+    assert chosen.left("uid-1", []) == []
 
 
 @given(

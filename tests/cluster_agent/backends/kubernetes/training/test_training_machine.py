@@ -33,14 +33,14 @@ class Training(RuleBasedStateMachine):
         self.decisions = itertools.count()
         self.decided: Allocation | None = None
 
-    @initialize(journal=st.booleans(), checkpoints=st.booleans())
-    def begin(self, journal: bool, checkpoints: bool) -> None:
+    @initialize(journal=st.booleans(), checkpoints=st.booleans(), rest_seconds=st.sampled_from([0.0, 35.0]))
+    def begin(self, journal: bool, checkpoints: bool, rest_seconds: float) -> None:
         found = job_object()
         if not journal:
             del found["spec"]["coordinator"]
         if not checkpoints:
             del found["spec"]["checkpoints"]
-        self.world = World(found)
+        self.world = World(found, rest_seconds)
         self.world.look()
         self.decide(Allocation(2, 1))
         self.go_on(4)
@@ -147,6 +147,18 @@ class Training(RuleBasedStateMachine):
     def fall_silent(self, answers: bool) -> None:
         self.world.answers = answers
 
+    @rule(kinds=st.frozensets(st.sampled_from(["TrainingJob", "Pod", "Service"])))
+    def hear_nothing_of(self, kinds: frozenset[str]) -> None:
+        self.world.lagging = kinds
+
+    @rule(late=st.booleans())
+    def hear_late_of_the_coordinator(self, late: bool) -> None:
+        self.world.is_told_late = late
+
+    @rule(behind=st.frozensets(st.sampled_from(["TrainingJob", "Pod", "Service"])))
+    def take_over(self, behind: frozenset[str]) -> None:
+        self.world.take_over(behind)
+
     @rule()
     def restart_agent(self) -> None:
         self.world.start_agent()
@@ -174,6 +186,7 @@ class Training(RuleBasedStateMachine):
         world = self.world
         self.hook(lambda verb, path: None, False)
         world.images, world.answers, world.acts = lambda task: True, True, True
+        world.lagging, world.is_told_late = frozenset(), False
         self.change_template(False)
         if training_job(world.job).problem:  # it began with the other one
             self.change_template(True)
