@@ -218,7 +218,8 @@ class World:
             if cluster.duty is not None:
                 status.rollout, status.rollout_role = cluster.duty.rollout, cluster.duty.role.value
             self.fleet.on_heard(cluster.name, entry.incarnation)
-            entry.status, entry.status_is_new = status, True
+            self.fleet.on_status(entry, status)
+            self.fleet.on_answered(entry)
             cluster.acting, cluster.duty = entry.assigned_version, entry.duty
             self.ever_told[cluster.name].add(cluster.told())
 
