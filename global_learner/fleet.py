@@ -44,8 +44,10 @@ class ClusterEntry(Generic[Status]):
     """The running rollout that decides what it acts on; 0: none does."""
     duty: RolloutDuty | None = None
     """What that asks of it besides its version."""
+    is_answered: bool = False
+    """An answer to it said what it is to act on now."""
     status_is_new: bool = False
-    """Its status is of after it was told something else."""
+    """Its status is of after such an answer: one that was under way before says what it did not know better."""
 
 
 class Fleet(Generic[Status]):
@@ -84,6 +86,7 @@ class Fleet(Generic[Status]):
         self._tell(entry, registration)
         if heard:
             entry.heard_seconds = self._clock()
+            entry.is_answered = True  # by the answer to its registration
 
     def on_told(self, registrations: Iterable[Registration]) -> None:
         """A rollout decided what these clusters act on from now on."""
@@ -94,7 +97,7 @@ class Fleet(Generic[Status]):
 
     def _tell(self, entry: ClusterEntry[Status], told: Registration) -> None:
         if (entry.assigned_version, entry.duty) != (told.assigned_version, told.duty):
-            entry.status_is_new = False
+            entry.is_answered = entry.status_is_new = False
         entry.assigned_version, entry.held = told.assigned_version, told.held
         entry.rollout, entry.duty = told.rollout, told.duty
 
@@ -105,6 +108,17 @@ class Fleet(Generic[Status]):
             return None
         entry.heard_seconds = self._clock()
         return entry
+
+    def on_status(self, entry: ClusterEntry[Status], status: Status) -> None:
+        """Note how a cluster says that it is."""
+        entry.status, entry.status_is_new = status, entry.is_answered
+
+    def on_answered(self, entry: ClusterEntry[Status]) -> None:
+        """Note that an answer with all that the cluster is to do is on its way.
+
+        One that is lost counts too: whoever misses it asks again within a heartbeat, and is told then.
+        """
+        entry.is_answered = True
 
     def on_applied(self, entry: ClusterEntry[Status]) -> None:
         """Note that an update of a cluster's was applied."""

@@ -36,6 +36,7 @@ from global_learner.rollout.rollout_store import Record, RolloutStore, Taken
 from global_learner.rollout.state import Phase, RolloutState
 from global_learner.rollout.verdicts.verdict import Outcome, Verdict
 from global_learner.rollout_gate import GateReplays
+from global_learner.rollout_queries import RolloutQueries
 from global_learner.storage.audit import KEEPER
 from global_learner.updates.parts import Process
 from policy_net.exchange.generated import fleet_pb2
@@ -63,6 +64,7 @@ class RolloutDriver:
 
     Attributes:
         gate: what is replayed at the gate.
+        queries: what Prometheus servers are asked.
         turned_out: whether a cluster no longer belongs to the fleet.
         versions_come_from_above: this learner is a region's, which judges no versions.
     """
@@ -97,6 +99,7 @@ class RolloutDriver:
         self._kept: tuple[tuple[int, int, str], int, float] | None = None
         self._wake = asyncio.Event()
         self.gate = GateReplays(registry, process.wall_clock, self._wake.set)
+        self.queries = RolloutQueries(settings, registry, process.telemetry, process.wall_clock, self._wake.set)
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -110,6 +113,7 @@ class RolloutDriver:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
         await self.gate.close()
+        await self.queries.close()
 
     # What operators ask.
 
@@ -123,11 +127,13 @@ class RolloutDriver:
         if self.versions_come_from_above:
             raise RolloutRefused("a region's versions come from the learner above: start the rollout there")
         _check_reason(why)
+        plan = plan_of(plan_json)
+        self.queries.check(plan)
         away, gone = self._away(), self._gone()
         starting = self._registry.call(
             self.store.start,
             version,
-            plan_of(plan_json),
+            plan,
             self._spec_digest,
             away,
             gone,
@@ -188,7 +194,8 @@ class RolloutDriver:
 
     def _overview(self, number: int) -> Overview:
         record = self.store.record(number)
-        return overview(record, self._evidence, self.gate.sketches.frozen(record.state.number))
+        sketches = self.gate.sketches.frozen(record.state.number)
+        return overview(record, self._evidence, sketches, self.queries.shown(record.state))
 
     async def latest_overviews(self) -> list[Overview]:
         """What the report shows, newest first."""
@@ -264,8 +271,9 @@ class RolloutDriver:
     async def _judge_stage(self, state: RolloutState) -> None:
         brought = await self._held(state.number)
         replays = await self.gate.known(state) if state.current.kind == "gate" else None
+        standings = await self.queries.known(state)
         now = self._wall_clock()
-        verdict = await asyncio.to_thread(self._judge.judge, state, brought, replays, now)
+        verdict = await asyncio.to_thread(self._judge.judge, state, brought, replays, standings, now)
         await self._keep(state, verdict, pairs_in(brought), now)
         event = told(state, verdict, now)
         if event is not None:

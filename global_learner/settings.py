@@ -385,14 +385,14 @@ def _resolved(settings: LearnerSettings, folder: Path) -> LearnerSettings:
         "state_dir": folder / settings.state_dir,
         "initial_policy": _initial_policy(settings.initial_policy, folder),
         "port_file": folder / settings.port_file if settings.port_file is not None else None,
+        "rollouts": settings.rollouts.below(folder),
     }
     if settings.tls is not None:
         names = ("certificate_file", "key_file", "client_ca_file")
         files = {name: folder / path for name in names if (path := getattr(settings.tls, name)) is not None}
         changes["tls"] = settings.tls.model_copy(update=files)
-    if settings.upstream is not None and settings.upstream.enrollment_file is not None:
-        file = folder / settings.upstream.enrollment_file
-        changes["upstream"] = settings.upstream.model_copy(update={"enrollment_file": file})
+    if settings.upstream is not None and (file := settings.upstream.enrollment_file) is not None:
+        changes["upstream"] = settings.upstream.model_copy(update={"enrollment_file": folder / file})
     if settings.identity is not None:
         own = ("ca_certificate_file", "ca_key_file")
         files = {name: folder / path for name in own if (path := getattr(settings.identity, name)) is not None}

@@ -182,6 +182,12 @@ class Telemetry:
             ["outcome"],
             registry=self.registry,
         )
+        self.rollout_queries = Counter(
+            "fedl2_learner_rollout_queries_total",
+            "Queries of rollouts' plans to Prometheus servers, by outcome (answered, unanswered).",
+            ["outcome"],
+            registry=self.registry,
+        )
         self.rollout_running = Gauge(
             "fedl2_learner_rollout_running_count", "1 while a rollout runs, else 0.", registry=self.registry
         )

@@ -55,6 +55,20 @@ def rollout_facts(rollout: fleet_pb2.Rollout) -> Facts:
             }
             for sketch in rollout.sketches
         ],
+        "queries": [
+            {
+                "name": query.name,
+                "state": query.state,
+                "said": query.said,
+                "value": query.value if query.HasField("value") else None,
+                "incumbent_value": query.incumbent_value if query.HasField("incumbent_value") else None,
+                "fault": query.fault or None,
+                "asked_unix_seconds": query.asked_unix_seconds or None,
+                "answered_unix_seconds": query.answered_unix_seconds or None,
+                "since_unix_seconds": query.since_unix_seconds or None,
+            }
+            for query in rollout.queries
+        ],
         "verdicts": [
             {
                 "unix_seconds": verdict.unix_seconds,
@@ -162,6 +176,7 @@ def _below(facts: Facts) -> list[str]:
         lines.append(
             "own work of clusters: " + ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
         )
+    lines += [query["said"] for query in facts["queries"]]
     if facts["verdicts"]:
         verdict = facts["verdicts"][-1]
         known = ""
@@ -170,7 +185,8 @@ def _below(facts: Facts) -> list[str]:
         lines.append(
             f"verdict {moment(verdict['unix_seconds'])}: {verdict['outcome']}, {verdict['pairs']} pairs{known}"
         )
-        lines += [f"  {reason}" for reason in verdict["reasons"]]
+        # A query's own line is newer than what a verdict said of it.
+        lines += [f"  {reason}" for reason in verdict["reasons"] if not reason.startswith("query ")]
     for event in [event for event in facts["events"] if event["came_of_it"]][-_EVENTS_SHOWN:]:
         lines.append(
             f"{moment(event['unix_seconds'])} {event['actor']}: {event['what']} {event['subject'] or ''}".rstrip()

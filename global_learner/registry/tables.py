@@ -129,6 +129,17 @@ class RolloutShadowRow(Base):
     sums: Mapped[dict[str, Any]] = mapped_column(JSON)
 
 
+class RolloutQueryRow(Base):
+    """What a query's answers add up to in a stage of a rollout; `Standing` of `rollout.queries`."""
+
+    __tablename__ = "rollout_queries"
+
+    rollout: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    stage: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    query: Mapped[str] = mapped_column(String(63), primary_key=True)
+    standing: Mapped[dict[str, Any]] = mapped_column(JSON)
+
+
 class RolloutVerdictRow(Base):
     """One verdict, kept for people; rows are only ever added."""
 

@@ -5,11 +5,12 @@ No I/O. What was added up of a cluster is kept until it brings more blocks, so t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from global_learner.rollout.events import StageVerdict
 from global_learner.rollout.evidence_store import Brought
 from global_learner.rollout.plan import GateStage, ShadowStage
+from global_learner.rollout.queries import Standing, with_queries
 from global_learner.rollout.replays import GateReplayed
 from global_learner.rollout.shadow import judge_shadow
 from global_learner.rollout.state import Phase, Role, RolloutState
@@ -26,13 +27,31 @@ class Judge:
     def __init__(self) -> None:
         self._known: dict[str, tuple[tuple[int, int, Rule], ClusterEvidence]] = {}
 
-    def judge(self, state: RolloutState, brought: Brought, replays: GateReplayed | str | None, now: float) -> Verdict:
+    def judge(
+        self,
+        state: RolloutState,
+        brought: Brought,
+        replays: GateReplayed | str | None,
+        standings: Mapping[str, Standing],
+        now: float,
+    ) -> Verdict:
         """The verdict on what is known now.
 
         Args:
             replays: of the gate; None: they are still being computed; a text: why there are none.
+            standings: of the plan's queries in this stage, by name; one that is not there had no answer yet.
             now: Unix seconds.
         """
+        verdict, stage = self._judge(state, brought, replays, now), state.current
+        if isinstance(stage, GateStage):
+            return verdict
+        lasts = stage.hours * _HOUR_SECONDS if isinstance(stage, ShadowStage) else stage.days * _DAY_SECONDS
+        queries = [query for query in state.plan.queries if query.is_of(stage.kind)]
+        began = state.stage_unix_seconds
+        over = max(now, state.latest_unix_seconds) - began - lasts
+        return with_queries(verdict, queries, standings, now, stage_unix_seconds=began, over_seconds=over)
+
+    def _judge(self, state: RolloutState, brought: Brought, replays: GateReplayed | str | None, now: float) -> Verdict:
         stage, settings = state.current, state.plan.verdict
         lasted = max(now, state.latest_unix_seconds) - state.stage_unix_seconds
         if isinstance(stage, GateStage):

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from global_learner.rollout.evidence_store import EvidenceStore, KeptEvent, KeptVerdict
+from global_learner.rollout.queries import ShownQuery
 from global_learner.rollout.replays import FrozenSketch
 from global_learner.rollout.rollout_store import Record, RolloutStore
 from global_learner.rollout.shadow import Shadowed
@@ -36,13 +37,20 @@ class Overview:
     verdicts: Sequence[KeptVerdict]
     events: Sequence[KeptEvent]
     sketches: Sequence[FrozenSketch] = ()
+    queries: Sequence[ShownQuery] = ()
 
 
-def overview(record: Record, evidence: EvidenceStore, sketches: Sequence[FrozenSketch] = ()) -> Overview:
+def overview(
+    record: Record,
+    evidence: EvidenceStore,
+    sketches: Sequence[FrozenSketch] = (),
+    queries: Sequence[ShownQuery] = (),
+) -> Overview:
     """One rollout, with all that is shown of it.
 
     Args:
         sketches: with which its gate began; the report leaves them out.
+        queries: of the present stage; the report has their words in its verdicts.
     """
     number = record.state.number
     return Overview(
@@ -52,6 +60,7 @@ def overview(record: Record, evidence: EvidenceStore, sketches: Sequence[FrozenS
         evidence.verdicts(number),
         evidence.events(number),
         sketches,
+        queries,
     )
 
 

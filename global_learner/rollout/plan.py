@@ -16,6 +16,7 @@ from pydantic import AwareDatetime, Field, model_validator
 
 from foundation.text import nearest
 from global_learner.errors import BadRequest
+from global_learner.rollout.queries import Query
 from global_learner.rollout.verdicts.verdict import Rule
 from policy_net.errors import BadInput
 from policy_net.settings import Section, checked_settings, read_settings_file
@@ -177,6 +178,8 @@ class Plan(Section):
     """When no stage begins. What has begun goes on, and going back is never held up."""
     verdict: VerdictSettings = VerdictSettings()
     """What stages are judged by."""
+    queries: tuple[Query, ...] = Field((), max_length=16)
+    """Numbers of Prometheus that stages are judged by, too."""
 
     @model_validator(mode="after")
     def _in_order(self) -> Plan:
@@ -197,6 +200,12 @@ class Plan(Section):
                       & set(self.pinned))  # fmt: skip
         if both:
             raise ValueError(f"{', '.join(both)}: a canary and pinned at once; name it in one of the two")
+        names = [query.name for query in self.queries]
+        for query in self.queries:
+            if names.count(query.name) > 1:
+                raise ValueError(f"queries name {query.name} {names.count(query.name)} times: give each its own name")
+            if not any(query.is_of(kind) for kind in kinds):
+                raise ValueError(f"query {query.name} is of none of the plan's stages ({', '.join(kinds)})")
         return self
 
     def freeze_end(self, now_unix_seconds: float) -> float | None:

@@ -7,6 +7,7 @@ import math
 
 from global_learner.rollout.evidence_store import KeptVerdict
 from global_learner.rollout.overview import Overview
+from global_learner.rollout.queries import ShownQuery
 from global_learner.rollout.replays import FrozenSketch, incumbents_of, replayed_on
 from global_learner.rollout.rollout_store import Record, Taken
 from global_learner.rollout.state import Member
@@ -67,6 +68,7 @@ def overview_message(shown: Overview) -> fleet_pb2.Rollout:
     message.sketches.extend(
         _sketch(sketch, replayed_on(sketch, state.candidate, incumbents)) for sketch in shown.sketches
     )
+    message.queries.extend(_query(query) for query in shown.queries)
     message.verdicts.extend(_verdict(verdict) for verdict in shown.verdicts)
     message.events.extend(fleet_pb2.RolloutEvent(**dataclasses.asdict(event)) for event in shown.events)
     return message
@@ -91,6 +93,20 @@ def _sketch(sketch: FrozenSketch, found: Replayed | str | None) -> fleet_pb2.Rol
         message.state, message.candidate_jct_seconds = "replayed", found.candidate
         message.incumbent_jct_seconds = found.incumbent if math.isfinite(found.incumbent) else 0.0
         message.heuristic_jct_seconds = found.heuristic if math.isfinite(found.heuristic) else 0.0
+    return message
+
+
+def _query(query: ShownQuery) -> fleet_pb2.RolloutQuery:
+    message = fleet_pb2.RolloutQuery(name=query.name, state=query.state, said=query.said)
+    if query.standing is not None:
+        message.asked_unix_seconds = query.standing.asked_unix_seconds
+        message.answered_unix_seconds = query.standing.answered_unix_seconds or 0.0
+        message.since_unix_seconds = query.standing.run_unix_seconds
+        message.fault = query.standing.fault
+        if query.standing.value is not None:
+            message.value = query.standing.value
+        if query.standing.incumbent is not None:
+            message.incumbent_value = query.standing.incumbent
     return message
 
 

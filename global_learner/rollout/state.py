@@ -97,6 +97,21 @@ class RolloutState(Section):
         """A cluster's row."""
         return next((member for member in self.members if member.cluster == cluster), None)
 
+    @property
+    def trying(self) -> tuple[str, ...]:
+        """The clusters that have the candidate, whether it acts there always, in turn, or not yet."""
+        has = (Role.SHADOW, Role.ALTERNATING, Role.CANDIDATE)
+        return tuple(member.cluster for member in self.members if member.role in has)
+
+    @property
+    def untouched(self) -> tuple[str, ...]:
+        """The clusters that the candidate has not reached, and that act on something else."""
+        return tuple(
+            member.cluster
+            for member in self.members
+            if member.role is Role.INCUMBENT and member.incumbent != self.candidate
+        )
+
     def may_act(self, cluster: str) -> frozenset[int]:
         """The versions that somebody decided a cluster may act on; none of a cluster that is left alone."""
         member = self.member(cluster)

@@ -1,4 +1,7 @@
-"""A process of its own that replays versions: its bounds, its deadline, and why it gave no answer."""
+"""A process of its own that replays versions, or asks somebody: its bounds, its deadline, and why it gave no answer.
+
+However the learner ends, its processes end: by its own hand, or the kernel's where it was killed.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,8 @@ import resource
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+from foundation.signals import die_with_parent
 
 _MEGABYTE = 2**20
 
@@ -24,8 +29,9 @@ def bound_this_process(limits: Mapping[str, float]) -> None:
     """Bound it; call before numpy is imported, which reads the number of its threads then.
 
     Args:
-        limits: `nice`, `deadline_seconds` of the processor, `max_memory_mb`.
+        limits: `nice`, `deadline_seconds` of the processor, `max_memory_mb`; `parent`, the learner's process number.
     """
+    die_with_parent(int(limits["parent"]))
     os.nice(int(limits["nice"]))
     seconds = max(1, int(limits["deadline_seconds"]))
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
@@ -35,22 +41,23 @@ def bound_this_process(limits: Mapping[str, float]) -> None:
         os.environ[f"{library}_NUM_THREADS"] = "1"
 
 
-async def answer_of(command: Sequence[str], deadline_seconds: float, setting: str) -> bytes | NoAnswer:
+async def answer_of(
+    command: Sequence[str], deadline_seconds: float, setting: str, question: bytes = b""
+) -> bytes | NoAnswer:
     """What a process prints; it is killed at the deadline, and with whoever waits for it.
 
     Args:
         setting: the deadline's name.
+        question: what it reads from its standard input.
     """
     pipe = asyncio.subprocess.PIPE
     try:
-        process = await asyncio.create_subprocess_exec(
-            *command, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe
-        )
+        process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=pipe)
     except OSError as error:
         return NoAnswer(f"its process could not be started ({error.strerror})")
     try:
         async with asyncio.timeout(deadline_seconds):
-            out, errors = await process.communicate()
+            out, errors = await process.communicate(question)
     except TimeoutError:
         return NoAnswer(f"it took longer than {deadline_seconds:g} s ({setting})")
     finally:

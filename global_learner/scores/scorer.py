@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -137,7 +138,8 @@ class Scorer:
 
     async def _ask(self, path: Path, digest: str) -> dict[str, Any]:
         """A process's answer, or why there is none."""
-        limits = self._settings.model_dump(include={"nice", "deadline_seconds", "max_memory_mb"})
+        bounds = self._settings.model_dump(include={"nice", "deadline_seconds", "max_memory_mb"})
+        limits = {**bounds, "parent": os.getpid()}
         arguments = (*self._command, str(path), digest, str(self._cache), json.dumps(limits))
         out = await answer_of(arguments, self._settings.deadline_seconds, "scores.deadline_seconds")
         if isinstance(out, NoAnswer):

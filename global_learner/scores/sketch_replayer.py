@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -39,7 +40,8 @@ class SketchReplayer:
         """
         question = {"sketch": sketch, "seed": seed, "policies": policies}
         seconds = self._settings.sketch_deadline_seconds
-        limits = {**self._settings.model_dump(include={"nice", "max_memory_mb"}), "deadline_seconds": seconds}
+        bounds = self._settings.model_dump(include={"nice", "max_memory_mb"})
+        limits = {**bounds, "deadline_seconds": seconds, "parent": os.getpid()}
         command = (*self._command, json.dumps(question), json.dumps(limits))
         out = await answer_of(command, seconds, "scores.sketch_deadline_seconds")
         if isinstance(out, NoAnswer):

@@ -137,8 +137,9 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         entry = self._learner.fleet.on_heard(cluster, request.incarnation)
         if entry is None:
             return fleet_pb2.HeartbeatReply(reregister=True, head_step=self._learner.log.durable_step)
-        entry.status, entry.status_is_new = request.status, True
+        self._learner.fleet.on_status(entry, request.status)
         await self._refusals.on_status(cluster, request.status)
+        self._learner.fleet.on_answered(entry)
         return fleet_pb2.HeartbeatReply(
             assigned_version=entry.assigned_version,
             head_step=self._learner.log.durable_step,

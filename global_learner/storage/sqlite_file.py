@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import tempfile
 import urllib.parse
 import zlib
 from collections.abc import Iterator
@@ -20,9 +21,10 @@ from typing import Any
 
 import structlog
 from sqlalchemy import URL, Connection, Engine, MetaData, create_engine, event, text
-from sqlalchemy.exc import DatabaseError, SQLAlchemyError
+from sqlalchemy.exc import DatabaseError, DBAPIError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
+from foundation.errors import NO_ROOM
 from foundation.files import PRIVATE
 from global_learner.errors import StateUnusable
 from global_learner.storage.commits import Commits, Losses
@@ -33,6 +35,8 @@ _log = structlog.get_logger()
 _CHUNK_BYTES = 1 << 20
 _BUSY_MILLISECONDS = 5000
 _CHECKPOINT_MILLISECONDS = 100
+_PRIMARY_CODE = 0xFF
+"""Of SQLite's extended result codes: the kind of the error, without what it was amid."""
 
 
 class SqliteFile(Database):
@@ -100,7 +104,7 @@ class SqliteFile(Database):
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Session]:
         """A session whose changes are durable, counted and in the file itself when the block is left."""
-        with Session(self._engine) as session, session.begin():
+        with self._full_disk_named(), Session(self._engine) as session, session.begin():
             connection: Any = session.connection().connection.dbapi_connection
             before = connection.total_changes
             yield session
@@ -111,6 +115,29 @@ class SqliteFile(Database):
         if changed:
             self._count += 1
             self._keep()
+
+    @contextlib.contextmanager
+    def _full_disk_named(self) -> Iterator[None]:
+        """Tell a disk, a quota or a limit that lets no file grow from a broken disk.
+
+        SQLite calls only the first of them full; of the others it says what it says of a write that failed. So the same
+        is tried beside the file.
+
+        Raises:
+            OSError: there is no room.
+        """
+        try:
+            yield
+        except DBAPIError as error:
+            code = getattr(error.orig, "sqlite_errorcode", 0)
+            if code & _PRIMARY_CODE != sqlite3.SQLITE_IOERR:
+                raise
+            wal = self.path.with_name(f"{self.path.name}-wal")
+            largest = max((file.stat().st_size for file in (self.path, wal) if file.exists()), default=0)
+            refused = _refusal(self.path.parent, largest)
+            if refused is None or refused.errno not in NO_ROOM:
+                raise
+            raise OSError(refused.errno, refused.strerror, str(self.path)) from error
 
     def _note_counts(self, session: Session | Connection) -> None:
         counts = {} if self._commits is None else self._commits.counts()
@@ -223,6 +250,17 @@ class SqliteFile(Database):
         while chunk := os.pread(self._file, _CHUNK_BYTES, at):
             checksum, at = zlib.crc32(chunk, checksum), at + len(chunk)
         return checksum
+
+
+def _refusal(folder: Path, size_bytes: int) -> OSError | None:
+    """What the system says to a file of so many bytes that grows by a chunk; None if it lets it; nothing stays."""
+    try:
+        with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+            os.pwrite(file.fileno(), bytes(_CHUNK_BYTES), size_bytes)
+            os.fsync(file.fileno())
+    except OSError as error:
+        return error
+    return None
 
 
 def check_whole(engine: Engine, path: Path) -> None:

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from global_learner.settings import Address, is_everywhere, is_loopback, split_address
+from global_learner.errors import BadConfig
+from global_learner.settings import Address, is_everywhere, is_loopback, read_settings, split_address
 
 
 @pytest.mark.parametrize(
@@ -31,3 +34,16 @@ def test_an_address_says_who_can_reach_it(address: str, host: str, port: int, lo
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(ValidationError, match="must be HOST:PORT, such as"):
         TypeAdapter(Address).validate_python(text)
+
+
+def test_prometheus_servers_have_files_beside_the_configuration_and_are_named_once(tmp_path: Path) -> None:
+    path = tmp_path / "learner.yaml"
+    head = "state_dir: state\ninitial_policy: v1.safetensors\nrollouts:\n  prometheus:\n"
+    path.write_text(f"{head}    - {{address: 'http://here:9090/', token_file: token, ca_file: /etc/ca.pem}}\n")
+    (server,) = read_settings(path).rollouts.prometheus
+    assert (server.address, server.token_file) == ("http://here:9090", tmp_path / "token")
+    assert server.ca_file == Path("/etc/ca.pem")
+    path.write_text(head + "    - {address: 'http://here:9090'}\n" * 2)
+    with pytest.raises(BadConfig, match="names http://here:9090 2 times") as caught:
+        read_settings(path)
+    assert "\n" not in str(caught.value)

@@ -862,7 +862,7 @@ class RotateKeyReply(_message.Message):
     def __init__(self, roots: _Optional[_Iterable[_Union[SignedDocument, _Mapping]]] = ..., unsigned_root: _Optional[bytes] = ...) -> None: ...
 
 class Rollout(_message.Message):
-    __slots__ = ("number", "candidate_version", "phase", "stage", "stages", "reason", "started_unix_seconds", "stage_unix_seconds", "latest_unix_seconds", "actor", "why", "plan_json", "members", "verdicts", "events", "sketches")
+    __slots__ = ("number", "candidate_version", "phase", "stage", "stages", "reason", "started_unix_seconds", "stage_unix_seconds", "latest_unix_seconds", "actor", "why", "plan_json", "members", "verdicts", "events", "sketches", "queries")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     CANDIDATE_VERSION_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
@@ -879,6 +879,7 @@ class Rollout(_message.Message):
     VERDICTS_FIELD_NUMBER: _ClassVar[int]
     EVENTS_FIELD_NUMBER: _ClassVar[int]
     SKETCHES_FIELD_NUMBER: _ClassVar[int]
+    QUERIES_FIELD_NUMBER: _ClassVar[int]
     number: int
     candidate_version: int
     phase: str
@@ -895,7 +896,30 @@ class Rollout(_message.Message):
     verdicts: _containers.RepeatedCompositeFieldContainer[RolloutVerdict]
     events: _containers.RepeatedCompositeFieldContainer[RolloutEvent]
     sketches: _containers.RepeatedCompositeFieldContainer[RolloutSketch]
-    def __init__(self, number: _Optional[int] = ..., candidate_version: _Optional[int] = ..., phase: _Optional[str] = ..., stage: _Optional[int] = ..., stages: _Optional[_Iterable[str]] = ..., reason: _Optional[str] = ..., started_unix_seconds: _Optional[float] = ..., stage_unix_seconds: _Optional[float] = ..., latest_unix_seconds: _Optional[float] = ..., actor: _Optional[str] = ..., why: _Optional[str] = ..., plan_json: _Optional[str] = ..., members: _Optional[_Iterable[_Union[RolloutMember, _Mapping]]] = ..., verdicts: _Optional[_Iterable[_Union[RolloutVerdict, _Mapping]]] = ..., events: _Optional[_Iterable[_Union[RolloutEvent, _Mapping]]] = ..., sketches: _Optional[_Iterable[_Union[RolloutSketch, _Mapping]]] = ...) -> None: ...
+    queries: _containers.RepeatedCompositeFieldContainer[RolloutQuery]
+    def __init__(self, number: _Optional[int] = ..., candidate_version: _Optional[int] = ..., phase: _Optional[str] = ..., stage: _Optional[int] = ..., stages: _Optional[_Iterable[str]] = ..., reason: _Optional[str] = ..., started_unix_seconds: _Optional[float] = ..., stage_unix_seconds: _Optional[float] = ..., latest_unix_seconds: _Optional[float] = ..., actor: _Optional[str] = ..., why: _Optional[str] = ..., plan_json: _Optional[str] = ..., members: _Optional[_Iterable[_Union[RolloutMember, _Mapping]]] = ..., verdicts: _Optional[_Iterable[_Union[RolloutVerdict, _Mapping]]] = ..., events: _Optional[_Iterable[_Union[RolloutEvent, _Mapping]]] = ..., sketches: _Optional[_Iterable[_Union[RolloutSketch, _Mapping]]] = ..., queries: _Optional[_Iterable[_Union[RolloutQuery, _Mapping]]] = ...) -> None: ...
+
+class RolloutQuery(_message.Message):
+    __slots__ = ("name", "state", "said", "asked_unix_seconds", "answered_unix_seconds", "value", "incumbent_value", "fault", "since_unix_seconds")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    SAID_FIELD_NUMBER: _ClassVar[int]
+    ASKED_UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    ANSWERED_UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    INCUMBENT_VALUE_FIELD_NUMBER: _ClassVar[int]
+    FAULT_FIELD_NUMBER: _ClassVar[int]
+    SINCE_UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    state: str
+    said: str
+    asked_unix_seconds: float
+    answered_unix_seconds: float
+    value: float
+    incumbent_value: float
+    fault: str
+    since_unix_seconds: float
+    def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., said: _Optional[str] = ..., asked_unix_seconds: _Optional[float] = ..., answered_unix_seconds: _Optional[float] = ..., value: _Optional[float] = ..., incumbent_value: _Optional[float] = ..., fault: _Optional[str] = ..., since_unix_seconds: _Optional[float] = ...) -> None: ...
 
 class RolloutSketch(_message.Message):
     __slots__ = ("cluster", "state", "reason", "candidate_jct_seconds", "incumbent_jct_seconds", "heuristic_jct_seconds")

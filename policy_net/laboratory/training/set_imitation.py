@@ -177,7 +177,7 @@ def fit_residual(
         return start, 0.0
     from scipy.optimize import minimize  # noqa: PLC0415  (slow to load, and few programs fit)
 
-    likelihood = _Likelihood(spec, picks, ridge)
+    likelihood = PickLikelihood(spec, picks, ridge)
     first = np.append(start.astype(np.float64), 0.0)
     found = minimize(
         likelihood.loss,
@@ -193,7 +193,7 @@ def fit_residual(
     return weights, likelihood.latest
 
 
-class _Likelihood:
+class PickLikelihood:
     """Mean log-likelihood per pick, and its gradient in the residual's parameters and the temperature's logarithm."""
 
     def __init__(self, spec: SetSpec, picks: Picks, ridge: float) -> None:
@@ -206,6 +206,11 @@ class _Likelihood:
         self.latest = 0.0
 
     def loss(self, point: Array) -> tuple[float, Array]:
+        """What is to become small, and its gradient.
+
+        Args:
+            point: the residual's parameters and the logarithm of the sharpness, shape (parameter_count + 1,).
+        """
         picks = self._picks
         parameters, sharpness = point[:-1], float(np.exp(point[-1]))
         residual = Residual(self._spec, parameters.astype(np.float32))

@@ -12,7 +12,7 @@ import json
 import random
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -153,10 +153,20 @@ class World:
     Args:
         met: kinds of writes that the fault has met, and where; it is spared to these.
         loss: of the candidate in all clusters, as a share of the jobs in the system.
+        queries: of the plan.
     """
 
-    def __init__(self, folder: Path, fault: Fault | None, met: set[Met], *, loss: float = 0.0) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        fault: Fault | None,
+        met: set[Met],
+        *,
+        loss: float = 0.0,
+        queries: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
         folder.mkdir(exist_ok=True)
+        self.queries = queries
         self.folder, self.fault, self.now = folder, fault, NOW
         self.clusters = [Cluster(name, loss) for name in CLUSTERS]
         self.met = met
@@ -178,7 +188,9 @@ class World:
         telemetry = Telemetry()
         process = Process(telemetry, lambda: self.now, asyncio.get_running_loop().create_future())
         self.fleet: Fleet[pb.ClusterStatus] = Fleet(registry.registrations(), {}, lambda: self.now)
-        self.driver = RolloutDriver(RolloutSettings(), SPEC.digest, self.fleet, self.thread, process, auto_assign=False)
+        servers = [{"address": query["address"]} for query in self.queries]
+        settings = RolloutSettings.model_validate({"prometheus": servers})
+        self.driver = RolloutDriver(settings, SPEC.digest, self.fleet, self.thread, process, auto_assign=False)
         registry.where, registry.fault = self.place, self.fault
 
     def place(self) -> Place:
@@ -206,7 +218,8 @@ class World:
             if cluster.duty is not None:
                 status.rollout, status.rollout_role = cluster.duty.rollout, cluster.duty.role.value
             self.fleet.on_heard(cluster.name, entry.incarnation)
-            entry.status, entry.status_is_new = status, True
+            self.fleet.on_status(entry, status)
+            self.fleet.on_answered(entry)
             cluster.acting, cluster.duty = entry.assigned_version, entry.duty
             self.ever_told[cluster.name].add(cluster.told())
 
@@ -229,7 +242,7 @@ class World:
         cluster.block = max(cluster.block, following)
 
     async def start(self) -> None:
-        plan = json.dumps({"stages": content(), "verdict": VERDICT})
+        plan = json.dumps({"stages": content(), "verdict": VERDICT, "queries": self.queries})
         while self.place() == NOWHERE:
             await self.guarded(self.driver.begin(2, plan, "ada", "a test", dry_run=False))
 

@@ -26,39 +26,39 @@ def blocks(loss: float, pairs: int) -> list[Block]:
 
 def test_the_gate_waits_for_replays_asks_without_them_and_judges_them() -> None:
     state, judge = started(), Judge()
-    assert judge.judge(state, NOTHING, None, NOW).outcome is Outcome.WAIT
-    asked = judge.judge(state, NOTHING, "scores are off", NOW)
+    assert judge.judge(state, NOTHING, None, {}, NOW).outcome is Outcome.WAIT
+    asked = judge.judge(state, NOTHING, "scores are off", {}, NOW)
     assert (asked.outcome, asked.reasons) == (Outcome.INCONCLUSIVE, ("scores are off",))
     for slower, outcome in ((1.0, Outcome.PASS), (2.0, Outcome.FAIL)):
         fixed = {f"replay {number}": [Replayed(slower, 1.0, 1.5)] for number in range(4)}
         own = OwnWork({f"cluster-{number}": Replayed(slower, 1.0, 1.5) for number in range(3)})
         for replays in (GateReplayed(fixed, OwnWork()), GateReplayed(fixed, own)):
-            assert judge.judge(state, NOTHING, replays, NOW).outcome is outcome
+            assert judge.judge(state, NOTHING, replays, {}, NOW).outcome is outcome
 
 
 def test_shadowing_ends_with_its_hours_by_the_learners_clock_that_never_goes_back() -> None:
     state = at_stage("shadow")
     brought = Brought({}, {name: Shadowed(100, agreed=100) for name in with_role(state, Role.SHADOW)})
     judge = Judge()
-    assert judge.judge(state, brought, None, NOW + 0.9 * DAY).outcome is Outcome.WAIT
-    assert judge.judge(state, brought, None, NOW - 9 * DAY).outcome is Outcome.WAIT
-    assert judge.judge(state, brought, None, NOW + DAY).outcome is Outcome.PASS
+    assert judge.judge(state, brought, None, {}, NOW + 0.9 * DAY).outcome is Outcome.WAIT
+    assert judge.judge(state, brought, None, {}, NOW - 9 * DAY).outcome is Outcome.WAIT
+    assert judge.judge(state, brought, None, {}, NOW + DAY).outcome is Outcome.PASS
 
 
 def test_canaries_are_judged_by_their_blocks_and_only_they_are_waited_for() -> None:
     state = at_stage("canary")
     canaries = with_role(state, Role.ALTERNATING)
     judge = Judge()
-    assert judge.judge(state, NOTHING, None, NOW).outcome is Outcome.WAIT
-    assert judge.judge(state, NOTHING, None, NOW + 15 * DAY).outcome is Outcome.INCONCLUSIVE
+    assert judge.judge(state, NOTHING, None, {}, NOW).outcome is Outcome.WAIT
+    assert judge.judge(state, NOTHING, None, {}, NOW + 15 * DAY).outcome is Outcome.INCONCLUSIVE
     for loss, outcome in ((-0.3, Outcome.PASS), (0.9, Outcome.FAIL)):
         brought = Brought({name: blocks(loss, 60) for name in canaries})
-        assert Judge().judge(state, brought, None, NOW).outcome is outcome
+        assert Judge().judge(state, brought, None, {}, NOW).outcome is outcome
     pinned = take(state, Pin(cluster=sorted(canaries)[0])).state
     # Whom nobody is left to contradict: if it suffers, an operator is asked at once.
-    assert judge.judge(pinned, brought, None, NOW).outcome is Outcome.INCONCLUSIVE
+    assert judge.judge(pinned, brought, None, {}, NOW).outcome is Outcome.INCONCLUSIVE
     thrives = Brought({name: blocks(-0.3, 60) for name in canaries})
-    assert Judge().judge(pinned, thrives, None, NOW).outcome is Outcome.WAIT
+    assert Judge().judge(pinned, thrives, None, {}, NOW).outcome is Outcome.WAIT
 
 
 def test_what_would_change_nothing_is_not_told() -> None:

@@ -7,6 +7,20 @@ from global_learner.errors import BadRequest
 from global_learner.rollout.plan import Plan, check_names, read_plan
 from policy_net.errors import BadInput
 
+GOOD_QUERY = {
+    "name": "failed",
+    "address": "http://here:9090/prometheus/",
+    "query": """'sum(failed{cluster=~"$clusters"})'""",
+    "at_most": "0.5",
+}
+
+
+def _flow(query: dict[str, str]) -> str:
+    return "{" + ", ".join(f"{key}: {value}" for key, value in query.items() if value) + "}"
+
+
+ONE_QUERY = _flow(GOOD_QUERY | {"stages": "[canary]"})
+
 
 def _read(tmp_path: Path, text: str) -> Plan:
     path = tmp_path / "plan.yaml"
@@ -59,6 +73,12 @@ verdict: {margin_percent: 2, false_alarm_percent: 1}
         ("verdict: {margin_percent: 0}", "verdict.margin_percent"),
         ("verdict: {margin_percent: .nan}", "verdict.margin_percent"),
         ("pinned: 3", "pinned"),
+        ("queries: [3]", "queries.0"),
+        (f"queries: [{ONE_QUERY}, {ONE_QUERY}]", "queries name failed 2 times"),
+        (
+            f"queries: [{ONE_QUERY}]\nstages: [{{kind: gate}}, {{kind: shadow}}, {{kind: fleet}}]",
+            "query failed is of none",
+        ),
         ("- gate", "holds no settings"),
     ],
 )
@@ -68,6 +88,63 @@ def test_a_wrong_plan_is_one_clear_line(tmp_path: Path, text: str, said: str) ->
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
     assert "plan.yaml" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        ({"address": "ftp://here"}, "queries.0.address: 'ftp://here' is no server's address; write http://"),
+        ({"address": "here:9090"}, "is no server's address"),
+        ({"address": "http://"}, "is no server's address"),
+        ({"address": "http://here:99999"}, "is no server's address"),
+        ({"address": "http://ada:secret@here"}, "is no server's address"),
+        ({"address": '"http://here/?q=1"'}, "is no server's address"),
+        ({"address": '"http://he re"'}, "is no server's address"),
+        ({"address": '"http://[::1"'}, "is no server's address"),
+        ({"address": ""}, "queries.0.address is missing"),
+        ({"query": '""'}, "queries.0.query"),
+        ({"query": '"  "'}, "its PromQL is empty"),
+        ({"query": f"'{'up' * 2001}'"}, "at most 4000 characters"),
+        ({"query": """'up{cluster="$clusters"}'"""}, "only where =~ and quotes are around it"),
+        ({"query": """'up{cluster=~"$cluster"}'"""}, "only $clusters is filled in"),
+        ({"at_most": ""}, "query failed has no bound"),
+        ({"at_most": ".nan"}, "queries.0.at_most"),
+        ({"at_most": ".inf"}, "queries.0: at_most = inf"),
+        ({"at_most": "many"}, "queries.0.at_most"),
+        ({"at_least": "0.6"}, "at_least is above at_most"),
+        ({"hold_minutes": "1"}, "1 minutes are too short for 3 answers"),
+        ({"hold_minutes": "0"}, "queries.0.hold_minutes"),
+        ({"every_seconds": "0"}, "queries.0.every_seconds"),
+        ({"name": "Failed!"}, "queries.0.name"),
+        ({"against": "nobody"}, "queries.0.against"),
+        ({"against": "incumbent", "query": "up"}, "its number is the same for both versions"),
+        ({"against": "incumbent", "at_most": "-1"}, "use 0 or more"),
+        ({"against": "incumbent", "stages": "[canary, fleet]"}, "in stage fleet no cluster is left"),
+        ({"stages": "[gate]"}, "queries.0.stages.0"),
+        ({"bound": "3"}, "unknown setting queries.0.bound"),
+    ],
+)
+def test_a_wrong_query_is_one_clear_line(tmp_path: Path, bad: dict[str, str], said: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        _read(tmp_path, f"queries: [{_flow(GOOD_QUERY | bad)}]")
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert "plan.yaml" in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_query_is_read_and_its_stages_have_a_default(tmp_path: Path) -> None:
+    (query,) = _read(tmp_path, f"queries: [{ONE_QUERY}]").queries
+    assert (query.address, query.at_most, query.at_least) == ("http://here:9090/prometheus", 0.5, None)
+    assert [kind for kind in ("gate", "shadow", "canary", "wave", "fleet") if query.is_of(kind)] == ["canary"]
+    usual = query.model_copy(update={"stages": ()})
+    assert [kind for kind in ("gate", "shadow", "canary", "wave", "fleet") if usual.is_of(kind)] == [
+        "canary",
+        "wave",
+        "fleet",
+    ]
+    plan = _read(tmp_path, f"queries: [{ONE_QUERY}]")
+    assert Plan.model_validate_json(plan.model_dump_json()) == plan
 
 
 def test_a_cluster_that_is_not_enrolled_is_named_with_the_one_that_was_meant(tmp_path: Path) -> None:

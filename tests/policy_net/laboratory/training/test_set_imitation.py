@@ -11,7 +11,7 @@ from policy_net.errors import BadInput
 from policy_net.exchange.policy_file import PolicyFile
 from policy_net.exchange.spec import SetSpec
 from policy_net.laboratory.training.agreement import Agreement, Split, overlap
-from policy_net.laboratory.training.set_imitation import PickCollector, _Likelihood, fit_residual, log_views
+from policy_net.laboratory.training.set_imitation import PickCollector, PickLikelihood, fit_residual, log_views
 from policy_net.laboratory.training.teacher import Imitated, Teacher
 from policy_net.set_policy.policy import default_set_file
 from policy_net.set_policy.residual import initial_residual
@@ -30,7 +30,7 @@ def picks_of(name: str, decisions: int = 60):
 @pytest.mark.parametrize("name", ["optimus", "drf"])
 def test_the_gradient_is_that_of_the_likelihood(name: str) -> None:
     spec = SetSpec(hidden=(3,))
-    likelihood = _Likelihood(spec, picks_of(name), ridge=0.01)
+    likelihood = PickLikelihood(spec, picks_of(name), ridge=0.01)
     generator = np.random.default_rng(0)
     point = generator.normal(0.0, 0.3, spec.parameter_count + 1)
     direction = generator.normal(0.0, 1.0, len(point))

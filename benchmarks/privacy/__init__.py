@@ -1,0 +1,1 @@
+"""What noise for privacy costs in learning."""

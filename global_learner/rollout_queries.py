@@ -1,0 +1,159 @@
+"""Queries of a rollout's plan: has Prometheus servers asked when it is time, each by a process with a deadline.
+
+Only servers that the learner's settings name are asked, so that a plan cannot send the learner, or a token, anywhere
+else. Nothing of it holds up the driver, which asks what is known by now; each answer is on disk before it counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+
+import structlog
+
+from foundation.text import nearest, plain_line
+from global_learner.errors import BadRequest, LearnerError
+from global_learner.registry.registry_thread import RegistryThread
+from global_learner.rollout.observing import RolloutSettings
+from global_learner.rollout.plan import Plan
+from global_learner.rollout.queries import Answer, Query, ShownQuery, Standing, is_due
+from global_learner.rollout.query_store import QueryStore
+from global_learner.rollout.state import RolloutState
+from global_learner.scores.replay_process import NoAnswer, answer_of
+from global_learner.telemetry import Telemetry
+
+_log = structlog.get_logger()
+_LONGEST_FAULT = 300
+
+
+class RolloutQueries:
+    """Used on the learner's event loop.
+
+    Args:
+        wall_clock: Unix seconds.
+        on_done: called when more is known.
+        command: the interpreter and the module that asks; tests put others in its place.
+    """
+
+    def __init__(
+        self,
+        settings: RolloutSettings,
+        registry: RegistryThread,
+        telemetry: Telemetry,
+        wall_clock: Callable[[], float],
+        on_done: Callable[[], None],
+        command: Sequence[str] = (sys.executable, "-m", "global_learner.rollout.prometheus_process"),
+    ) -> None:
+        self.store = QueryStore(registry.registry)
+        self._servers = {server.address: server for server in settings.prometheus}
+        self._deadline_seconds = settings.query_deadline_seconds
+        self._registry = registry
+        self._telemetry = telemetry
+        self._wall_clock = wall_clock
+        self._on_done = on_done
+        self._command = command
+        self._task: asyncio.Task[None] | None = None
+
+    async def close(self) -> None:
+        """Give up what is under way; it is asked again by whoever goes on."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    def check(self, plan: Plan) -> None:
+        """See that every server of a plan may be asked.
+
+        Raises:
+            BadRequest: one may not.
+        """
+        for query in plan.queries:
+            if query.address not in self._servers:
+                near = nearest(query.address, self._servers)
+                advice = f"did you mean {near}?" if near else f"it has {', '.join(self._servers) or 'none'}"
+                raise BadRequest(
+                    f"the plan's query {query.name} asks {query.address}, which the learner's rollouts.prometheus does "
+                    f"not name; {advice}"
+                )
+
+    async def known(self, state: RolloutState) -> Mapping[str, Standing]:
+        """What is known of the plan's queries in the present stage, by name; asks those whose time it is."""
+        queries = [query for query in state.plan.queries if query.is_of(state.current.kind)]
+        if not queries:
+            return {}
+        standings = await self._registry.call(self.store.standings, state.number, state.stage)
+        now = self._wall_clock()
+        due = [query for query in queries if is_due(query, standings.get(query.name), now)]
+        if due and (self._task is None or self._task.done()):
+            self._task = asyncio.create_task(self._ask_all(state, due, standings), name="queries")
+        return standings
+
+    def shown(self, state: RolloutState) -> list[ShownQuery]:
+        """How the queries of the present stage stand, or of the one in which it ended; blocks."""
+        standings = self.store.standings(state.number, state.stage)
+        now = self._wall_clock()
+        queries = [query for query in state.plan.queries if query.is_of(state.current.kind)]
+        return [ShownQuery.of(query, standings.get(query.name), now) for query in queries]
+
+    async def _ask_all(self, state: RolloutState, due: Sequence[Query], before: Mapping[str, Standing]) -> None:
+        try:
+            for query in due:
+                answer = await self._ask(state, query)
+                standing = await self._registry.call(self.store.keep_answer, state.number, state.stage, query, answer)
+                if standing is None:
+                    return
+                self._telemetry.rollout_queries.labels("unanswered" if standing.fault else "answered").inc()
+                known = before.get(query.name)
+                self._say(state.number, query, "" if known is None else known.fault, standing.fault)
+            self._on_done()
+        except LearnerError as error:
+            _log.warning("queries-wait", rollout=state.number, reason=str(error), advice="tried again")
+
+    async def _ask(self, state: RolloutState, query: Query) -> Answer:
+        texts = query.texts(state.trying, state.untouched)
+        server = self._servers.get(query.address)
+        found: list[float] | NoAnswer
+        if texts is None:
+            found = NoAnswer("there are no clusters on one of the two sides of it")
+        elif server is None:
+            found = NoAnswer("the learner's rollouts.prometheus no longer names its server")
+        else:
+            question = {
+                "address": server.address,
+                "token_file": str(server.token_file or ""),
+                "ca_file": str(server.ca_file or ""),
+                "queries": texts,
+                "deadline_seconds": self._deadline_seconds,
+                "parent": os.getpid(),
+            }
+            found = await self._answers(question, len(texts))
+        now = self._wall_clock()
+        if isinstance(found, NoAnswer):
+            return Answer(now, fault=plain_line(found.reason, _LONGEST_FAULT))
+        return Answer(now, found[0], found[1] if len(found) > 1 else None)
+
+    async def _answers(self, question: Mapping[str, object], count: int) -> list[float] | NoAnswer:
+        out = await answer_of(
+            self._command,
+            self._deadline_seconds,
+            "rollouts.query_deadline_seconds",
+            json.dumps(question).encode(),
+        )
+        if isinstance(out, NoAnswer):
+            return out
+        try:
+            numbers = [float(number) for number in json.loads(out)]
+        except (ValueError, TypeError):
+            numbers = []
+        return numbers if len(numbers) == count else NoAnswer("its process printed no numbers")
+
+    def _say(self, rollout: int, query: Query, before: str, fault: str) -> None:
+        """A line when answers begin to fail, or come again; not one for each."""
+        if fault and not before:
+            _log.warning("query-unanswered", rollout=rollout, query=query.name, address=query.address, reason=fault)
+        elif before and not fault:
+            _log.info("query-answered-again", rollout=rollout, query=query.name)
