@@ -35,6 +35,7 @@ NEEDED: dict[tuple[str, ...], Any] = {
     ("learner", "tls"): {"ca_file": "ca.pem", "certificate_file": "a.pem", "key_file": "a.key"},
     ("backend", "pace"): {"kind": "lockstep"},
     ("backend", "limits", "maintenance"): [{"from": "22:00", "to": "06:00"}],
+    ("rollouts", "prometheus"): [{"address": "http://127.0.0.1:9090"}],
 }
 """What a section needs beside the setting that is attacked."""
 KINDS: dict[str, str] = {"LockstepPace": "lockstep", "ScaledPace": "scaled", "FreePace": "free"}
