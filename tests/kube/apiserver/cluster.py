@@ -240,6 +240,9 @@ def running_cluster(
         stack.enter_context(server.running())
         runtime: Pretending | Processes
         if kubelet == "processes":
+            # Ranks meet at a port that follows from their job's uid, on all addresses of the machine: jobs of clusters
+            # beside each other must have other uids.
+            server.store.reseed(256 * seed + addresses.block)
             runtime = Processes(folder, server.store, addresses, images)
             server.logs = runtime.log_path
             stack.callback(server.call, runtime.close)

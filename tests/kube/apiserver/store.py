@@ -81,6 +81,10 @@ class Store:
         self.on_create: list[Callable[[str, Json], None]] = []
         """Complete an object that is made, in place, or refuse it."""
 
+    def reseed(self, seed: int) -> None:
+        """Draw uids and generated names from another seed from now on."""
+        self._random = random.Random(seed)
+
     def seconds(self) -> float:
         """The time, in Unix seconds."""
         return self._wall_clock()

@@ -41,6 +41,11 @@ class Addresses:
         self._nodes: dict[str, str] = {}
         self._next = self._next_service = 0
 
+    @property
+    def block(self) -> int:
+        """Its number, which no other cluster beside this one has."""
+        return self._block
+
     def close(self) -> None:
         self._holding.close()
 
