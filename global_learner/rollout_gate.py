@@ -7,13 +7,13 @@ A sketch whose replay fails is left out alone. Nothing of this holds up the driv
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
+import functools
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import structlog
 
+from global_learner.background_task import BackgroundTask
 from global_learner.errors import BadRequest, LearnerError, UnknownPolicyVersion
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.rollout.replays import (
@@ -61,14 +61,11 @@ class GateReplays:
         self._registry = registry
         self._wall_clock = wall_clock
         self._on_done = on_done
-        self._task: asyncio.Task[None] | None = None
+        self._task = BackgroundTask("sketches")
 
     async def close(self) -> None:
         """Give up what is under way; it is taken up by whoever asks next."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        await self._task.close()
 
     async def on_sketch(self, cluster: str, message: fleet_pb2.WorkloadSketch | None) -> bool:
         """Keep what a registered cluster told of its work, on disk, or forget it; False if that changes nothing.
@@ -88,8 +85,8 @@ class GateReplays:
             return "this learner replays nothing (scores.enabled is off)"
         frozen = await self._registry.call(self.sketches.frozen, state.number)
         own = own_work(frozen, state.candidate, incumbents_of(state))
-        if own is None and (self._task is None or self._task.done()):
-            self._task = asyncio.create_task(self._replay(state, frozen), name="sketches")
+        if own is None:
+            self._task.begin(functools.partial(self._replay, state, frozen))
         fixed = await self._fixed(state, self.score)
         if isinstance(fixed, str):
             return fixed

@@ -6,8 +6,7 @@ else. Nothing of it holds up the driver, which asks what is known by now; each a
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
+import functools
 import json
 import os
 import sys
@@ -16,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 import structlog
 
 from foundation.text import nearest, plain_line
+from global_learner.background_task import BackgroundTask
 from global_learner.errors import BadRequest, LearnerError
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.rollout.observing import RolloutSettings
@@ -56,14 +56,11 @@ class RolloutQueries:
         self._wall_clock = wall_clock
         self._on_done = on_done
         self._command = command
-        self._task: asyncio.Task[None] | None = None
+        self._task = BackgroundTask("queries")
 
     async def close(self) -> None:
         """Give up what is under way; it is asked again by whoever goes on."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        await self._task.close()
 
     def check(self, plan: Plan) -> None:
         """See that every server of a plan may be asked.
@@ -88,8 +85,8 @@ class RolloutQueries:
         standings = await self._registry.call(self.store.standings, state.number, state.stage)
         now = self._wall_clock()
         due = [query for query in queries if is_due(query, standings.get(query.name), now)]
-        if due and (self._task is None or self._task.done()):
-            self._task = asyncio.create_task(self._ask_all(state, due, standings), name="queries")
+        if due:
+            self._task.begin(functools.partial(self._ask_all, state, due, standings))
         return standings
 
     def shown(self, state: RolloutState) -> list[ShownQuery]:

@@ -7,7 +7,6 @@ why on its card, and is tried again at the learner's next starts, three times in
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import sys
@@ -18,6 +17,7 @@ from typing import Any
 import structlog
 from pydantic import Field
 
+from global_learner.background_task import BackgroundTask
 from global_learner.errors import LearnerError, UnknownPolicyVersion
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.scores.replay_process import NoAnswer, answer_of
@@ -75,7 +75,7 @@ class Scorer:
         self._command = command
         self._pending: set[int] = set()
         self._wake = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._task = BackgroundTask("scores")
         self.idle = False
         """Whether it has looked, and found nothing (more) to do."""
         telemetry.scores_waiting.set_function(lambda: len(self._pending))
@@ -83,7 +83,7 @@ class Scorer:
     def start(self) -> None:
         """Score what has no score on this set yet, and then what is published; nothing if scores are off."""
         if self._settings.enabled:
-            self._task = asyncio.create_task(self._run(), name="scores")
+            self._task.begin(self._run)
 
     def add(self, version: int) -> None:
         """Have a version scored."""
@@ -94,10 +94,7 @@ class Scorer:
 
     async def close(self) -> None:
         """Give up what is under way; it is taken up at the next start."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        await self._task.close()
 
     async def _run(self) -> None:
         try:

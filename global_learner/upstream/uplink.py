@@ -8,7 +8,6 @@ they teach at the head that is known, and act on what they have.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 
 import structlog
@@ -18,6 +17,7 @@ from foundation.refusal_log import RefusalWindows
 from foundation.text import plain_line
 from global_learner.aggregation.gathered import Parcel
 from global_learner.aggregation.region import RegionAggregator
+from global_learner.background_task import BackgroundTask
 from global_learner.errors import NotNow, ParentRefused, ParentUnreachable, Rejection
 from global_learner.learner import Learner
 from global_learner.registry.registry_thread import RegistryThread
@@ -80,7 +80,7 @@ class Uplink:
         self._incarnation = region.incarnation
         self._fleet = trust.fleet
         self._exchanged_seconds = clock()
-        self._task: asyncio.Task[None] | None = None
+        self._task = BackgroundTask("uplink")
         learner.upstream_view = self.view
         telemetry.above_base_step.set_function(lambda: float(region.base_step or 0))
         telemetry.above_open.set_function(lambda: float(region.pending is not None))
@@ -102,14 +102,11 @@ class Uplink:
 
     def start(self) -> None:
         """Begin."""
-        self._task = asyncio.create_task(self._run(), name="uplink")
+        self._task.begin(self._run)
 
     async def close(self) -> None:
         """End; what is on its way is sent again by the next start."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        await self._task.close()
         await self._client.close()
 
     async def beat(self) -> None:
