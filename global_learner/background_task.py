@@ -24,7 +24,11 @@ class BackgroundTask:
         self._task: asyncio.Task[None] | None = None
 
     def begin(self, work: Callable[[], Coroutine[Any, Any, None]]) -> bool:
-        """Begin a piece of work, unless the one before is still under way; whether it was begun."""
+        """Begin a piece of work, unless the one before is still under way; whether it was begun.
+
+        Args:
+            work: makes what is to run; is not called where nothing is begun.
+        """
         if self._task is not None and not self._task.done():
             return False
         self._task = asyncio.create_task(work(), name=self._name)
