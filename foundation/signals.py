@@ -1,37 +1,15 @@
-"""Signals: handlers that are set together and put back together, and the one that a process gets when its parent ends.
+"""Signal handlers that are set together and, where their holder asks for it, put back together.
 
 Python runs a handler between two instructions of the main thread, whatever that was at: a handler sets a flag, fills a
 `SimpleQueue` or raises, and leaves all work to whoever looks.
-
-Source: prctl(2), PR_SET_PDEATHSIG, of Linux.
 """
 
 from __future__ import annotations
 
-import ctypes
-import os
 import signal
 from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Any, Self
-
-_PR_SET_PDEATHSIG = 1
-
-
-def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when its parent ends, however that ends, or end now if it has.
-
-    Other systems than Linux have no such call: there a process needs a deadline as well. The parent is the thread that
-    made this process.
-
-    Args:
-        parent: its process number.
-    """
-    prctl = getattr(ctypes.CDLL(None, use_errno=True), "prctl", None)
-    if prctl is not None:
-        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:  # it ended before the kernel was told
-        os._exit(1)
 
 
 class SignalHandlers:

@@ -16,6 +16,7 @@ from typing import Any
 
 import structlog
 
+from global_learner.background_task import BackgroundTask
 from global_learner.errors import (
     BadRequest,
     EvidenceRefused,
@@ -100,18 +101,15 @@ class RolloutDriver:
         self._wake = asyncio.Event()
         self.gate = GateReplays(registry, process.wall_clock, self._wake.set)
         self.queries = RolloutQueries(settings, registry, process.telemetry, process.wall_clock, self._wake.set)
-        self._task: asyncio.Task[None] | None = None
+        self._task = BackgroundTask("rollouts")
 
     def start(self) -> None:
         """Begin to look."""
-        self._task = asyncio.create_task(self._run(), name="rollouts")
+        self._task.begin(self._run)
 
     async def close(self) -> None:
         """Look no more; the next learner goes on."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        await self._task.close()
         await self.gate.close()
         await self.queries.close()
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from foundation.signals import die_with_parent
+from foundation.kinship import die_with_parent
 from foundation.text import parse_json, plain_line
 
 MOST_BYTES = 1 << 18

@@ -13,7 +13,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from foundation.signals import die_with_parent
+from foundation.kinship import die_with_parent
 
 _MEGABYTE = 2**20
 

@@ -1,7 +1,5 @@
 import os
 import signal
-import subprocess
-import sys
 
 from foundation.signals import SignalHandlers
 
@@ -31,12 +29,3 @@ def test_what_whoever_started_the_program_ignores_stays_ignored() -> None:
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
-
-
-def test_a_process_whose_parent_is_another_one_ends_at_once() -> None:
-    program = "import sys; from foundation.signals import die_with_parent; die_with_parent(int(sys.argv[1])); print(1)"
-    for parent, out in ((os.getpid(), "1\n"), (os.getppid(), "")):
-        done = subprocess.run(
-            [sys.executable, "-c", program, str(parent)], capture_output=True, text=True, timeout=90, check=False
-        )
-        assert (done.returncode, done.stdout, done.stderr) == (0 if out else 1, out, "")

@@ -15,7 +15,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from elastic_runtime.launcher.warm import kinship, wire
+from elastic_runtime.launcher.warm import wire
+from foundation import kinship
 
 THREADS_VARIABLE = "OMP_NUM_THREADS"
 THREAD_VARIABLES = (THREADS_VARIABLE, "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")

@@ -16,9 +16,10 @@ from contextlib import suppress
 from typing import Any
 
 from elastic_runtime.launcher import parent_death
-from elastic_runtime.launcher.warm import becoming, inherited, kinship, wire
+from elastic_runtime.launcher.warm import becoming, inherited, wire
 from elastic_runtime.launcher.warm.script_imports import Import
 from elastic_runtime.launcher.warm.serving import ForkServer, import_all, import_base, obstacle, share_memory
+from foundation import kinship
 
 ROOM_VARIABLE = "ELASTIC_ROOM_FOR_A_MARK"
 _IMPORTS = (

@@ -17,9 +17,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from elastic_runtime.launcher.warm import becoming, kinship, running, wire
+from elastic_runtime.launcher.warm import becoming, running, wire
 from elastic_runtime.launcher.warm.running import Task
 from elastic_runtime.launcher.warm.script_imports import Import, imports_ahead, obstacle_in, shadowed
+from foundation import kinship
 
 _OURS = (
     "elastic_runtime.worker.join",

@@ -21,8 +21,9 @@ from typing import IO, Any
 from elastic_runtime.launcher import parent_death
 from elastic_runtime.launcher.job_spec import ProcessSpec
 from elastic_runtime.launcher.settings import LauncherSettings, RestartLimit
-from elastic_runtime.launcher.warm import inherited, kinship, running, wire
+from elastic_runtime.launcher.warm import inherited, running, wire
 from elastic_runtime.launcher.warm.script_imports import obstacle_in
+from foundation import kinship
 
 _PROGRAM = Path(__file__).with_name("fork_server.py")
 _READ_WHEN_USED = (

@@ -1,8 +1,8 @@
 """Kinship of processes: whose children orphans become, and who ends with its parent.
 
-A task that is forked on the launcher's behalf is to be its child, so that nobody else can take its number, and its exit
-code reaches the launcher whatever becomes of the process that forked it. With it come orphans of the tasks, which are
-let go of when they end.
+A process that is forked on another one's behalf is to be that one's child, so that nobody else can take its number,
+and its exit code arrives whatever becomes of the process that forked it. With it come orphans, which are let go of when
+they end. And a process that nobody would end any more is to end with whoever began it, also where that is killed.
 
 Source: prctl(2), PR_SET_CHILD_SUBREAPER and PR_SET_PDEATHSIG, of Linux.
 """
@@ -39,11 +39,16 @@ def reap(known: Container[int]) -> None:
 
 
 def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when its parent ends, or end now if it has.
+    """Have the kernel kill this process when its parent ends, however that ends, or end now if it has.
+
+    Other systems than Linux have no such call: there a process needs a deadline as well. The parent is the thread that
+    made this process.
 
     Args:
         parent: its process number.
     """
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
+    prctl = getattr(ctypes.CDLL(None, use_errno=True), "prctl", None)
+    if prctl is not None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # it ended before the kernel was told
         os._exit(1)
