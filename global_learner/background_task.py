@@ -34,6 +34,11 @@ class BackgroundTask:
         self._task = asyncio.create_task(work(), name=self._name)
         return True
 
+    async def settled(self) -> None:
+        """Wait until nothing is under way; what the work raised is not raised here."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
     async def close(self) -> None:
         """Give up what is under way, and wait until it has ended."""
         if self._task is not None:

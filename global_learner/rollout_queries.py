@@ -62,6 +62,10 @@ class RolloutQueries:
         """Give up what is under way; it is asked again by whoever goes on."""
         await self._task.close()
 
+    async def settled(self) -> None:
+        """Wait until what is asked now is answered, and the answers are on disk."""
+        await self._task.settled()
+
     def check(self, plan: Plan) -> None:
         """See that every server of a plan may be asked.
 

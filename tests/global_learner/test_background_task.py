@@ -38,3 +38,21 @@ async def test_what_is_under_way_is_given_up_and_has_ended() -> None:
     await task.close()
     await task.close()
     assert ended == ["ended"]
+
+
+async def test_settled_waits_for_the_end_of_what_is_under_way_however_it_ends() -> None:
+    task, go = BackgroundTask("a test"), asyncio.Event()
+
+    async def work() -> None:
+        await go.wait()
+        raise ValueError("a fault of the work's own")
+
+    await task.settled()  # nothing was begun
+    assert task.begin(work)
+    waiting = asyncio.create_task(task.settled())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    go.set()
+    await waiting
+    assert task.begin(asyncio.Event().wait)  # type: ignore[arg-type]
+    await task.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections import Counter
 from collections.abc import Iterator
@@ -42,8 +41,7 @@ def world(folder: Path, server: StandIn, fault: Fault | None = None, met: set[Me
 async def _round(of: World) -> None:
     """One round, in which what is asked is answered."""
     await of.round()
-    while (task := of.driver.queries._task) is not None and not task.done():
-        await asyncio.wait([task])
+    await of.driver.queries.settled()
 
 
 async def _live(of: World, until: str, rounds: int = MOST_ROUNDS) -> str:
