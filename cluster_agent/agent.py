@@ -30,6 +30,7 @@ from cluster_agent.learning.experience import BelievedReward, ExperienceQueue
 from cluster_agent.learning.noise import UpdateNoise
 from cluster_agent.learning.rounds import RoundLink, RoundWork
 from cluster_agent.learning.trainer import TrainedPolicy, Trainer, TrainingCounts
+from cluster_agent.learning.twin_source import TwinSource
 from cluster_agent.loop import Alternative, Deciding, DecisionLoop, Lessons, Records
 from cluster_agent.recording.decision_log import DecisionLog
 from cluster_agent.recording.decision_recorder import DecisionRecorder
@@ -45,7 +46,9 @@ from cluster_agent.telemetry import Telemetry
 from foundation.backoff import Backoff
 from policy_net.domain import PolicyContext
 from policy_net.exchange.spec import WeightSpec
+from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.policy import build_policy
+from policy_net.set_policy.policy import SetPolicy
 from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
 from policy_net.throughput.parametric import OnlineFit
 
@@ -81,6 +84,7 @@ class Agent:
         self._telemetry = Telemetry()
         self._lock = hold_folder(settings.state_dir)
         self._queue = ExperienceQueue(settings.learning.queue_decisions) if settings.learns else None
+        self._from_twin = settings.learning.source == "twin"
         self._health = Health(settings.telemetry.alive_seconds, time.monotonic, lambda: self._backend.not_ready)
         self._wait = self._health.told_by(stop.wait)
         self._backend = backend_module(settings.backend.kind).open_backend(
@@ -202,7 +206,7 @@ class Agent:
             self._backend,
             Deciding(self._active, guard, asker, alternative),
             Records(memory, recorder, self._timelines),
-            Lessons(self._reward, None if self._queue is None else self._queue.put),
+            Lessons(self._reward, None if self._queue is None or self._from_twin else self._queue.put),
             self._telemetry,
             self._wait,
         )
@@ -236,8 +240,11 @@ class Agent:
             policy = TrainedPolicy(lambda: self._active.current.spec, self._propose_head if follows_head else None)
             private = settings.privacy is not None
             noise = None if settings.privacy is None else UpdateNoise(settings.privacy, settings.state_dir)
+            twin = None
+            if self._from_twin:
+                twin = TwinSource(settings.learning, settings.state_dir, self._acting_priors, self._telemetry)
             trainer = Trainer(
-                access(1), self._queue, settings.learning, settings.cluster, policy, time.monotonic, noise
+                access(1), self._queue, settings.learning, settings.cluster, policy, time.monotonic, noise, twin
             )
             rounds = RoundLink(access(3), RoundWork(trainer.segments, settings.learning, private=private).answer)
         follows = Follows.VERSIONS if settings.policy.acting is Acting.ASSIGNED else Follows.NOTHING
@@ -271,6 +278,10 @@ class Agent:
         self._telemetry.beside_version.set_function(lambda: conduct.status.beside_version)
         self._telemetry.rollout_number.set_function(lambda: conduct.status.rollout)
         self._telemetry.evidence_blocks.set_function(lambda: conduct.blocks_waiting)
+
+    def _acting_priors(self) -> tuple[SpeedStatistic, ...]:
+        policy = self._active.current.policy
+        return policy.priors if isinstance(policy, SetPolicy) else ()
 
     def _prior_size(self) -> int:
         beliefs = self._active.current.beliefs

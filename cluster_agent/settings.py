@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 
 from cluster_agent.backend_settings import BackendSettings
 from policy_net.learning.replay import REPLAY_SAMPLES
-from policy_net.learning.settings import ActorCriticSettings, ResidualSettings
+from policy_net.learning.settings import ActorCriticSettings, ResidualSettings, TwinSettings
 from policy_net.privacy.settings import NoiseSettings
 from policy_net.settings import HOST_AND_PORT, Seconds, Section
 
@@ -59,11 +59,39 @@ class GuardSettings(Section):
     """The scheduler that decides in a faulty policy's place: fair, without parameters, the one DL2 starts from."""
 
 
+class TwinLearningSettings(Section):
+    """What a cluster's own past teaches: replays of its jobs under slightly other weights, in a process of its own."""
+
+    history: tuple[str, ...] = ()
+    """Recordings of this cluster's past beside the decision log, as `policy-net replay --workload` takes them
+    (`sacct:FILE`, a csv, …), so that last month teaches on the first day. They stay here, as the log does."""
+    job_kind: Literal["ps", "async", "allreduce", "mix"] = "mix"
+    """How the jobs of a recording train; it does not say."""
+    work_known: bool = False
+    """Whether the jobs of a recording say how much work they are; live ones that do say so in the log."""
+    window_jobs: int = Field(500, ge=20, le=100_000)
+    """Consecutive jobs of one replay. More of them hang less on their first and last ones, and take longer."""
+    speed_spread: float = Field(0.15, ge=0.0, le=2.0)
+    """How wrong the speeds may be: deviation of the log of a factor that every type gets in every window."""
+    speed_noise: float = Field(0.27, ge=0.0, le=10.0)
+    """How much a job's speed varies between decisions, as a share of it; nobody reads speeds off exactly."""
+    cpu_percent: float = Field(5.0, gt=0.0, le=100.0)
+    """Of one core; the process has the lowest priority, and decisions never wait for it."""
+    gradient: TwinSettings = TwinSettings()
+    """How many replays make a gradient."""
+
+
 class LearningSettings(Section):
     """How experience becomes gradients."""
 
     enabled: bool = True
     """Whether this cluster's experience trains the policy; needs a learner."""
+    source: Literal["live", "twin"] = "live"
+    """What gradients are made of. `live`: what decisions brought, with exploration. `twin`: replays of this cluster's
+    own jobs, which tell a `set` policy far more and need no exploration; the learner then counts steps in spreads
+    (`optimizer.units`)."""
+    twin: TwinLearningSettings = TwinLearningSettings()
+    """Which jobs are replayed, and how much of a core that may take."""
     actor_critic: ActorCriticSettings = ActorCriticSettings()
     """The update of a `dl2` policy: reward, segment, batch, entropy."""
     residual: ResidualSettings = ResidualSettings()

@@ -65,6 +65,11 @@ class Telemetry:
             "Decisions that nobody could learn from in time.",
             registry=self.registry,
         )
+        self.twin_agreement = Gauge(
+            "fedl2_agent_twin_agreement",
+            "How far replays of the last week say what really happened: 1 exactly, 0 off by half or more.",
+            registry=self.registry,
+        )
         self.updates = Counter(
             "fedl2_agent_updates_total", "Gradient updates, by how they ended.", ["outcome"], registry=self.registry
         )

@@ -121,7 +121,11 @@ def read_state(
 def trust_region(first: PolicyFile, settings: tuple[AggregationSettings, OptimizerSettings]) -> TrustRegion | None:
     """Where the head stays, under these settings; a region's stays where the learner above lets its own be."""
     aggregation, optimizer = settings
-    return None if aggregation.passes_up else TrustRegion.around(first.weights, optimizer.radius_for(first.spec))
+    return (
+        None
+        if aggregation.passes_up
+        else TrustRegion.around(first.weights, optimizer.radius_for(first.spec), optimizer.units_for(first.spec))
+    )
 
 
 def _snapshot(state: StateDir, spec_digest: str) -> tuple[Snapshot | None, Earlier | None]:

@@ -21,8 +21,9 @@ from cluster_agent.fleet.learner_protocol import Head, PushAnswer, PushOutcome, 
 from cluster_agent.fleet.session import LearnerAccess
 from cluster_agent.learning.experience import ExperienceQueue
 from cluster_agent.learning.noise import UpdateNoise
+from cluster_agent.learning.twin_source import TwinSource
 from cluster_agent.settings import LearningSettings
-from policy_net.exchange.spec import WeightSpec
+from policy_net.exchange.spec import SetSpec, WeightSpec
 from policy_net.exchange.wire import GradientUpdate
 from policy_net.learning.gradient import GradientResult, Gradients, NotEnoughSamples, permute_rewards
 from policy_net.learning.replay import Experience, ExperienceReplay
@@ -32,6 +33,9 @@ _log = structlog.get_logger()
 
 _LOOK_UP_SECONDS = 0.2
 """How often an idle trainer looks whether it is to stop."""
+
+_AFTER_NOTHING_SECONDS = 10.0
+"""Until the next lesson is asked for, where one taught nothing."""
 
 REGISTER_AGAIN = ("unknown-incarnation", "rounds-only")
 """The learner's words for a push that belongs to no registration it knows, or is not what it now asks for."""
@@ -77,6 +81,8 @@ class Trainer:
     Args:
         clock: monotonic seconds.
         noise: put on every update before it leaves; none unless given.
+        twin: what gradients come from in place of experience; none unless given. A lesson takes this thread minutes,
+            and decisions none.
     """
 
     def __init__(
@@ -88,8 +94,10 @@ class Trainer:
         policy: TrainedPolicy,
         clock: Callable[[], float],
         noise: UpdateNoise | None = None,
+        twin: TwinSource | None = None,
     ) -> None:
         self._noise = noise
+        self._twin = twin
         self._learner = access.learner
         self._session = access.session
         self._telemetry = access.telemetry
@@ -115,7 +123,8 @@ class Trainer:
         self._staleness_steps = 0
         self._draining = threading.Event()
         self._abort = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="trainer", daemon=True)
+        work = self._run if twin is None else self._run_lessons
+        self._thread = threading.Thread(target=work, name="trainer", daemon=True)
 
     @property
     def head_step(self) -> int:
@@ -165,6 +174,18 @@ class Trainer:
             finally:
                 self._queue.done()
                 self._telemetry.queue_decisions.set(self._queue.waiting)
+
+    def _run_lessons(self) -> None:
+        """One lesson of the twin after the other; how many there are follows from its share of a core."""
+        while not (self._abort.is_set() or self._draining.is_set()):
+            answer = None
+            try:
+                answer = self.update()
+            except Exception:
+                self._telemetry.updates.labels("failed").inc()
+                _log.exception("update-failed")
+            if answer is None:
+                self._draining.wait(_AFTER_NOTHING_SECONDS)
 
     def _decisions_between_updates(self) -> int:
         acting = self._acting_spec()
@@ -230,11 +251,15 @@ class Trainer:
             self._incarnation = registration.incarnation
             self._sequence = 0
             self._head = None
-        segments = self.segments(spec)
-        if self._settings.permute_rewards:
-            segments = [permute_rewards(segment, self._random) for segment in segments]
-        head = self._fresh_head(registration)
-        result = self._gradient(head, segments, spec)
+        if self._twin is None:
+            segments = self.segments(spec)
+            if self._settings.permute_rewards:
+                segments = [permute_rewards(segment, self._random) for segment in segments]
+            head = self._fresh_head(registration)
+            result = self._gradient(head, segments, spec)
+        else:
+            head = self._fresh_head(registration)
+            result = self._lesson(self._twin, head, registration)
         if result is None:
             self._count("not-enough-samples")
             return None
@@ -328,6 +353,14 @@ class Trainer:
             return self._computer[1].gradient(head.weights, segments)
         except NotEnoughSamples:
             return None
+
+    def _lesson(self, twin: TwinSource, head: Head, registration: Registration) -> GradientResult | None:
+        spec = registration.spec
+        if not isinstance(spec, SetSpec):
+            return None
+        return twin.gradient(
+            head.weights, spec, registration.incarnation, lambda: self._draining.is_set() or self._abort.is_set()
+        )
 
     def _count(self, outcome: str) -> None:
         self._telemetry.updates.labels(outcome).inc()

@@ -9,9 +9,7 @@ import json
 import math
 import os
 import queue
-import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -22,6 +20,7 @@ import structlog
 from cluster_agent.rollout.twin_question import Figures, TwinQuestion
 from cluster_agent.rollout.twin_record import Asked
 from cluster_agent.settings import PolicySettings
+from foundation.asked_process import LOOK_SECONDS, answer_of
 
 _log = structlog.get_logger()
 
@@ -30,8 +29,6 @@ LONGEST_SECONDS = 3600.0
 MOST_WAITING = 8
 """Questions, each of a few megabytes at most."""
 _ENDING_SECONDS = 10.0
-_LOOK_SECONDS = 0.5
-"""Between two looks at whether the agent ends."""
 
 
 class Twin(Protocol):
@@ -107,7 +104,7 @@ class TwinWorker:
     def _work(self) -> None:
         while not self._ending.is_set():
             try:
-                question = self._questions.get(timeout=_LOOK_SECONDS)
+                question = self._questions.get(timeout=LOOK_SECONDS)
             except queue.Empty:
                 continue
             figures = None
@@ -124,40 +121,8 @@ class TwinWorker:
         Raises:
             TimeoutError, ValueError, OSError: there are none.
         """
-        single = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-        # From a file: what is left in a pipe that is full is forgotten by `communicate` once its time is over.
-        with tempfile.TemporaryFile() as line:
-            line.write(question.to_line())
-            line.seek(0)
-            process = subprocess.Popen(  # noqa: S603  (the command is ours)
-                self._command,
-                stdin=line,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env={**os.environ, **single},
-            )
-        try:
-            out, said = self._ended(process)
-        finally:
-            if process.poll() is None:
-                process.kill()
-                process.communicate()
-        if process.returncode != 0:
-            last = said.decode(errors="replace").strip().splitlines()[-1:]
-            raise ValueError(f"its process ended with {process.returncode}: {' '.join(last)[:200]}")
+        out = answer_of(self._command, question.to_line(), self._longest_seconds, self._ending.is_set, self._clock)
         figures = tuple(float(value) for value in json.loads(out))
         if len(figures) != 3 or not all(math.isfinite(value) and value >= 0.0 for value in figures):
             raise ValueError("its figures are no numbers from 0 on")
         return figures
-
-    def _ended(self, process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
-        """What it wrote until it ended; TimeoutError if it is not waited for any longer."""
-        deadline = self._clock() + self._longest_seconds
-        while True:
-            try:
-                return process.communicate(timeout=_LOOK_SECONDS)
-            except subprocess.TimeoutExpired:
-                if self._ending.is_set():
-                    raise TimeoutError("the agent ends") from None
-                if self._clock() > deadline:
-                    raise TimeoutError(f"not done in {self._longest_seconds:g} s") from None

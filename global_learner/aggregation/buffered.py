@@ -30,6 +30,7 @@ from global_learner.aggregation.flower import (
 from global_learner.aggregation.optimizer import AdamConstants, apply_adam
 from global_learner.aggregation.settings import AggregationSettings, Mode, OptimizerSettings, ServerStep
 from global_learner.aggregation.vote_memory import VoteMemory
+from global_learner.errors import BadConfig
 from global_learner.storage.snapshot import AdamState, Kept
 from global_learner.storage.update_records import AppliedUpdate, Kind
 from policy_net.exchange.spec import Weights, WeightSpec
@@ -61,10 +62,15 @@ class BufferedAggregator:
         self._robust = settings.mode is Mode.ROBUST
         # The votes have the memory that Adam's first moment would be.
         self._constants = AdamConstants(0.0 if self._robust else optimizer.beta1, optimizer.beta2, optimizer.epsilon)
+        self._units = optimizer.units_for(spec)
         self._spec = spec
         self._strategy: Any = self._new_strategy()
         chosen = settings.server_step
         own = settings.strategy in OWN_STEP if chosen is None else chosen is ServerStep.STRATEGY
+        if own and self._units is not None:
+            raise BadConfig(
+                f"setting optimizer.units: strategy {settings.strategy} takes the steps itself; leave it out"
+            )
         self._direction = self._strategy_step if own else self._adam_step
         self._cohort = Cohort(settings.samples_limit)
         self._memory = VoteMemory(settings.vote_momentum)
@@ -182,7 +188,7 @@ class BufferedAggregator:
         return True
 
     def _apply_adam(self, state: AdamState, gradient: Weights, learning_rate: float) -> None:
-        apply_adam(state, gradient, learning_rate, self._constants)
+        apply_adam(state, gradient, learning_rate, self._constants, self._units)
 
     def _strategy_step(self, state: AdamState) -> bool:
         """The strategy aggregates the models at which one gradient step would end, and says where the head goes."""

@@ -22,10 +22,10 @@ from global_learner.aggregation.flower import build_strategy
 from global_learner.aggregation.optimizer import AdamConstants, apply_adam
 from global_learner.aggregation.region import RegionAggregator
 from global_learner.aggregation.settings import AggregationSettings, Mode, OptimizerSettings
-from global_learner.errors import Rejection, UpdateRejected
+from global_learner.errors import BadConfig, Rejection, UpdateRejected
 from global_learner.storage.snapshot import AdamState, Kept
 from global_learner.storage.update_records import AppliedUpdate, Kind
-from policy_net.exchange.spec import WeightSpec
+from policy_net.exchange.spec import Weights, WeightSpec
 
 
 class Memoryless:
@@ -57,8 +57,9 @@ class Memoryless:
 class ImmediateAggregator(Memoryless):
     """Mode `async`; see `Aggregator`."""
 
-    def __init__(self, constants: AdamConstants) -> None:
+    def __init__(self, constants: AdamConstants, units: Weights | None = None) -> None:
         self._constants = constants
+        self._units = units
 
     def kind_of_next(self, cluster: str, present: Collection[str] | None = None) -> Kind:
         """Always a step of its own."""
@@ -69,7 +70,7 @@ class ImmediateAggregator(Memoryless):
         """One Adam step down the update's gradient."""
         if applied.kind is not Kind.STEP:
             raise unexpected(applied, "async")
-        apply_adam(state, applied.update.gradient, applied.learning_rate, self._constants)
+        apply_adam(state, applied.update.gradient, applied.learning_rate, self._constants, self._units)
         # At rate 0 nothing moves, not even the sign of a zero.
         return applied.learning_rate != 0.0
 
@@ -106,12 +107,15 @@ def build_aggregator(settings: AggregationSettings, optimizer: OptimizerSettings
     """A new aggregator of the mode.
 
     Raises:
-        BadConfig: no such strategy or parameter.
+        BadConfig: no such strategy or parameter, or no such units for it.
     """
+    units = optimizer.units_for(spec)
     if settings.passes_up:
         return RegionAggregator(settings, optimizer, spec)
     if settings.mode in (Mode.BUFFERED, Mode.ROBUST):
         return BufferedAggregator(settings, optimizer, spec)
     if settings.mode is Mode.ROUNDS:
+        if units is not None:
+            raise BadConfig("setting optimizer.units: in mode rounds the strategy takes the steps; leave it out")
         return RoundsAggregator(settings)
-    return ImmediateAggregator(AdamConstants(optimizer.beta1, optimizer.beta2, optimizer.epsilon))
+    return ImmediateAggregator(AdamConstants(optimizer.beta1, optimizer.beta2, optimizer.epsilon), units)

@@ -38,11 +38,11 @@ class TrustRegion:
     high: Weights
 
     @classmethod
-    def around(cls, weights: Weights, radius: float) -> TrustRegion | None:
-        """The region of this radius; None for radius 0, which is no limit."""
+    def around(cls, weights: Weights, radius: float, units: Weights | None = None) -> TrustRegion | None:
+        """The region of this radius, in units of each parameter; None for radius 0, which is no limit."""
         if radius == 0.0:
             return None
-        reach = np.float32(radius)
+        reach = np.float32(radius) if units is None else np.float32(radius) * units.astype(np.float32)
         return cls(weights.astype(np.float32) - reach, weights.astype(np.float32) + reach)
 
     def keep_in(self, weights: Weights) -> None:
@@ -50,7 +50,13 @@ class TrustRegion:
         np.clip(weights, self.low, self.high, out=weights)
 
 
-def apply_adam(state: AdamState, gradient: Weights, learning_rate: float, constants: AdamConstants) -> None:
+def apply_adam(
+    state: AdamState,
+    gradient: Weights,
+    learning_rate: float,
+    constants: AdamConstants,
+    units: Weights | None = None,
+) -> None:
     """One step down the gradient, in place.
 
     A rate of 0 moves the moments and the step, and leaves the weights bit for bit: subtracting zero can turn −0 to 0.
@@ -60,6 +66,8 @@ def apply_adam(state: AdamState, gradient: Weights, learning_rate: float, consta
         gradient: finite, float32, the state's shape; not changed.
         learning_rate: of this step, after staleness.
         constants: β1, β2, ε.
+        units: what the rate is counted in, by parameter; 1 unless given. Adam divides by the gradient's size, so that
+            these alone say how long a step is.
     """
     state.step += 1
     count = state.step - state.idle_steps
@@ -91,6 +99,8 @@ def apply_adam(state: AdamState, gradient: Weights, learning_rate: float, consta
         np.add(work, epsilon, out=work)
         np.divide(first, work, out=work)
         np.multiply(work, step_size, out=work)
+        if units is not None:
+            np.multiply(work, units[block], out=work)
         np.subtract(weights, work, out=weights)
 
 

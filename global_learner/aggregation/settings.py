@@ -17,14 +17,24 @@ from pydantic import Field, ValidationError, model_validator
 
 from foundation.files import PRIVATE, write_whole
 from foundation.text import parse_json
-from global_learner.errors import StateUnusable
-from policy_net.exchange.spec import SET, WeightSpec
+from global_learner.errors import BadConfig, StateUnusable
+from policy_net.exchange.spec import SET, SetSpec, Weights, WeightSpec
+from policy_net.set_policy.spreads import spreads_of
 from policy_net.settings import Section
 
 AGGREGATION_NAME = "aggregation.json"
 """In the state directory from the first start on: the settings under which its log was written."""
 SET_TRUST_RADIUS = 0.1
 """A third of what the parameters of the shipped policy measure on average."""
+SPREADS_TRUST_RADIUS = 5.0
+"""Half as far again as any parameter that paid went in docs/results/twin_learning.md."""
+
+
+class Units(StrEnum):
+    """What a step is counted in."""
+
+    WEIGHTS = "weights"
+    SPREADS = "spreads"
 
 
 class OptimizerSettings(Section):
@@ -42,15 +52,36 @@ class OptimizerSettings(Section):
     epsilon: float = Field(1e-8, gt=0.0, le=1.0)
     """Keeps rarely used parameters from jumping; Adam's own default."""
 
+    units: Units = Units.WEIGHTS
+    """What `learning_rate` and `trust_radius` are counted in. `weights`: the same for every parameter. `spreads`: how
+    far each parameter of a `set` policy has to move to be noticed, so that exponents, residual and sessions are learned
+    at one pace; for gradients from twins (the agents' `learning.source`), with a rate such as 0.1."""
     trust_radius: float | None = Field(None, ge=0.0, le=1e6)
     """No parameter moves further than this from the first version's; 0: no limit. Unless set: 0.1 for `set`, whose
-    first version is trained well and whose online gradient is mostly noise; none for `dl2`, which has far to go."""
+    first version is trained well and whose online gradient is mostly noise, and 5 where it is in spreads; none for
+    `dl2`, which has far to go."""
 
     def radius_for(self, spec: WeightSpec) -> float:
         """The trust radius for policies of this spec; 0 for none."""
         if self.trust_radius is not None:
             return self.trust_radius
-        return SET_TRUST_RADIUS if spec.policy == SET else 0.0
+        if spec.policy != SET:
+            return 0.0
+        return SPREADS_TRUST_RADIUS if self.units is Units.SPREADS else SET_TRUST_RADIUS
+
+    def units_for(self, spec: WeightSpec) -> Weights | None:
+        """What one of each parameter is, shape (parameter_count,); None where it is 1.
+
+        Raises:
+            BadConfig: parameters of such a policy have no spreads.
+        """
+        if self.units is Units.WEIGHTS:
+            return None
+        if not isinstance(spec, SetSpec):
+            raise BadConfig(
+                f"setting optimizer.units: spreads are of set policies, and this is {spec.policy}; leave it out"
+            )
+        return spreads_of(spec)
 
     def rate_at(self, head_step: int) -> float:
         """The learning rate of the update that is applied to the head at this step, before staleness."""

@@ -67,6 +67,15 @@ class ResidualSettings(Section):
     )
 
 
+class TwinSettings(Section):
+    """One gradient from replays of a window; see `learning.twin_gradient`."""
+
+    pairs: int = Field(8, ge=1, le=1024, description="pairs of mirrored replays of one gradient; each costs two")
+    largest_difference: float = Field(
+        0.1, gt=0.0, le=10.0, description="bound on half the log ratio of a pair's mean JCTs"
+    )
+
+
 class ImitationSettings(Section):
     """Supervised warm start. Source: DL2 §4.2 (cross-entropy, Adam 0.005, batch 256)."""
 

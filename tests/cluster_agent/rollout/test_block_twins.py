@@ -17,11 +17,11 @@ from duty_worlds import EXPIRES, RolloutLearner, SimulatedAgent, alternating
 
 from cluster_agent.rollout.block_twins import BlockTwins
 from cluster_agent.rollout.conduct import Conduct
-from cluster_agent.rollout.twin_process import Share
 from cluster_agent.rollout.twin_question import Figures, HeldPolicy, TwinQuestion
 from cluster_agent.rollout.twin_record import Asked, TwinRecord
 from cluster_agent.rollout.twin_worker import TwinWorker, twin_command
 from cluster_agent.settings import PolicySettings
+from foundation.asked_process import Share
 
 DEADLINE_SECONDS = 180.0
 Found = TypeVar("Found")
@@ -236,14 +236,14 @@ time.sleep(1000)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
-@pytest.mark.parametrize("nice", ["0", "19"], ids=["as it starts", "at work"])
-def test_no_twin_outlives_an_agent_that_is_killed(tmp_path: Path, nice: str) -> None:
+@pytest.mark.parametrize("nice", [os.nice(0), 19], ids=["as it starts", "at work"])
+def test_no_twin_outlives_an_agent_that_is_killed(tmp_path: Path, nice: int) -> None:
     question = tmp_path / "question"
     question.write_bytes(a_question().to_line())
     agent = subprocess.Popen([sys.executable, "-c", _AGENT, str(question)])
     try:
         twin = found(lambda: next((pid for pid in processes() if fields(pid)[1] == str(agent.pid)), None))
-        found(lambda: fields(twin)[16] == nice or None)
+        found(lambda: fields(twin)[16] == str(nice) or None)
     finally:
         os.kill(agent.pid, signal.SIGKILL)
         agent.wait(DEADLINE_SECONDS)

@@ -84,3 +84,21 @@ def test_a_head_publishes_its_average_only_if_asked(decay: float) -> None:
     for step in (1, 2, 3):
         head.apply(applied(step, learning_rate=0.1))
     assert np.array_equal(head.publishable, head.weights) is (decay == 0.0)
+
+
+def test_a_step_is_counted_in_units_and_the_gradients_own_size_does_not_matter() -> None:
+    units = np.array([0.1, 1.0, 5.0], np.float32)
+    state, other = (AdamState.start(np.zeros(3, np.float32)) for _ in range(2))
+    for step in range(4):
+        slope = np.array([1.0, -2.0, 3.0], np.float32) + step
+        apply_adam(state, slope, 0.25, AdamConstants(), units)
+        apply_adam(other, 100.0 * slope, 0.25, AdamConstants())
+    assert state.weights == pytest.approx(other.weights * units, rel=1e-4)
+
+
+def test_no_units_and_units_of_one_give_the_same_bits() -> None:
+    state, other = AdamState.start(vector(1)), AdamState.start(vector(1))
+    for step in range(3):
+        apply_adam(state, vector(step), 1e-2, AdamConstants())
+        apply_adam(other, vector(step), 1e-2, AdamConstants(), np.ones_like(state.weights))
+    assert np.array_equal(state.weights, other.weights)

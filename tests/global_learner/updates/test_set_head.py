@@ -9,9 +9,17 @@ from hypothesis import strategies as st
 from learner_makers import settings as learner_settings
 from learner_makers import update, write_segment
 
-from global_learner.aggregation.modes import ImmediateAggregator
+from global_learner.aggregation.modes import ImmediateAggregator, build_aggregator
 from global_learner.aggregation.optimizer import AdamConstants, TrustRegion
-from global_learner.aggregation.settings import SET_TRUST_RADIUS, AggregationSettings, Mode, OptimizerSettings
+from global_learner.aggregation.settings import (
+    SET_TRUST_RADIUS,
+    SPREADS_TRUST_RADIUS,
+    AggregationSettings,
+    Mode,
+    OptimizerSettings,
+    Units,
+)
+from global_learner.errors import BadConfig
 from global_learner.recovery import recover
 from global_learner.registry.registry import Registry
 from global_learner.settings import SET_AVERAGE_DECAY, PublishSettings, read_settings
@@ -25,8 +33,10 @@ from policy_net.exchange.policy_file import PolicyFile, parse_policy_file
 from policy_net.exchange.spec import PolicySpec, SetSpec
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.set_policy.policy import DEFAULT_SET_FILE
+from policy_net.set_policy.spreads import spreads_of
 
 SPEC = SetSpec()
+PRICED = SetSpec(prices=1, sessions=1)
 PRIORS = (SpeedStatistic("vgg-16", JobKind.PS, 2, 3, 1.5, 7),)
 FIRST = PolicyFile(
     SPEC, np.random.default_rng(0).normal(0, 0.3, SPEC.parameter_count).astype(np.float32), {"why": "a test"}, PRIORS
@@ -71,6 +81,39 @@ def test_set_is_averaged_and_bounded_unless_the_settings_say_otherwise_and_dl2_i
     assert OptimizerSettings(trust_radius=0.0).radius_for(SPEC) == 0.0
     assert OptimizerSettings(trust_radius=0.5).radius_for(dl2) == 0.5
     assert PublishSettings(average_decay=0.0).decay_for(SPEC) == 0.0
+
+
+def test_in_spreads_the_head_moves_and_stays_in_what_each_parameter_has_to_move_to_be_noticed() -> None:
+    optimizer = OptimizerSettings(units=Units.SPREADS)
+    assert OptimizerSettings().units_for(SPEC) is None
+    units = optimizer.units_for(PRICED)
+    assert units is not None
+    assert np.array_equal(units, spreads_of(PRICED))
+    assert optimizer.radius_for(PRICED) == SPREADS_TRUST_RADIUS
+    start = np.zeros(PRICED.parameter_count, dtype=np.float32)
+    aggregator = build_aggregator(AggregationSettings(), optimizer, PRICED)
+    moved = Head(AdamState.start(start), Ledger(256), aggregator, 0.0, TrustRegion.around(start, 0.5, units))
+    slope = np.where(np.arange(start.size) % 2, 1.0, -1.0).astype(np.float32)
+    for step in range(1, 8):
+        made = update(step, spec_digest=PRICED.digest, base_step=step - 1, gradient=slope)
+        moved.apply(AppliedUpdate(step, 0.1, 1, 1_700_000_000.0 + step, made))
+        assert moved.weights == pytest.approx(-slope * units * min(0.1 * step, 0.5), rel=1e-3)
+
+
+@pytest.mark.parametrize("mode", [Mode.ASYNC, Mode.BUFFERED, Mode.ROBUST])
+def test_a_policy_without_spreads_is_refused_in_one_line(mode: Mode) -> None:
+    with pytest.raises(BadConfig, match=r"optimizer\.units: spreads are of set policies, and this is dl2"):
+        build_aggregator(
+            AggregationSettings.model_validate({"mode": mode}),
+            OptimizerSettings(units=Units.SPREADS),
+            PolicySpec(hidden=(2,)),
+        )
+
+
+@pytest.mark.parametrize("aggregation", [{"mode": "rounds"}, {"mode": "buffered", "strategy": "FedAdam"}])
+def test_who_leaves_the_steps_to_a_strategy_cannot_count_them_in_spreads(aggregation: dict[str, str]) -> None:
+    with pytest.raises(BadConfig, match=r"optimizer\.units"):
+        build_aggregator(AggregationSettings.model_validate(aggregation), OptimizerSettings(units=Units.SPREADS), SPEC)
 
 
 @pytest.mark.parametrize("snapshot_at", [0, 3, 8])

@@ -1,0 +1,1 @@
+"""What a fleet learns from replays of its clusters' own past."""

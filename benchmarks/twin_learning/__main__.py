@@ -1,0 +1,241 @@
+"""`python -m benchmarks.twin_learning --data FOLDER -o json`: what a fleet learns from twins, on clusters left out.
+
+Recorded clusters in as many parts as `--folds`; each part is judged under what the other parts' clusters have taught
+from their first jobs, on windows that nobody was taught with: those to choose on, or with `--judge test` those that
+only judge. `learned` is against the same structure at learning rate 0, `over_set` against the shipped policy, `control`
+what comes of permuted pairs; all are changes of average JCT as fractions, the mean over clusters. A quarter of an hour
+a setting on one core; `--settings` picks some, `--write FILE` keeps what all clusters have taught in all of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.policy_quality.cells import Durations, RealCell
+from benchmarks.policy_quality.plan import WINDOW_JOBS
+from benchmarks.policy_quality.seeds import SEEDS, Part, windows_of
+from benchmarks.policy_quality.worlds import Cluster, build_world, clusters_in
+from benchmarks.twin_learning.fleet import Past, Training, first_jobs, train
+from foundation.errors import BAD_INPUT, DONE
+from policy_net.domain import CapacityMode
+from policy_net.errors import BadInput
+from policy_net.exchange.policy_file import PolicyFile, write_policy_file
+from policy_net.exchange.spec import PRICE_COUNT, PRICES_VERSION, SESSION_COUNT, SESSIONS_VERSION, SetSpec, Weights
+from policy_net.laboratory.simulation.replay import replay
+from policy_net.set_policy.policy import SetPolicy, default_set_file, set_spec_of
+
+PROGRAM = "python -m benchmarks.twin_learning"
+LOAD = 0.9
+SETTINGS = {
+    "mix-unknown": ("mix", Durations.UNKNOWN),
+    "mix-known": ("mix", Durations.KNOWN),
+    "allreduce-unknown": ("allreduce", Durations.UNKNOWN),
+    "allreduce-known": ("allreduce", Durations.KNOWN),
+}
+JUDGED_SEEDS = 3
+"""Of models and noise, averaged for each cluster before anything else."""
+_NORMAL_95 = 1.96
+
+
+def start_file() -> PolicyFile:
+    """The shipped policy with prices and sessions, all as they have always been."""
+    shipped = default_set_file()
+    spec = set_spec_of(shipped, "set").model_copy(update={"prices": PRICES_VERSION, "sessions": SESSIONS_VERSION})
+    weights = np.append(shipped.weights, np.zeros(PRICE_COUNT + SESSION_COUNT)).astype(np.float32)
+    return PolicyFile(spec, weights, dict(shipped.card), shipped.priors)
+
+
+def parts_of(cluster: Cluster) -> dict[Part, int]:
+    """A window of each part that the cluster has."""
+    return {part: window for window, part in windows_of(cluster.jobs, WINDOW_JOBS).items()}
+
+
+def cell(cluster: Cluster, part: Part, setting: str, seed: int) -> RealCell:
+    """A window under one draw of models and noise."""
+    kind, durations = SETTINGS[setting]
+    window, seeds = parts_of(cluster)[part], SEEDS[part]
+    return RealCell(
+        cluster=cluster.name,
+        file_digest=cluster.file_digest,
+        jobs=min(WINDOW_JOBS, cluster.jobs - window * WINDOW_JOBS),
+        window=window,
+        window_jobs=WINDOW_JOBS,
+        part=part,
+        model_seed=seeds.models[seed],
+        noise_seed=seeds.disturbances[seed],
+        job_kind=kind,
+        load=LOAD,
+        durations=durations,
+        capacity=CapacityMode.POOLED,
+    )
+
+
+def pasts_of(clusters: Sequence[Cluster], setting: str, data: Path, folder: Path) -> list[Past]:
+    """What clusters teach with: their first jobs, on as many machines as these keep busy."""
+    return [
+        Past(
+            cluster.name,
+            first_jobs(data, cluster.name, WINDOW_JOBS, folder),
+            build_world(cell(cluster, Part.TRAIN, setting, 0), data).environment.nodes,
+            *SETTINGS[setting],
+        )
+        for cluster in clusters
+        if Part.TRAIN in parts_of(cluster)
+    ]
+
+
+def log_jcts(clusters: Sequence[Cluster], part: Part, setting: str, data: Path, file: PolicyFile) -> dict[str, float]:
+    """The log of the average JCT of each cluster's window of a part, the mean over draws."""
+    found = {}
+    for cluster in clusters:
+        if part not in parts_of(cluster):
+            continue
+        logs = []
+        for seed in range(JUDGED_SEEDS):
+            world = build_world(cell(cluster, part, setting, seed), data)
+            policy = SetPolicy(_spec(file), file.weights, file.priors)
+            result = replay(world.workload, world.environment, policy, world.speeds).to_json()
+            logs.append(math.log(result["avg_jct_seconds"]))
+        found[cluster.name] = math.fsum(logs) / len(logs)
+    return found
+
+
+def _spec(file: PolicyFile) -> SetSpec:
+    return set_spec_of(file, "a trained policy")
+
+
+def training_of(options: argparse.Namespace, permute: bool = False) -> Training:
+    """What the command line says of it."""
+    return Training(options.updates, options.pairs, options.window_jobs, options.learning_rate, permute)
+
+
+def folds_of(clusters: Sequence[Cluster], count: int) -> Iterator[tuple[list[Cluster], list[Cluster]]]:
+    """Clusters that teach and those that are judged, each judged once."""
+    for fold in range(count):
+        judged = [cluster for number, cluster in enumerate(clusters) if number % count == fold]
+        yield [cluster for cluster in clusters if cluster not in judged], judged
+
+
+def measure(setting: str, clusters: Sequence[Cluster], options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """One setting: what was learned, by cluster."""
+    part = Part(options.judge)
+    start = start_file()
+    learned: dict[str, list[float]] = {}
+    control: dict[str, list[float]] = {}
+    over_set: dict[str, list[float]] = {}
+    for seed in range(options.seeds):
+        for teaching, judged in folds_of(clusters, options.folds):
+            pasts = pasts_of(teaching, setting, options.data, folder)
+            before = log_jcts(judged, part, setting, options.data, start)
+            shipped = log_jcts(judged, part, setting, options.data, default_set_file())
+            for permute, changes in ((False, learned), (True, control))[: 1 if options.no_control else 2]:
+                weights = train(start, pasts, training_of(options, permute), seed)
+                after = log_jcts(judged, part, setting, options.data, _file(start, weights))
+                for cluster, value in after.items():
+                    changes.setdefault(cluster, []).append(math.expm1(value - before[cluster]))
+                    if not permute:
+                        over_set.setdefault(cluster, []).append(math.expm1(value - shipped[cluster]))
+            print(f"{setting}, seed {seed}: {len(learned)} clusters judged", file=sys.stderr)
+    return summary(learned, control, over_set)
+
+
+def summary(
+    learned: Mapping[str, Sequence[float]],
+    control: Mapping[str, Sequence[float]],
+    over_set: Mapping[str, Sequence[float]],
+) -> dict[str, Any]:
+    """Means over clusters of the means over seeds."""
+    of_clusters = {name: math.fsum(values) / len(values) for name, values in learned.items()}
+    values = np.array(sorted(of_clusters.values()))
+    error = _error(values)
+    controls = np.array([math.fsum(each) / len(each) for each in control.values()])
+    total = np.array([math.fsum(each) / len(each) for each in over_set.values()])
+    return {
+        "clusters": of_clusters,
+        "learned_mean": float(values.mean()),
+        "learned_ci95": [float(values.mean() - _NORMAL_95 * error), float(values.mean() + _NORMAL_95 * error)],
+        "learned_median": float(np.median(values)),
+        "learned_without_best": float(values[1:].mean()) if len(values) > 1 else None,
+        "control_mean": float(controls.mean()) if len(controls) else None,
+        "control_error": _error(controls) if len(controls) > 1 else None,
+        "over_set_mean": float(total.mean()),
+        "over_set_error": _error(total),
+        "worst_cluster": float(total.max()),
+    }
+
+
+def _error(values: Any) -> float:
+    return float(values.std(ddof=1) / len(values) ** 0.5) if len(values) > 1 else 0.0
+
+
+def _file(start: PolicyFile, weights: Weights) -> PolicyFile:
+    return PolicyFile(start.spec, weights, start.card, start.priors)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    parser = argparse.ArgumentParser(prog=PROGRAM, description=__doc__)
+    parser.add_argument("-o", "--output", choices=("json",), default="json")
+    parser.add_argument("--data", type=Path, required=True, help="folder with workloads/*.csv")
+    parser.add_argument("--settings", nargs="+", choices=tuple(SETTINGS), default=list(SETTINGS))
+    parser.add_argument("--judge", choices=("validation", "test"), default="validation")
+    parser.add_argument("--seeds", type=int, default=1, help="of training")
+    parser.add_argument("--folds", type=int, default=3)
+    parser.add_argument("--updates", type=int, default=200, help="steps of the head")
+    parser.add_argument("--pairs", type=int, default=4, help="of a gradient")
+    parser.add_argument("--window-jobs", type=int, default=500)
+    parser.add_argument("--learning-rate", type=float, default=0.3, help="of the first step, in spreads")
+    parser.add_argument("--no-control", action="store_true", help="leave the permuted pairs out")
+    parser.add_argument("--write", type=Path, help="keep what all clusters teach in all settings, and judge nothing")
+    options = parser.parse_args(arguments)
+    try:
+        return _run(options)
+    except BadInput as error:
+        print(f"{PROGRAM}: {error}", file=sys.stderr)
+        return BAD_INPUT
+
+
+def _run(options: argparse.Namespace) -> int:
+    if min(options.seeds, options.updates, options.pairs, options.window_jobs) < 1 or options.folds < 2:
+        raise BadInput("--seeds, --updates, --pairs and --window-jobs are 1 or more, --folds 2 or more")
+    clusters = clusters_in(options.data)
+    if not any(Part.TRAIN in parts_of(cluster) for cluster in clusters):
+        raise BadInput(f"{options.data}: no workloads/*.csv is long enough to have a window to teach with")
+    began = time.process_time()
+    with tempfile.TemporaryDirectory() as folder:
+        if options.write is not None:
+            return _write(options, clusters, Path(folder))
+        judged = [cluster for cluster in clusters if Part(options.judge) in parts_of(cluster)]
+        found = {setting: measure(setting, judged, options, Path(folder)) for setting in options.settings}
+    facts = {name: value for name, value in vars(options).items() if name not in ("data", "write", "output")}
+    print(json.dumps({"options": facts, "settings": found, "cpu_seconds": time.process_time() - began}, indent=1))
+    return DONE
+
+
+def _write(options: argparse.Namespace, clusters: Sequence[Cluster], folder: Path) -> int:
+    start = start_file()
+    pasts = [past for setting in options.settings for past in pasts_of(clusters, setting, options.data, folder)]
+    weights = train(start, pasts, training_of(options), 0)
+    card = {
+        **start.card,
+        "taught_by": PROGRAM,
+        "taught_settings": options.settings,
+        "taught_clusters": sorted({past.cluster for past in pasts}),
+        "taught_updates": options.updates,
+    }
+    write_policy_file(options.write, PolicyFile(start.spec, weights, card, start.priors))
+    return DONE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,135 @@
+"""A fleet that learns from twins: clusters with recorded pasts, and a learner's own head, in one process.
+
+Clusters push one after the other, in an order drawn anew each round; so nobody is stale, and a seed gives the same bits
+again. What is pushed is judged, weighed and applied by the learner's own code.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.policy_quality.cells import Durations
+from benchmarks.policy_quality.worlds import CPUS_PER_NODE, GPUS_PER_NODE, workload_file
+from global_learner.aggregation.modes import build_aggregator
+from global_learner.aggregation.optimizer import TrustRegion
+from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings, Units
+from global_learner.settings import IngestSettings
+from global_learner.storage.snapshot import AdamState
+from global_learner.storage.update_records import AppliedUpdate, Kind
+from global_learner.updates.head import Head
+from global_learner.updates.ingest import Ingest
+from global_learner.updates.ledger import Ledger
+from policy_net.domain import Resources
+from policy_net.exchange.policy_file import PolicyFile
+from policy_net.exchange.spec import SetSpec, Weights
+from policy_net.exchange.wire import GradientUpdate
+from policy_net.laboratory.training.twin_windows import History, Machines, WindowChoice, cost_of
+from policy_net.laboratory.workloads.workload import JobKindChoice
+from policy_net.learning.settings import TwinSettings
+from policy_net.learning.twin_gradient import twin_gradient
+from policy_net.set_policy.spreads import spreads_of
+
+SLOT_SECONDS = 1200.0
+AVERAGE_DECAY = 0.98
+"""Versions average the last fifty steps: a hundredth of what a run of a few hundred moves would lag behind it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """How a fleet learns.
+
+    Attributes:
+        updates: steps of the head.
+        pairs: of one gradient.
+        window_jobs: of one replay.
+        learning_rate: of the first step, in spreads.
+        permute: a control that has nothing to learn from.
+    """
+
+    updates: int
+    pairs: int
+    window_jobs: int
+    learning_rate: float
+    permute: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """A cluster's machines, and the recording of its past.
+
+    Attributes:
+        job_kind: how its jobs train.
+        durations: whether their work is known.
+    """
+
+    cluster: str
+    recording: Path
+    nodes: int
+    job_kind: str
+    durations: Durations
+
+    @property
+    def machines(self) -> Machines:
+        """What it has."""
+        return Machines((Resources(CPUS_PER_NODE * 1000, GPUS_PER_NODE),) * self.nodes, SLOT_SECONDS)
+
+
+def first_jobs(data: Path, cluster: str, jobs: int, folder: Path) -> Path:
+    """A recording of the first jobs of a cluster alone, in a folder."""
+    out = folder / f"{cluster}.csv"
+    with workload_file(data, cluster).open(newline="") as source, out.open("w", newline="") as target:
+        reader = csv.reader(source)
+        writer = csv.writer(target)
+        for number, row in enumerate(reader):
+            if number > jobs:
+                break
+            writer.writerow(row)
+    return out
+
+
+def train(start: PolicyFile, pasts: Sequence[Past], training: Training, seed: int) -> Weights:
+    """What the fleet would publish after so many updates."""
+    spec = start.spec
+    assert isinstance(spec, SetSpec)  # noqa: S101  (whoever starts a run gives a set policy; narrows the type)
+    histories = [_history(past, training.window_jobs) for past in pasts]
+    optimizer = OptimizerSettings(
+        units=Units.SPREADS, learning_rate=training.learning_rate, decay_steps=max(1, training.updates // 2)
+    )
+    units, spreads = optimizer.units_for(spec), spreads_of(spec)
+    region = TrustRegion.around(start.weights, optimizer.radius_for(spec), units)
+    aggregator = build_aggregator(AggregationSettings(), optimizer, spec)
+    head = Head(AdamState.start(start.weights), Ledger(256), aggregator, AVERAGE_DECAY, region)
+    ingest = Ingest(spec, IngestSettings())
+    generator = np.random.default_rng(seed)
+    twin = TwinSettings(pairs=training.pairs)
+    pushed = [0] * len(pasts)
+    waiting: list[int] = []
+    while head.step < training.updates:
+        waiting = waiting or generator.permutation(len(pasts)).tolist()
+        number = waiting.pop()
+        window = histories[number].draw(generator)
+        cost = cost_of(window, spec, start.priors)
+        found = twin_gradient(head.weights.copy(), spreads, cost, twin, generator, permute=training.permute)
+        pushed[number] += 1
+        samples = found.samples * len(window.workload.jobs)
+        update = GradientUpdate(
+            *(f"cluster-{number}", 1, pushed[number], head.step, spec.digest),
+            *(found.gradient, samples, float(samples)),
+        )
+        judgement = ingest.judge(update, head)
+        rate = optimizer.rate_at(head.step) * judgement.scale
+        applied = AppliedUpdate(head.step + 1, rate, judgement.active_clusters, 0.0, judgement.update, Kind.STEP)
+        head.apply(applied, judgement.applied_norm)
+    return head.publishable.copy()
+
+
+def _history(past: Past, window_jobs: int) -> History:
+    choice = WindowChoice(
+        jobs=window_jobs, job_kind=JobKindChoice(past.job_kind), work_known=past.durations is Durations.KNOWN
+    )
+    return History((str(past.recording),), None, past.machines, choice)

@@ -1,0 +1,116 @@
+"""Process of a lesson: one question on standard input, its answer on standard output, and little of a core meanwhile.
+
+It has the lowest priority and a bound on memory, rests between simulated decisions, and ends with the agent that began
+it, also if that was killed before this process had begun.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cluster_agent.acting.active_policy import CandidateFactory, Identity
+from cluster_agent.errors import StateDamaged
+from cluster_agent.learning.twin_lesson import TwinAnswer, TwinQuestion
+from cluster_agent.recording.decision_log import state_of
+from cluster_agent.recording.last_decision import last_decision
+from cluster_agent.recording.log_replay import default_finder
+from cluster_agent.settings import PolicySettings
+from foundation.asked_process import be_modest
+from policy_net.domain import PolicyContext
+from policy_net.errors import BadInput, PolicyFileError
+from policy_net.exchange.policy_file import parse_policy_file
+from policy_net.exchange.spec import SetSpec
+from policy_net.laboratory.training.twin_windows import FAR, History, Machines, WindowChoice, agreement_of, cost_of
+from policy_net.laboratory.workloads.decided import RecordedJobs, read_recorded
+from policy_net.laboratory.workloads.workload import JobKindChoice
+from policy_net.learning.gradient import GradientResult
+from policy_net.learning.twin_gradient import twin_gradient
+from policy_net.policy import SchedulerPolicy, build_policy, policy_names
+from policy_net.set_policy.spreads import spreads_of
+
+MOST_BYTES = 2**30
+"""Of data; a window of 500 jobs takes a fiftieth of it, with all that is imported a fifth."""
+
+
+def answer(question: TwinQuestion, between_steps: Callable[[], None]) -> TwinAnswer:
+    """Replay a window, and say what it teaches.
+
+    Args:
+        between_steps: called between simulated decisions.
+    """
+    content = parse_policy_file(question.policy, "head")
+    assert isinstance(content.spec, SetSpec)  # noqa: S101  (the trainer asks for no other; narrows the type)
+    settings = question.settings
+
+    def rest(_: float) -> None:
+        between_steps()
+
+    try:
+        line = last_decision(question.state_dir)
+        if line is None:
+            return TwinAnswer(None, reason="nothing was decided here yet")
+        state = state_of(line)
+        machines = Machines(tuple(node.capacity for node in state.nodes), state.slot_seconds)
+        log = _log_of(question.state_dir)
+        choice = WindowChoice(
+            settings.window_jobs,
+            settings.speed_spread,
+            settings.speed_noise,
+            JobKindChoice(settings.job_kind),
+            settings.work_known,
+        )
+        history = History(settings.history, log, machines, choice)
+        acting = None if log is None else _acting(question.state_dir, line)
+        agreement = None if log is None or acting is None else agreement_of(log, acting, on_progress=rest)
+        if agreement == 0.0:
+            return TwinAnswer(None, 0.0, f"its mean JCT of the last week is off by {FAR:.0%} or more")
+        generator = np.random.default_rng(question.seed)
+        window = history.draw(generator)
+    except (BadInput, StateDamaged) as error:
+        return TwinAnswer(None, reason=str(error))
+    found = twin_gradient(
+        content.weights,
+        spreads_of(content.spec),
+        cost_of(window, content.spec, content.priors, rest),
+        settings.gradient,
+        generator,
+        permute=question.permute,
+    )
+    jobs = len(window.workload.jobs)
+    samples = max(1, round(found.samples * jobs * (1.0 if agreement is None else agreement)))
+    statistics = {**found.statistics, "window_jobs": float(jobs)}
+    return TwinAnswer(GradientResult(found.gradient, samples, float(samples), statistics), agreement)
+
+
+def _log_of(state_dir: Path) -> RecordedJobs | None:
+    try:
+        return read_recorded(state_dir)
+    except BadInput:
+        return None  # no job has ended yet; a log that is damaged was refused before, by its last decision
+
+
+def _acting(state_dir: Path, line: dict[str, Any]) -> SchedulerPolicy | None:
+    """What decides here, as it begins, without what it has come to believe; None where it is not at hand."""
+    data = default_finder(state_dir, []).find(line["digest"])
+    if data is None:
+        return build_policy(line["policy"], PolicyContext()) if line["policy"] in policy_names() else None
+    try:
+        return CandidateFactory(PolicySettings()).from_bytes(data, Identity(line["policy"])).policy
+    except PolicyFileError:
+        return None
+
+
+def main() -> None:
+    """Answer one question: `twin_process PERCENT AGENT`, the agent by its process number."""
+    between_steps = be_modest(int(sys.argv[2]), float(sys.argv[1]), MOST_BYTES)
+    question = TwinQuestion.from_line(sys.stdin.buffer.readline())
+    sys.stdout.write(answer(question, between_steps).to_line() + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""Source of gradients from the twin, for the trainer: asks a process, waits with its thread, and says what it heard.
+
+Whatever goes wrong costs a lesson alone: a kill, a crash, a history that cannot be read, a twin that is not believed.
+Each is one line in the log, and the next lesson waits a while.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import structlog
+
+from cluster_agent.learning.twin_lesson import TwinAnswer, TwinQuestion, head_file
+from cluster_agent.settings import LearningSettings
+from cluster_agent.telemetry import Telemetry
+from foundation.asked_process import answer_of
+from policy_net.errors import PolicyNetError
+from policy_net.exchange.spec import SetSpec, Weights
+from policy_net.exchange.statistics import SpeedStatistic
+from policy_net.learning.gradient import GradientResult
+
+_log = structlog.get_logger()
+
+LONGEST_SECONDS = 3600.0
+"""For one lesson, rests included."""
+
+
+def lesson_command(cpu_percent: float) -> list[str]:
+    """The command of a lesson's process."""
+    # Whoever asks for its parent may ask too late: an agent that was killed meanwhile is no longer that.
+    return [sys.executable, "-m", "cluster_agent.learning.twin_process", str(cpu_percent), str(os.getpid())]
+
+
+class TwinSource:
+    """Used by the trainer's thread.
+
+    Args:
+        priors: of what acts here now.
+        command: reads one question and writes one answer, as `twin_process` does.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        settings: LearningSettings,
+        state_dir: Path,
+        priors: Callable[[], Sequence[SpeedStatistic]],
+        telemetry: Telemetry,
+        command: Sequence[str] | None = None,
+        longest_seconds: float = LONGEST_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings = settings
+        self._state_dir = state_dir
+        self._priors = priors
+        self._telemetry = telemetry
+        self._command = list(command or lesson_command(settings.twin.cpu_percent))
+        self._longest_seconds = longest_seconds
+        self._clock = clock
+        self._asked = 0
+        self._said = ""
+
+    def gradient(
+        self, head: Weights, spec: SetSpec, incarnation: int, ending: Callable[[], bool]
+    ) -> GradientResult | None:
+        """The gradient at a head; None where there is none, and why is said.
+
+        Args:
+            incarnation: of the agent; with the number of questions it draws window and directions.
+            ending: whether the trainer ends, and waits no longer.
+        """
+        self._asked += 1
+        question = TwinQuestion(
+            head_file(spec, head, self._priors()),
+            self._state_dir.resolve(),
+            self._settings.twin,
+            _seed(self._settings.seed, incarnation, self._asked),
+            self._settings.permute_rewards,
+        )
+        try:
+            line = answer_of(self._command, question.to_line(), self._longest_seconds, ending, self._clock)
+            answer = TwinAnswer.from_line(line, spec)
+        except (OSError, ValueError, KeyError, TypeError, PolicyNetError) as error:
+            answer = TwinAnswer(None, reason=str(error) or repr(error))
+            if ending():
+                return None
+        if answer.agreement is not None:
+            self._telemetry.twin_agreement.set(answer.agreement)
+        if answer.result is None:
+            self._tell(answer.reason)
+            return None
+        self._said = ""
+        return answer.result
+
+    def _tell(self, reason: str) -> None:
+        """Once, until something else is the matter."""
+        if reason != self._said:
+            self._said = reason
+            _log.warning("twin-teaches-nothing", reason=reason)
+
+
+def _seed(seed: int, incarnation: int, asked: int) -> int:
+    return int(np.random.SeedSequence((seed, incarnation, asked)).generate_state(1, np.uint64)[0] >> 1)

@@ -1,0 +1,251 @@
+"""Windows of a cluster's own jobs, to be replayed under slightly other weights: what a twin learns from.
+
+They come from the cluster's decision log, and from recordings of whatever scheduled it before, so that last month
+teaches on the first day. A window of the log has the work that its jobs really did and the speeds that the log shows.
+A recording knows no speeds: each window of it draws its jobs' models anew, so that nothing is learned of one guess.
+What is only believed is drawn too: every type's speed gets a factor of its own in every window, the same for all
+weights that are compared in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from policy_net.domain import Resources, SpeedModel
+from policy_net.errors import BadInput
+from policy_net.exchange.spec import SetSpec, Weights
+from policy_net.exchange.statistics import SpeedStatistic
+from policy_net.laboratory.simulation.admission import check_jobs_can_run
+from policy_net.laboratory.simulation.environment import DecideOn, Environment
+from policy_net.laboratory.simulation.metrics import summarise
+from policy_net.laboratory.simulation.replay import replay
+from policy_net.laboratory.workloads.decided import RecordedJobs
+from policy_net.laboratory.workloads.source_options import WorkloadOptions
+from policy_net.laboratory.workloads.sources import load_workload
+from policy_net.laboratory.workloads.workload import JobKindChoice, JobSpec, Workload, take_window
+from policy_net.policy import SchedulerPolicy
+from policy_net.set_policy.policy import SetPolicy
+
+FEWEST_JOBS = 20
+"""A window of fewer says nothing that its chance does not drown."""
+FAR = 0.5
+"""A twin whose mean JCT is off by this share or more is not believed at all."""
+_LOG = "the decision log"
+_DAY_SECONDS = 86_400.0
+_DEBOUNCE_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class WindowChoice:
+    """How windows are made.
+
+    Attributes:
+        jobs: consecutive jobs of a window, at most.
+        speed_spread: deviation of the log of a type's factor.
+        speed_noise: see `Environment`; nobody reads speeds off exactly.
+        job_kind: how the jobs of a recording train.
+        work_known: whether the jobs of a recording say how much work they are.
+    """
+
+    jobs: int = 500
+    speed_spread: float = 0.15
+    speed_noise: float = 0.27
+    job_kind: JobKindChoice = JobKindChoice.MIX
+    work_known: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TwinWindow:
+    """Jobs, machines and speeds of one window."""
+
+    workload: Workload
+    environment: Environment
+    speeds: SpeedModel
+
+
+@dataclass(frozen=True, slots=True)
+class Machines:
+    """What the cluster has, and how often it decides."""
+
+    nodes: tuple[Resources, ...]
+    slot_seconds: float
+
+
+class DrawnSpeeds:
+    """Speeds with a factor per type, drawn once: what is believed is wrong by as much. A `SpeedModel`."""
+
+    def __init__(self, speeds: SpeedModel, spread: float, seed: int) -> None:
+        self._speeds, self._spread, self._seed = speeds, spread, seed
+        self._grids: dict[str, NDArray[np.float64]] = {}
+
+    def samples_per_second(self, job_type: str, ps: int, workers: int) -> float:
+        """See `SpeedModel`."""
+        return float(self.grid(job_type)[ps, workers])
+
+    def grid(self, job_type: str) -> NDArray[np.float64]:
+        """See `SpeedModel`."""
+        found = self._grids.get(job_type)
+        if found is None:
+            # By the type's name, so that a type has its factor whichever jobs of it come first.
+            of_type = int.from_bytes(hashlib.sha256(job_type.encode()).digest()[:8], "big")
+            factor = math.exp(self._spread * np.random.default_rng((self._seed, of_type)).standard_normal())
+            found = self._grids[job_type] = self._speeds.grid(job_type) * factor
+        return found
+
+
+class History:
+    """What windows are drawn from; read once.
+
+    Args:
+        sources: workloads as `policy-net replay` takes them, of this cluster's past.
+        log: of what the agent itself has scheduled, where there is something.
+        machines: what the cluster has now; the jobs of a recording are replayed on them.
+        choice: how windows are made.
+
+    Raises:
+        BadInput: a source cannot be used or has too few jobs, or there is nothing at all.
+    """
+
+    def __init__(
+        self, sources: Sequence[str], log: RecordedJobs | None, machines: Machines, choice: WindowChoice
+    ) -> None:
+        largest = max(machines.nodes, key=lambda node: (node.gpu, node.cpu_milli), default=Resources(0, 0))
+        if not largest.cpu_milli:
+            raise BadInput("the cluster has no node with any room: nothing can be replayed on it")
+        self._machines, self._choice, self._log = machines, choice, log
+        self._options = WorkloadOptions(
+            job_kind=choice.job_kind, gpus_per_node=largest.gpu, cpus_per_node=max(1, largest.cpu_milli // 1000)
+        )
+        self._jobs = {source: self._count(source) for source in sources}
+        if log is not None and len(log.workload.jobs) >= FEWEST_JOBS:
+            self._jobs[_LOG] = len(log.workload.jobs)
+        if not self._jobs:
+            raise BadInput(f"no {FEWEST_JOBS} jobs have ended here yet, and learning.twin.history names no recording")
+
+    @property
+    def jobs(self) -> int:
+        """How many jobs there are in all."""
+        return sum(self._jobs.values())
+
+    def draw(self, generator: np.random.Generator) -> TwinWindow:
+        """A window, each job being as likely to be in it as any other.
+
+        Raises:
+            BadInput: too few jobs of a window fit on the machines.
+        """
+        names = list(self._jobs)
+        counts = np.array(list(self._jobs.values()), dtype=np.float64)
+        source = names[int(generator.choice(len(names), p=counts / counts.sum()))]
+        # A last window that is much shorter than the others is left out.
+        window = int(generator.integers(max(1, round(self._jobs[source] / self._choice.jobs))))
+        model_seed, noise_seed, speed_seed = (int(seed) for seed in generator.integers(2**31, size=3))
+        if source == _LOG:
+            assert self._log is not None  # noqa: S101  (narrows the type)
+            jobs = take_window(self._log.workload.jobs, self._choice.jobs, window, self._log.workload.name)
+            machines = Machines(self._log.usual_nodes, self._log.slot_seconds)
+            truth: SpeedModel = self._log.speeds
+        else:
+            options = replace(self._options, seed=model_seed, limit_jobs=self._choice.jobs, window=window)
+            jobs = load_workload(source, options).jobs
+            if not self._choice.work_known:
+                jobs = tuple(replace(job, work_known=False) for job in jobs)
+            machines, truth = self._machines, options.speeds
+        speeds = DrawnSpeeds(truth, self._choice.speed_spread, speed_seed)
+        return _window(source, jobs, environment_of(machines, self._choice.speed_noise, noise_seed), speeds)
+
+    def _count(self, source: str) -> int:
+        jobs = len(load_workload(source, self._options).jobs)
+        if jobs < FEWEST_JOBS:
+            raise BadInput(f"{source}: has {jobs} jobs; {FEWEST_JOBS} are the least that can teach anything")
+        return jobs
+
+
+def environment_of(machines: Machines, speed_noise: float = 0.0, seed: int = 0) -> Environment:
+    """A cluster of these machines, deciding at events.
+
+    Raises:
+        BadInput: none has any room.
+    """
+    rooms = tuple(room for room in machines.nodes if room.cpu_milli > 0)
+    return Environment(
+        nodes=len(rooms),
+        node_sizes=rooms,
+        slot_seconds=machines.slot_seconds,
+        decide_on=DecideOn.EVENT,
+        debounce_seconds=min(_DEBOUNCE_SECONDS, machines.slot_seconds),
+        speed_noise=speed_noise,
+        seed=seed,
+    )
+
+
+def cost_of(
+    window: TwinWindow,
+    spec: SetSpec,
+    priors: Sequence[SpeedStatistic],
+    on_progress: Callable[[float], None] | None = None,
+) -> Callable[[Weights], float]:
+    """The mean JCT of a window in seconds, as a function of the weights; every call begins with the priors alone."""
+
+    def cost(weights: Weights) -> float:
+        return _mean_jct(window, SetPolicy(spec, weights, priors), on_progress)
+
+    return cost
+
+
+def agreement_of(
+    recorded: RecordedJobs,
+    policy: SchedulerPolicy,
+    days: float = 7.0,
+    on_progress: Callable[[float], None] | None = None,
+) -> float | None:
+    """How far the twin is to be believed, from 0 to 1: 1 where it says of the last days what really happened, 0 where
+    its mean JCT is off by half or more; None where too few jobs have ended.
+
+    Args:
+        policy: that acted in those days.
+    """
+    since = recorded.end_seconds - recorded.start_seconds - days * _DAY_SECONDS
+    ends = recorded.jct_seconds
+    jobs = [
+        job
+        for job in recorded.workload.jobs
+        if job.job_id in ends and job.submit_time_seconds + ends[job.job_id] >= since
+    ]
+    if len(jobs) < FEWEST_JOBS:
+        return None
+    environment = environment_of(Machines(recorded.usual_nodes, recorded.slot_seconds))
+    window = _window(recorded.workload.name, jobs, environment, recorded.speeds)
+    really = math.fsum(ends[job.job_id] for job in window.workload.jobs) / len(window.workload.jobs)
+    said = _mean_jct(window, policy, on_progress)
+    if really <= 0.0:
+        return 0.0
+    return max(0.0, 1.0 - abs(math.log(said / really)) / math.log(1.0 + FAR))
+
+
+def _mean_jct(window: TwinWindow, policy: SchedulerPolicy, on_progress: Callable[[float], None] | None) -> float:
+    found = summarise(replay(window.workload, window.environment, policy, window.speeds, on_progress).outcomes)
+    assert found.avg_jct_seconds is not None  # noqa: S101  (every job of a replay ends; narrows the type)
+    return found.avg_jct_seconds
+
+
+def _window(name: str, jobs: Sequence[JobSpec], environment: Environment, speeds: SpeedModel) -> TwinWindow:
+    able = [job for job in jobs if _can_run(job, environment, speeds)]
+    if len(able) < FEWEST_JOBS:
+        raise BadInput(f"{name}: only {len(able)} of {len(jobs)} jobs of a window fit on this cluster's machines")
+    start = able[0].submit_time_seconds
+    shifted = tuple(replace(job, submit_time_seconds=job.submit_time_seconds - start) for job in able)
+    return TwinWindow(Workload(name, shifted, suggested_nodes=environment.nodes), environment, speeds)
+
+
+def _can_run(job: JobSpec, environment: Environment, speeds: SpeedModel) -> bool:
+    try:
+        check_jobs_can_run(Workload("one", (job,)), environment, {job.job_type: speeds.grid(job.job_type).tolist()})
+    except BadInput:
+        return False
+    return True

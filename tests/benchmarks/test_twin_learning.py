@@ -1,0 +1,114 @@
+"""The benchmark of learning from twins: who teaches whom, what it sums up, what it keeps and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.policy_quality.cells import Durations
+from benchmarks.policy_quality.seeds import Part
+from benchmarks.policy_quality.worlds import Cluster, clusters_in
+from benchmarks.twin_learning.__main__ import cell, folds_of, main, parts_of, pasts_of, start_file, summary
+from benchmarks.twin_learning.fleet import Training, first_jobs, train
+from foundation.errors import BAD_INPUT, DONE
+from policy_net.exchange.policy_file import read_policy_file
+from policy_net.set_policy.policy import default_set_file
+
+JOBS = 2600
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two made-up recordings, long enough for a window of every part, of minutes each so that replays are short."""
+    folder = tmp_path_factory.mktemp("data")
+    (folder / "workloads").mkdir()
+    for number, name in enumerate(("east", "west")):
+        generator = random.Random(number)
+        rows = ["job_id,submit_time_s,duration_s,num_gpus"]
+        at = 0.0
+        for job in range(JOBS):
+            at += generator.expovariate(1.0 / 300.0)
+            rows.append(
+                f"{name}-{job},{at:.1f},{generator.lognormvariate(6.5, 1.0):.1f},{generator.choice((1, 1, 2, 4))}"
+            )
+        (folder / "workloads" / f"{name}.csv").write_text("\n".join(rows) + "\n")
+    return folder
+
+
+def test_every_cluster_is_judged_once_and_never_by_what_it_taught() -> None:
+    clusters = [Cluster(f"c{number}", "", 5000) for number in range(7)]
+    folds = list(folds_of(clusters, 3))
+    assert sorted(cluster.name for _, judged in folds for cluster in judged) == [cluster.name for cluster in clusters]
+    for teaching, judged in folds:
+        assert not {cluster.name for cluster in teaching} & {cluster.name for cluster in judged}
+        assert len(teaching) + len(judged) == 7
+
+
+def test_clusters_teach_from_their_first_jobs_alone(data: Path, tmp_path: Path) -> None:
+    clusters = clusters_in(data)
+    assert parts_of(clusters[0]) == {Part.TRAIN: 0, Part.VALIDATION: 1, Part.TEST: 2}
+    past = first_jobs(data, "east", 1000, tmp_path)
+    assert len(past.read_text().splitlines()) == 1001
+    assert past.read_text().splitlines()[-1].startswith("east-999,")
+    judged = cell(clusters[0], Part.VALIDATION, "mix-unknown", 1)
+    assert (judged.window, judged.part, judged.durations) == (1, Part.VALIDATION, Durations.UNKNOWN)
+
+
+def test_the_start_acts_as_the_shipped_policy_and_can_learn_more() -> None:
+    start, shipped = start_file(), default_set_file()
+    assert np.array_equal(start.weights[: shipped.weights.size], shipped.weights)
+    assert not start.weights[shipped.weights.size :].any()
+    assert start.priors == shipped.priors
+
+
+@pytest.mark.heavy
+def test_a_seed_teaches_the_same_bits_again_and_another_others(data: Path, tmp_path: Path) -> None:
+    pasts = pasts_of(clusters_in(data), "mix-unknown", data, tmp_path)
+    training = Training(updates=3, pairs=1, window_jobs=60, learning_rate=0.1)
+    first, again, other = (train(start_file(), pasts, training, seed) for seed in (1, 1, 2))
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+    assert not np.array_equal(first, start_file().weights)
+
+
+@pytest.mark.heavy
+def test_what_it_prints_and_what_it_keeps(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small = ["--data", str(data), "--updates", "2", "--pairs", "1", "--window-jobs", "60", "--folds", "2"]
+    assert main([*small, "--settings", "mix-unknown", "-o", "json"]) == DONE
+    found = json.loads(capsys.readouterr().out)["settings"]["mix-unknown"]
+    assert sorted(found["clusters"]) == ["east", "west"]
+    assert found["learned_ci95"][0] <= found["learned_mean"] <= found["learned_ci95"][1]
+    assert abs(found["learned_mean"]) < 0.2
+    assert found["control_mean"] is not None
+    out = tmp_path / "taught.safetensors"
+    assert main([*small, "--settings", "mix-known", "allreduce-unknown", "--write", str(out)]) == DONE
+    kept = read_policy_file(out)
+    assert kept.spec == start_file().spec
+    assert kept.card["taught_clusters"] == ["east", "west"]
+    assert not np.array_equal(kept.weights, start_file().weights)
+
+
+def test_changes_are_averaged_over_seeds_before_clusters() -> None:
+    learned = {"a": [-0.02, -0.04], "b": [0.01, 0.01], "c": [-0.10, -0.10]}
+    over_set = {"a": [-0.05], "b": [0.02], "c": [-0.1]}
+    found = summary(learned, {"a": [0.0], "b": [0.01], "c": [-0.01]}, over_set)
+    assert found["clusters"] == {"a": pytest.approx(-0.03), "b": pytest.approx(0.01), "c": pytest.approx(-0.1)}
+    assert found["learned_mean"] == pytest.approx(-0.04)
+    assert found["learned_without_best"] == pytest.approx(-0.01)
+    assert found["control_mean"] == pytest.approx(0.0)
+    assert found["worst_cluster"] == pytest.approx(0.02)
+
+
+@pytest.mark.parametrize("wrong", [["--updates", "0"], ["--folds", "1"], ["--pairs", "0"]])
+def test_numbers_that_make_no_run_are_refused(data: Path, capsys: pytest.CaptureFixture[str], wrong: list[str]) -> None:
+    assert main(["--data", str(data), *wrong]) == BAD_INPUT
+    assert "are 1 or more" in capsys.readouterr().err
+
+
+def test_a_folder_without_long_recordings_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--data", str(tmp_path)]) == BAD_INPUT
+    assert "long enough" in capsys.readouterr().err
