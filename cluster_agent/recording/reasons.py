@@ -29,11 +29,12 @@ def asked_about(state_dir: Path) -> frozenset[tuple[str, float]]:
     return frozenset() if state is None else frozenset((job.job_id, job.submit_time_seconds) for job in state.jobs)
 
 
-def decision_facts(line: JsonObject, wanted: Allocation) -> dict[str, Any]:
+def decision_facts(line: JsonObject, wanted: Allocation, reasons: Sequence[str] = ()) -> dict[str, Any]:
     """A logged decision as a job's owner is told of it.
 
     Args:
         wanted: what it gave the job.
+        reasons: of the policy, for this job.
     """
     return {
         "number": line["number"],
@@ -44,7 +45,7 @@ def decision_facts(line: JsonObject, wanted: Allocation) -> dict[str, Any]:
         "workers": wanted.workers,
         "ps": wanted.ps,
         "guard": line["interventions"],
-        "reasons": line["reasons"],
+        "reasons": [*reasons, *line["reasons"]],
     }
 
 

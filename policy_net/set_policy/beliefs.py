@@ -93,6 +93,12 @@ class SetBeliefs(GaussianProcessBeliefs):
         jobs = measured_by_others(state.jobs, self.has_scale, self._reference_speed)
         return state if jobs is None else replace(state, jobs=jobs)
 
+    def expected_seconds(self, job: Job) -> float | None:
+        """What is expected to remain of a job of unknown work that is present, in seconds of training at the size that
+        it asked for; None where its speed is not known."""
+        speed = self._reference_speed(job)
+        return self.lifetimes.rank_seconds(_trained_samples(job) / speed, job.job_id) if speed > 0.0 else None
+
     def observe(self, progress: Sequence[Progress]) -> None:
         """See `Beliefs`; and which jobs have ended, and what starts cost."""
         super().observe(progress)
@@ -210,6 +216,10 @@ class Lifetimes:
         high = float(self._ranks[index + 1]) if told is None else told[1]
         share = (attained_seconds - float(STARTS[index])) / float(WIDTHS[index])
         return low * math.exp(share * math.log(high / low))
+
+    def session_mates(self, job_id: str) -> tuple[int, int] | None:
+        """How many others of a job's session have ended, and how many go on; None where none says anything."""
+        return None if self._sessions is None else self._sessions.mates_of(job_id)
 
     def _compute(self) -> tuple[Array, Array, Array]:
         """Ranks at the start of every bin, the probability of every length and of reaching it; shape (B,)."""

@@ -156,6 +156,17 @@ class Sessions:
         """
         return self._ranks.get(job_id)
 
+    def mates_of(self, job_id: str) -> tuple[int, int] | None:
+        """How many others of its session have ended, and how many go on or were withdrawn.
+
+        None where no other job of its session says anything.
+        """
+        if job_id not in self._ranks:
+            return None
+        session = self._of[job_id][0]
+        there = sum(other is session for other, _ in self._of.values()) - 1
+        return int(session.ended.sum()), there + int(session.withdrawn.sum())
+
     def _joined(self, job: Job) -> _Session:
         gpus = job.requested.workers * max(job.worker_demand.gpu, 1)
         submit = job.submit_time_seconds

@@ -28,6 +28,7 @@ from policy_net.errors import BadInput
 from policy_net.exchange.state_codec import JsonObject
 from policy_net.set_policy.beliefs import SetBeliefs
 from policy_net.set_policy.policy import SetPolicy
+from policy_net.set_policy.reasons import reasons_of
 from policy_net.throughput.parametric import OnlineFit
 
 SHIPPED = "set"
@@ -183,7 +184,8 @@ def _logged(state_dir: Path, job_id: str) -> Answer | None:
     given = {name: Allocation(*size) for name, size in line["allocation"].items()}
     policy = policy_of(state_dir, line)
     steps = [] if policy is None else weighed_steps(policy, state)
-    facts = decision_facts(line, given.get(job_id, SUSPENDED)) | {"from": "log"}
+    reasons = [] if policy is None else reasons_of(policy, state, job_id)
+    facts = decision_facts(line, given.get(job_id, SUSPENDED), reasons) | {"from": "log"}
     return Answer(state, given, steps, facts, None if policy is None else policy.beliefs)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from cluster_agent.recording.last_decision import last_decision, policy_of, weighed_steps
 from cluster_agent.recording.reasons import decision_facts, others_given, readable_state, room_for, step_facts
 from policy_net.domain import SUSPENDED, Allocation, ClusterState, Job
+from policy_net.set_policy.reasons import reasons_of
 
 
 def explain(facts: Mapping[str, Any], state_dir: Path) -> dict[str, Any]:
@@ -31,7 +32,7 @@ def explain(facts: Mapping[str, Any], state_dir: Path) -> dict[str, Any]:
     steps = [] if policy is None else weighed_steps(policy, state)
     return {
         **answer,
-        "decision": decision_facts(line, wanted),
+        "decision": decision_facts(line, wanted, [] if policy is None else reasons_of(policy, state, job.job_id)),
         "steps": [step_facts(step) for step in steps if step.job_id == job.job_id],
         "others": others_given(state, given, job, steps),
         "waitsFor": _without_decision(facts) or _waits_for(facts, job, wanted, given, state),
