@@ -37,6 +37,7 @@ from global_learner.service.admin_service import AdminService
 from global_learner.service.admission import Limits, bounded_server
 from global_learner.service.connection_guard import ConnectionGuard
 from global_learner.service.fleet_service import FleetLearner, FleetService
+from global_learner.service.garbage import collect_seldom
 from global_learner.service.http_endpoint import HttpEndpoint
 from global_learner.service.identity_setup import (
     ExternalCredentials,
@@ -168,6 +169,7 @@ async def _serve_term(
                 ending,
                 learner,
                 keep_administrator(identities, registry),
+                collect_seldom(),
                 guard.watch(port),
                 enrollment_guard.watch(identities.registrar.enroll_port),
             )
