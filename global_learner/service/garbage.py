@@ -2,7 +2,7 @@
 
 Python looks through everything whenever enough has outlived its youth. With a thousand connections that takes a tenth
 of a second, a quarter once the log has grown, in which nobody is answered: it was the slowest hundredth of all pushes,
-and a quarter of the time in which clusters enroll. What such a pass finds here is next to nothing: a few hundred objects.
+and a quarter of the time in which clusters enroll. Such a pass finds next to nothing here: a few hundred objects.
 Source: the garbage collector of Python, `gc.set_threshold` (generation 2).
 """
 
