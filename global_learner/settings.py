@@ -16,17 +16,21 @@ from pydantic import AfterValidator, Field, model_validator
 
 from global_learner.aggregation.privacy_settings import PrivacySettings, check_covered
 from global_learner.aggregation.settings import AggregationSettings, Mode, OptimizerSettings
-from global_learner.beliefs.belief_store import BeliefSettings
-from global_learner.call_settings import CallSettings
 from global_learner.enrollment.settings import IdentitySettings
 from global_learner.errors import BadConfig
-from global_learner.postgres.server import checked_url
-from global_learner.registry.policy_store import Retention
-from global_learner.rollout.observing import RolloutSettings
-from global_learner.scores.scorer import ScoreSettings
+from global_learner.section_settings import (
+    BeliefSettings,
+    CallSettings,
+    DatabaseUrl,
+    DurabilitySettings,
+    QuarantineSettings,
+    Retention,
+    RolloutSettings,
+    ScoreSettings,
+    SigningSettings,
+)
 from policy_net.errors import BadInput
 from policy_net.exchange.spec import SET, WeightSpec
-from policy_net.set_policy.policy import DEFAULT_SET_FILE
 from policy_net.settings import Section, read_settings_file
 
 _EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104  (refused, not listened on)
@@ -43,10 +47,6 @@ def _host_and_port(address: str) -> str:
 
 Address = Annotated[str, AfterValidator(_host_and_port)]
 """A setting that holds HOST:PORT."""
-
-
-DatabaseUrl = Annotated[str, AfterValidator(checked_url)]
-"""A setting that holds the URL of a PostgreSQL database."""
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -107,27 +107,6 @@ class IngestSettings(Section):
     of the address that has most of them."""
 
 
-class QuarantineSettings(Section):
-    """When a cluster's updates are no longer looked at. Rejections alone cost it nothing but its own time."""
-
-    rejections: int = Field(8, ge=1, le=10_000)
-    """So many faulty updates (not finite, too large, of another shape or spec, without samples, ahead of the head) put
-    a cluster in quarantine, less those that were forgiven; 8 are no accident any more."""
-    within_updates: int = Field(20, ge=1, le=10_000)
-    """So many accepted updates forgive one faulty one; not below `rejections`. `rejections` among the last so many
-    always suffice, and so does, in the long run, any constant share of more than one in so many and one."""
-    seconds: float = Field(3600.0, ge=0.0, le=31_536_000.0)
-    """How long it lasts; `policyctl cluster release` ends it earlier. 0: nobody is quarantined."""
-
-    @model_validator(mode="after")
-    def _reachable(self) -> QuarantineSettings:
-        if self.rejections > self.within_updates:
-            raise ValueError(
-                f"rejections = {self.rejections} of within_updates = {self.within_updates} can never be reached"
-            )
-        return self
-
-
 class PublishSettings(Section):
     """When the head becomes a version."""
 
@@ -161,20 +140,6 @@ class PublishSettings(Section):
         return SET_AVERAGE_DECAY if spec.policy == SET else 0.0
 
 
-class DurabilitySettings(Section):
-    """What survives a crash, and at which price."""
-
-    snapshot_every_steps: int = Field(50, ge=1)
-    """A snapshot, after which the log is cut, every so many head steps. 50 updates of 1.3 MB are 65 MB of log;
-    what a longer log holds takes as much longer to apply again after a crash."""
-    max_log_bytes: int | None = Field(None, ge=65_536)
-    """The log never takes more than this on disk: a snapshot is taken early, and where that is not enough, updates wait
-    until it is written. Unless set, 512 MiB, or room for 32 updates if that is more; not below 16 updates."""
-    max_receipts_bytes: int = Field(256 << 20, ge=65_536)
-    """What remains of the log when it is cut, some 230 bytes an update, takes no more than this on disk and a
-    sixteenth; the oldest go first, and only how many they were is kept. 256 MiB name a million updates."""
-
-
 class TlsSettings(Section):
     """Files of the server's side of TLS (PEM); with `client_ca_file` the callers must show a certificate too."""
 
@@ -206,14 +171,6 @@ class TelemetrySettings(Section):
         if self.http_listen is None or self.live_page is not None:
             return bool(self.http_listen and self.live_page)
         return is_loopback(self.http_listen)
-
-
-class SigningSettings(Section):
-    """How the learner signs versions and assignments; its keys lie in `signing/` of the state directory."""
-
-    timestamp_minutes: float = Field(60.0, gt=0.0, le=43_200.0)
-    """How long the statement holds that a cluster is to act on a version; after that, an answer that somebody kept is
-    refused. An hour: clocks that differ by minutes do no harm. It is made anew after a third of it."""
 
 
 class UpstreamSettings(Section):
@@ -376,7 +333,11 @@ def read_settings(path: Path) -> LearnerSettings:
 
 
 def _initial_policy(named: Path, folder: Path) -> Path:
-    return DEFAULT_SET_FILE if named == Path(SET) else folder / named
+    if named != Path(SET):
+        return folder / named
+    from policy_net.set_policy.policy import DEFAULT_SET_FILE  # noqa: PLC0415  (a policy, and all that it plans with)
+
+    return DEFAULT_SET_FILE
 
 
 def _resolved(settings: LearnerSettings, folder: Path) -> LearnerSettings:

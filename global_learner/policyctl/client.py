@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import grpc
 
@@ -24,8 +24,10 @@ from global_learner.operator_socket import SCHEME, SocketAddress
 from policy_net.exchange.connection_files import read_connection_files
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 from policy_net.exchange.identity_file import read_identity
-from policy_net.exchange.policy_file import PolicyFile, digest_of, parse_policy_file
-from policy_net.exchange.signed_documents import SignedDocument
+
+if TYPE_CHECKING:
+    from policy_net.exchange.policy_file import PolicyFile
+    from policy_net.exchange.signed_documents import SignedDocument
 
 _LARGEST_REPLY_BYTES = 256 * 1024 * 1024
 """A fleet of a thousand clusters and ten thousand versions takes a few megabytes."""
@@ -112,6 +114,9 @@ class AdminClient:
             return None
         request = fleet_pb2.FetchPolicyRequest(version=card.version)
         data = self._call(self._fleet.FetchPolicy, request).policy_file
+        # Brings NumPy and pydantic, and most commands ask for no file.
+        from policy_net.exchange.policy_file import digest_of, parse_policy_file  # noqa: PLC0415
+
         found = digest_of(data)
         if found != card.digest:
             raise StateUnusable(

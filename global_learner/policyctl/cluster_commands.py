@@ -6,7 +6,7 @@ Never a token is printed: it is in the enrollment file alone.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Column, Table
@@ -15,8 +15,10 @@ from foundation.option_groups import with_option_groups
 from global_learner.errors import BadConfig
 from global_learner.policyctl.options import CallOptions
 from global_learner.policyctl.views import Facts, moment
-from policy_net.exchange.enrollment_file import EnrollmentFile
 from policy_net.exchange.generated import fleet_pb2
+
+if TYPE_CHECKING:
+    from policy_net.exchange.enrollment_file import EnrollmentFile
 
 cluster_app = typer.Typer(no_args_is_help=True, help="Who belongs to the fleet, and who is in quarantine.")
 
@@ -34,6 +36,8 @@ def enroll_cluster(
     options: CallOptions,
 ) -> None:
     """Invite a cluster: writes a one-time token, which its agent trades for a certificate."""
+    from policy_net.exchange.enrollment_file import EnrollmentFile  # noqa: PLC0415  (brings certificates)
+
     with options.client() as client:
         reply = client.enroll_cluster(name)
     path = out or Path(f"{name}.enrollment")
