@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+import itertools
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
+from foundation.text import nearest
 from global_learner.aggregation.privacy_settings import PrivacySettings, check_covered
 from global_learner.aggregation.settings import AggregationSettings, Mode, OptimizerSettings
 from global_learner.enrollment.settings import IdentitySettings
@@ -67,6 +69,12 @@ def is_loopback(address: str) -> bool:
 def is_everywhere(address: str) -> bool:
     """Whether the address is all of a machine's, and so names no host that could be dialled."""
     return split_address(address)[0] in _EVERYWHERE
+
+
+def _meet(first: str, second: str) -> bool:
+    """Whether two servers at these addresses would want one port; 0 takes a free one."""
+    (host, port), (other, other_port) = split_address(first), split_address(second)
+    return 0 != port == other_port and (host == other or is_everywhere(first) or is_everywhere(second))
 
 
 class IngestSettings(Section):
@@ -282,6 +290,18 @@ class LearnerSettings(Section):
         """Whether every caller must show a certificate."""
         return self.identity is not None or (self.tls is not None and self.tls.client_ca_file is not None)
 
+    def _check_ports(self) -> None:
+        """See that the learner's own servers do not meet: each would blame the other, in a state directory begun."""
+        addresses = {
+            "listen": self.listen,
+            "identity.enroll_port": self.enroll_address,
+            "telemetry.http_listen": self.telemetry.http_listen,
+        }
+        for (one, first), (other, second) in itertools.combinations(addresses.items(), 2):
+            if first is not None and second is not None and _meet(first, second):
+                port = split_address(first)[1]
+                raise ValueError(f"{one} and {other} have the same port, {port}: name another one for either")
+
     def _check_region(self, upstream: UpstreamSettings) -> None:
         """Whatever a region leaves to the learner above cannot be set here."""
         if upstream.address == self.listen:
@@ -297,6 +317,7 @@ class LearnerSettings(Section):
     def _consistent(self) -> LearnerSettings:
         if split_address(self.listen)[1] == 0 and self.port_file is None:
             raise ValueError("listen has port 0, so nobody could find it: name a port, or a port_file")
+        self._check_ports()
         if self.aggregation.passes_up is not (self.upstream is not None):
             raise ValueError("aggregation.passes_up follows from the section upstream: leave it out")
         if self.upstream is not None:
@@ -334,6 +355,11 @@ def read_settings(path: Path) -> LearnerSettings:
 
 def _initial_policy(named: Path, folder: Path) -> Path:
     if named != Path(SET):
+        if not (folder / named).exists() and nearest(str(named), (SET,)):
+            raise BadConfig(
+                f"setting initial_policy = {str(named)!r}: there is no such file in {folder}; did you mean {SET}, the "
+                "policy that ships with fedl2?"
+            )
         return folder / named
     from policy_net.set_policy.policy import DEFAULT_SET_FILE  # noqa: PLC0415  (a policy, and all that it plans with)
 

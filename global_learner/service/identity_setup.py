@@ -195,7 +195,7 @@ async def start_enrollment(
     if address is not None:
         service = EnrollmentService(identities.registrar, telemetry)
         fleet_pb2_grpc.add_EnrollmentServicer_to_server(service, server)
-        identities.registrar.enroll_port = bind(server, address, identities.enroll_credentials)
+        identities.registrar.enroll_port = bind("identity.enroll_port", server, address, identities.enroll_credentials)
         await server.start()
     return server, guard
 
