@@ -111,7 +111,16 @@ COMMANDS = (
             f"report {MISSING}": 2,
         },
     ),
-    *_commands("cluster-agent", {f"run --config {MISSING}": 2, f"run --config {SLIP}": 2}, "pydantic"),
+    *_commands(
+        "cluster-agent",
+        {
+            f"run --config {MISSING}": 2,
+            f"run --config {SLIP}": 2,
+            f"explain north/{MISSING} --kubeconfig {MISSING}": 2,
+            f"simulate -f {MISSING}.yaml --kubeconfig {MISSING}": 2,
+        },
+        "pydantic",
+    ),
     *_commands("cluster-agent", {f"submit {MISSING}.yaml": 2, f"replay-log {MISSING}": 2}, "numpy", "pydantic"),
     *_commands("global-learner", {"--help": 0, "--version": 0, "serve --help": 0, "serve --confg": 2}),
     *_commands(
