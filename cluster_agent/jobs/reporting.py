@@ -58,7 +58,9 @@ def report(
         source = read_settings(config).state_dir
     assert source is not None  # noqa: S101  (one of the two is there; narrows the type)
     if not source.exists():
-        raise BadConfig(f"{source}: no such file; name a decision log, or an agent's state directory")
+        raise BadConfig(
+            f"{source}: cannot be read, as it is not there; name a decision log, or an agent's state directory"
+        )
     # Loaded here: this takes a second, and the program's other commands need nothing of it.
     from cluster_agent.jobs.past_week import Past, past_week  # noqa: PLC0415
 
