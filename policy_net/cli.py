@@ -1,23 +1,24 @@
-"""Program `policy-net`: its commands are the laboratory's, but for `inspect`, which reads a policy file only."""
+"""Program `policy-net`: its commands are the laboratory's, but for `inspect`, which reads a policy file only.
+
+What a command needs is loaded when it is at its work: help and refusals of what was typed wait for none of it.
+"""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from foundation.command_line import Debug, Output, OutputFormat, leave, run
 from policy_net.errors import PolicyFileError
-from policy_net.exchange.policy_file import digest_of, parse_policy_file
-from policy_net.exchange.spec import SET_INPUTS, PolicySpec, SetSpec
 from policy_net.laboratory.commands.fit_speed import fit_speed
 from policy_net.laboratory.commands.replay import replay_command
 from policy_net.laboratory.commands.train import train
+
+if TYPE_CHECKING:
+    from policy_net.exchange.spec import PolicySpec, SetSpec
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -37,6 +38,10 @@ def inspect(
     if output is OutputFormat.JSON:
         print(json.dumps(facts, indent=2))
         return
+    from rich.console import Console  # noqa: PLC0415
+    from rich.markup import escape  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+
     table = Table(title=escape(str(file)), show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
@@ -55,6 +60,8 @@ def describe(file: Path) -> dict[str, Any]:
         data = file.read_bytes()
     except OSError as error:
         raise PolicyFileError(f"{file}: cannot be read ({error.strerror})") from error
+    from policy_net.exchange.policy_file import digest_of, parse_policy_file  # noqa: PLC0415
+
     content = parse_policy_file(data, str(file))
     return {
         "file": str(file),
@@ -72,6 +79,8 @@ def describe(file: Path) -> dict[str, Any]:
 
 def _shape_of(spec: PolicySpec | SetSpec) -> dict[str, int]:
     """How many numbers go in, and how many actions come out; a `set` policy takes any number of jobs."""
+    from policy_net.exchange.spec import SET_INPUTS, SetSpec  # noqa: PLC0415
+
     if isinstance(spec, SetSpec):
         return {"features": SET_INPUTS}
     return {"features": spec.feature_count, "actions": spec.action_count}

@@ -132,7 +132,7 @@ async def _serve_term(
         fleet_pb2_grpc.add_FleetServicer_to_server(fleet, server)
         admin = AdminService(learner, identities.identity, identities.registrar, telemetry, settings.scores.enabled)
         fleet_pb2_grpc.add_AdminServicer_to_server(admin, server)
-        port = bind(server, settings.listen, identities.credentials)
+        port = bind("listen", server, settings.listen, identities.credentials)
         operators = stack.enter_context(_operators(settings, state, limits, learner, identities, telemetry))
         live = LiveReport(admin.report, asyncio.get_running_loop()) if settings.telemetry.shows_page else None
         with _http(settings, telemetry, learner, lanes, ending, live) as http_port:

@@ -6,19 +6,18 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from foundation.command_line import Debug, Output, OutputFormat
 from foundation.files import check_replaceable
 from policy_net.errors import BadInput
-from policy_net.laboratory.speeds.measured_speeds import FitQuality, read_points, refit
-from policy_net.laboratory.speeds.speed import write_speed_table
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from policy_net.laboratory.speeds.measured_speeds import FitQuality
 
 _FILE_WIDTH = 120
 """Columns where the output is no terminal that would say how wide it is."""
@@ -43,6 +42,10 @@ def fit_speed(
     del debug  # The error boundary looks for the flag itself.
     if out is not None:
         _check_name(out, table)
+    # Help and refusals of options wait for no fit.
+    from policy_net.laboratory.speeds.measured_speeds import read_points, refit  # noqa: PLC0415
+    from policy_net.laboratory.speeds.speed import write_speed_table  # noqa: PLC0415
+
     speeds, qualities = refit(read_points(table), str(table))
     if out is not None:
         try:
@@ -52,6 +55,8 @@ def fit_speed(
     if output is OutputFormat.JSON:
         print(json.dumps([asdict(quality) for quality in qualities], indent=2))
     else:
+        from rich.console import Console  # noqa: PLC0415
+
         console = Console() if sys.stdout.isatty() else Console(width=_FILE_WIDTH)
         console.print(_table(str(table), qualities))
 
@@ -69,6 +74,10 @@ def _check_name(out: Path, table: Path) -> None:
 
 
 def _table(title: str, qualities: list[FitQuality]) -> Table:
+    from rich.box import SIMPLE_HEAD  # noqa: PLC0415
+    from rich.markup import escape  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+
     table = Table(title=escape(title), title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
     for heading in ("model", "form", "points", "left out", "median error", "largest", "held out", "fastest at"):
         left = heading in ("model", "form", "fastest at")

@@ -1,6 +1,7 @@
 """Command `policy-net replay`: runs workloads under policies in simulation, and compares what the jobs waited for.
 
-With `--report` it also says which policies a report compares, and writes the report's files.
+With `--report` it also says which policies a report compares, and writes the report's files. What replays, and what
+draws, is loaded when it is at its work: help and refusals of what was typed wait for none of it.
 """
 
 from __future__ import annotations
@@ -9,33 +10,30 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
-import policy_net.baselines  # noqa: F401  (registers the policies' names)
+import policy_net.baselines
+import policy_net.set_policy  # noqa: F401  (both register policies' names)
 from foundation.command_line import Debug, Output, OutputFormat
 from foundation.option_groups import with_option_groups
 from policy_net.domain import PlacementEffect, PolicyContext, SpeedModel
 from policy_net.errors import BadInput
 from policy_net.laboratory.commands.world_options import WorldOptions, warn_of_malformed_rows
-from policy_net.laboratory.report import REPORT_POLICIES, Comparison, prepare_folder, write_report
-from policy_net.laboratory.simulation.environment import Environment
-from policy_net.laboratory.simulation.replay import ReplayResult, replay
-from policy_net.laboratory.speeds.measured_speeds import read_measured_points
-from policy_net.laboratory.workloads.workload import Workload
-from policy_net.policy import DEFAULT_POLICY, policy_names
-from policy_net.policy_kinds import load_policy
+from policy_net.policy import DEFAULT_POLICY, check_known, policy_names
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from policy_net.laboratory.simulation.environment import Environment
+    from policy_net.laboratory.simulation.replay import ReplayResult
+    from policy_net.laboratory.workloads.workload import Workload
 
 _FILE_WIDTH = 120
 """Columns where the output is no terminal that would say how wide it is."""
 
-World = tuple[Workload, Environment]
+World = tuple["Workload", "Environment"]
 
 _COLUMNS = {
     "policy": "policy",
@@ -89,17 +87,26 @@ def replay_command(
     """Replay workloads under policies, each pair from a fresh policy."""
     del debug  # The error boundary looks for the flag itself.
     policies = _chosen_policies(policy, report)
+    check_known(policies)  # a slip of the pen is told before anything is read
     truth, effect = world.speeds(), world.placement_effect()
-    measured = None if fit_points is None else read_measured_points(fit_points)
+    measured = None
+    if fit_points is not None:
+        from policy_net.laboratory.speeds.measured_speeds import read_measured_points  # noqa: PLC0415
+
+        measured = read_measured_points(fit_points)
     context = PolicyContext(seed=world.seed, true_speeds=truth, measured_speeds=measured)
     # Whatever cannot be used is found before the first minute is spent on what can.
     worlds = [(item, world.environment(item)) for item in (world.workload(source, truth) for source in workload)]
+    from policy_net.policy_kinds import load_policy  # noqa: PLC0415
+
     for name in policies:
         load_policy(name, context)
     if measured is not None:
         for item, _ in worlds:
             measured.require(spec.job_type for spec in item.jobs)
     if report is not None:
+        from policy_net.laboratory.report import prepare_folder  # noqa: PLC0415
+
         prepare_folder(report, len(worlds))
     if output is OutputFormat.TABLE:
         _print_assumptions(worlds, world)
@@ -110,6 +117,8 @@ def replay_command(
     if output is OutputFormat.JSON:
         print(json.dumps([result.to_json() for result in results], indent=2))
     else:
+        from rich.console import Console  # noqa: PLC0415
+
         console = Console() if sys.stdout.isatty() else Console(width=_FILE_WIDTH)
         for index, (item, _) in enumerate(worlds):  # two files of different folders may have one name
             of_world = results[index * len(policies) : (index + 1) * len(policies)]
@@ -128,6 +137,12 @@ def _run(
     record_timeline: bool,
 ) -> list[ReplayResult]:
     """Every workload under every policy; a progress bar on a terminal."""
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+
+    from policy_net.laboratory.simulation.replay import replay  # noqa: PLC0415
+    from policy_net.policy_kinds import load_policy  # noqa: PLC0415
+
     console = Console(stderr=True)
     results: list[ReplayResult] = []
     with Progress(
@@ -166,6 +181,10 @@ def _print_assumptions(worlds: list[World], options: WorldOptions) -> None:
 
 
 def _table(title: str, rows: list[dict[str, Any]]) -> Table:
+    from rich.box import SIMPLE_HEAD  # noqa: PLC0415
+    from rich.markup import escape  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+
     table = Table(
         title=escape(title),
         title_justify="left",
@@ -203,6 +222,8 @@ def _chosen_policies(policies: Sequence[str] | None, report: Path | None) -> lis
     """
     if policies:
         return list(policies)
+    from policy_net.laboratory.report import REPORT_POLICIES  # noqa: PLC0415
+
     if report is None:
         raise BadInput(
             f"no --policy: give NAME or FILE, such as {DEFAULT_POLICY} (repeatable), or --report FOLDER, which compares"
@@ -219,6 +240,8 @@ def _write_report(
     Args:
         results: for every world as many, in the order of the worlds.
     """
+    from policy_net.laboratory.report import Comparison, write_report  # noqa: PLC0415
+
     each = len(results) // len(worlds)
     comparisons = [
         Comparison(
