@@ -71,6 +71,7 @@ WORLD = ["--workload", "dl2:jobs=2,seed=1", "--nodes", "2"]
 SOUND: dict[str, Line] = {
     "policy-net replay": lambda place: [*WORLD, "--policy", "fifo", "-o", "json"],
     "policy-net train": lambda place: [*WORLD, "--out", str(place.folder / "out.safetensors")],
+    "policy-net extend": lambda place: [*("set", "--with", "prices", "--out", str(place.folder / "wide.safetensors"))],
     "policy-net inspect": lambda place: [str(place.good_policy), "-o", "json"],
     "policy-net fit-speed": lambda place: ["--table", str(place.good_speeds), "-o", "json"],
     "global-learner serve": lambda place: ["--config", str(place.folder / "learner.yaml")],
