@@ -20,12 +20,17 @@ _OWN_FILES = 512
 """Files and sockets that the learner needs beside its callers' connections: log, snapshots, registry, HTTP."""
 
 
-def check_free(setting: str, address: str) -> None:
+def check_free(setting: str, address: str | None) -> None:
     """Try to listen, so that a port in use gets one plain line rather than gRPC's own.
+
+    Args:
+        address: None where nothing is to listen.
 
     Raises:
         BadConfig: the address is taken, not this machine's, or not allowed.
     """
+    if address is None:
+        return
     host, port = split_address(address)
     try:
         family, _, _, _, resolved = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]

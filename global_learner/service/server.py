@@ -90,10 +90,8 @@ async def serve(settings: LearnerSettings) -> None:
     max_log_bytes(settings, initial.spec)
     check_free("listen", settings.listen)
     _check_port_file(settings.port_file)
-    if settings.telemetry.http_listen is not None:
-        check_free("telemetry.http_listen", settings.telemetry.http_listen)
-    if settings.enroll_address is not None:
-        check_free("identity.enroll_port", settings.enroll_address)
+    check_free("telemetry.http_listen", settings.telemetry.http_listen)
+    check_free("identity.enroll_port", settings.enroll_address)
     external = read_external_credentials(settings, time.time())
     telemetry = Telemetry()
     async with term_of(settings, telemetry, ending) as term:
