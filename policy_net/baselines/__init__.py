@@ -5,6 +5,7 @@ from policy_net.baselines.authors_optimus import build_optimus_authors
 from policy_net.baselines.authors_tetris import build_tetris_authors
 from policy_net.baselines.drf import build_drf
 from policy_net.baselines.drf_peak import build_drf_peak
+from policy_net.baselines.easy import build_easy
 from policy_net.baselines.fifo import build_fifo, build_fifo_backfill
 from policy_net.baselines.las import build_las
 from policy_net.baselines.marginal import build_marginal, build_oracle
@@ -16,6 +17,7 @@ from policy_net.policy import register_policy
 
 register_policy("fifo", build_fifo)
 register_policy("fifo-backfill", build_fifo_backfill)
+register_policy("fifo-easy", build_easy)
 register_policy("las", build_las)
 register_policy("srtf", build_srtf)
 register_policy("tetris", build_tetris)

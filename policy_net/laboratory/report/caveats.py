@@ -23,7 +23,7 @@ OVERFULL = 0.1
 """With more of all jobs waiting than this when the last one comes, the cluster does not keep up."""
 SHORT_QUEUE = 10
 """So many may wait at any moment."""
-AS_REQUESTED = ("fifo", "fifo-backfill", "las")
+AS_REQUESTED = ("fifo", "fifo-backfill", "fifo-easy", "las")
 """Policies whose jobs take longer than alone only because they wait."""
 WAITS_LITTLE = 0.05
 """With less of the jobs' time than this spent on waiting, a better order can save next to nothing."""
