@@ -143,4 +143,8 @@ def _scale_arrivals(workload: Workload, scale: float) -> Workload:
     if scale == 1.0:
         return workload
     jobs = tuple(replace(job, submit_time_seconds=job.submit_time_seconds * scale) for job in workload.jobs)
-    return replace(workload, jobs=jobs, notes=(*workload.notes, f"times between arrivals × {scale:g}"))
+    # What was waited under another load is no measure of this one.
+    records = {
+        job_id: replace(record, wait_seconds=None, jct_seconds=None) for job_id, record in workload.records.items()
+    }
+    return replace(workload, jobs=jobs, records=records, notes=(*workload.notes, f"times between arrivals × {scale:g}"))
