@@ -25,6 +25,7 @@ from policy_net.laboratory.speeds.placement_effect import FittedPlacementEffect,
 from policy_net.laboratory.speeds.speed import default_speeds, read_speed_table
 from policy_net.laboratory.workloads.estimates import parse_durations, with_estimates
 from policy_net.laboratory.workloads.loaders.intake import MALFORMED
+from policy_net.laboratory.workloads.loaders.record import Recording
 from policy_net.laboratory.workloads.sources import WorkloadOptions, load_workload
 from policy_net.laboratory.workloads.workload import JobKindChoice, Machines, Workload
 
@@ -225,8 +226,11 @@ class WorldOptions:
             return ()
         return ("all-reduce jobs train slower where their workers lie apart; recorded durations count as one node's",)
 
-    def workload(self, source: str, speeds: SpeedModel) -> Workload:
+    def workload(self, source: str, speeds: SpeedModel, recording: Recording | None = None) -> Workload:
         """Read or generate a workload.
+
+        Args:
+            recording: what `read_source` gave for it, if it was read already.
 
         Raises:
             BadInput: the source cannot be used.
@@ -246,6 +250,7 @@ class WorldOptions:
                 arrival_scale=self.arrival_scale,
                 speeds=speeds,
             ),
+            recording,
         )
         return with_estimates(loaded, estimates, self.seed)
 

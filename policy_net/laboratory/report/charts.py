@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 from foundation.figures import duration, percent, unit_for
 from policy_net.laboratory.report.chart_style import INK, Draw
 from policy_net.laboratory.report.comparison import NOTICEABLE_SECONDS, Comparison, gpu_use
-from policy_net.laboratory.report.findings import change
+from policy_net.laboratory.report.headline import change
 from policy_net.laboratory.report.policies import label
 from policy_net.laboratory.simulation.replay import ReplayResult
 

@@ -60,7 +60,15 @@ def read_trace(path: Path, options: WorkloadOptions) -> Workload:
     Raises:
         BadInput: the file, a row, or the window cannot be used, or a job's tasks are larger than a node.
     """
-    recording = read_csv(path, options.strict)
+    return trace_of(read_csv(path, options.strict), options)
+
+
+def trace_of(recording: Recording, options: WorkloadOptions) -> Workload:
+    """As `workload_of`, of our own csv, whose times may be in other units than its columns say.
+
+    Raises:
+        BadInput: there is no such window, or a job's tasks are larger than a node.
+    """
     workload = workload_of(recording, options)
     usual = median(job.duration_seconds for job in recording.records)
     if _SHORT_SECONDS <= usual <= _LONG_SECONDS:
