@@ -12,7 +12,7 @@ import typer
 
 from policy_net.domain import PlacementEffect, PolicyContext, SpeedModel
 from policy_net.laboratory.commands.world_options import WorldOptions
-from policy_net.laboratory.report.caveats import unlike_the_record
+from policy_net.laboratory.report.caveats import about_the_queue
 from policy_net.laboratory.report.comparison import Comparison
 from policy_net.laboratory.report.findings import as_recorded, certainty, fairness, money
 from policy_net.laboratory.report.headline import headline, subline
@@ -151,7 +151,7 @@ def sentences(comparison: Comparison) -> Iterator[str]:
         for findings in (certainty, as_recorded, fairness, money):
             for finding in findings(comparison):
                 yield f"{finding.topic}: {finding.text}"
-        for caution in unlike_the_record(comparison):
+        for caution in about_the_queue(comparison):
             yield f"Caution: {caution}"
     yield subline(comparison)
     yield headline(comparison)

@@ -43,7 +43,6 @@ def _cautions(comparison: Comparison) -> Iterator[str]:
             "The machines are assumed, because neither you nor the log says what they are. They decide how long jobs"
             " wait, and so what there is to save: repeat this with the machines that you have."
         )
-    yield from unlike_the_record(comparison)
     jobs = comparison.workload.jobs
     if len(jobs) < FEW_JOBS:
         yield f"With {counted(len(jobs), 'job')} much is chance: take {FEW_JOBS} or more, better a thousand."
@@ -55,11 +54,7 @@ def _cautions(comparison: Comparison) -> Iterator[str]:
             f" {'gets' if larger == 1 else 'get'} fewer under every policy: these are not the machines on which"
             f" {'it' if larger == 1 else 'they'} ran."
         )
-    if comparison.compares and comparison.today.policy in AS_REQUESTED and _waits_little(comparison.today):
-        yield (
-            f"Under {label(comparison.today.policy)} jobs hardly wait. What is saved or lost then comes from running"
-            " them at other sizes than they asked for, and hangs on how fast they are assumed to be there."
-        )
+    yield from about_the_queue(comparison)
     queue = gpu_use(comparison.workload, comparison.today).waiting_at(jobs[-1].submit_time_seconds)
     if comparison.compares and queue > max(OVERFULL * len(jobs), SHORT_QUEUE):
         yield (
@@ -69,12 +64,22 @@ def _cautions(comparison: Comparison) -> Iterator[str]:
         )
 
 
-def unlike_the_record(comparison: Comparison) -> Iterator[str]:
-    """Where the queue of today does not do in simulation what was recorded."""
+def about_the_queue(comparison: Comparison) -> Iterator[str]:
+    """Where the queue of today does not do in simulation what was recorded, or leaves next to nothing to save."""
+    yield from _unlike_the_record(comparison)
+    if comparison.compares and comparison.today.policy in AS_REQUESTED and _waits_little(comparison.today):
+        yield (
+            f"Under {label(comparison.today.policy)} jobs hardly wait. What is saved or lost then comes from running"
+            " them at other sizes than they asked for, and hangs on how fast they are assumed to be there."
+        )
+
+
+def _unlike_the_record(comparison: Comparison) -> Iterator[str]:
     recorded = comparison.recorded
-    if recorded is None or recorded.avg_jct_seconds is None or recorded.jct_jobs < len(comparison.workload.jobs):
+    _, simulated = comparison.simulated_like_recorded(comparison.today)
+    if recorded is None or not recorded.avg_jct_seconds or simulated is None:
         return
-    share = comparison.avg_jct_seconds(comparison.today) / recorded.avg_jct_seconds - 1
+    share = simulated / recorded.avg_jct_seconds - 1
     if abs(share) > FAR:
         yield (
             f"Simulated under {label(comparison.today.policy)}, the jobs are done in {percent(abs(share))}"

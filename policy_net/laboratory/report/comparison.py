@@ -160,6 +160,18 @@ class Comparison:
         """What the record says of the jobs' real waits and times; None if nothing."""
         return recorded_of(self.workload)
 
+    def simulated_like_recorded(self, result: ReplayResult) -> tuple[float | None, float | None]:
+        """Average wait for the first start, and time to the end, of just the jobs of which that is recorded."""
+        records = self.workload.records
+        waits, jcts = [], []
+        for outcome in result.outcomes:
+            record = records.get(outcome.job_id)
+            if record is not None and record.wait_seconds is not None and outcome.wait_seconds is not None:
+                waits.append(outcome.wait_seconds)
+            if record is not None and record.jct_seconds is not None and outcome.jct_seconds is not None:
+                jcts.append(outcome.jct_seconds)
+        return _mean(waits), _mean(jcts)
+
     @cached_property
     def cut_jobs(self) -> tuple[int, int]:
         """How many jobs asked for more GPUs than there are here, and how many of the others for more than one may have.
@@ -224,10 +236,14 @@ def recorded_of(workload: Workload) -> Recorded | None:
     return Recorded(
         wait_jobs=len(waits),
         jct_jobs=len(jcts),
-        avg_wait_seconds=math.fsum(waits) / len(waits) if waits else None,
-        avg_jct_seconds=math.fsum(jcts) / len(jcts) if jcts else None,
+        avg_wait_seconds=_mean(waits),
+        avg_jct_seconds=_mean(jcts),
         p99_jct_seconds=float(np.percentile(jcts, 99)) if jcts else None,
     )
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return math.fsum(values) / len(values) if values else None
 
 
 def best_of(comparison: Comparison, results: Sequence[ReplayResult]) -> ReplayResult:

@@ -80,21 +80,24 @@ def as_recorded(comparison: Comparison) -> Iterator[Finding]:
     recorded = comparison.recorded
     if recorded is None:
         return
-    today, figures = comparison.today, comparison.figures[comparison.results.index(comparison.today)]
-    parts = []
-    if recorded.avg_wait_seconds is not None and figures["avg_wait_seconds"] is not None:
-        unit = unit_for(recorded.avg_wait_seconds, figures["avg_wait_seconds"])
-        parts.append(
-            f"waited {unit.text(recorded.avg_wait_seconds)} on average (simulated under {label(today.policy)}:"
-            f" {unit.text(figures['avg_wait_seconds'])})"
-        )
-    if recorded.avg_jct_seconds is not None:
-        simulated = comparison.avg_jct_seconds(today)
-        unit = unit_for(recorded.avg_jct_seconds, simulated)
-        parts.append(f"were done after {unit.text(recorded.avg_jct_seconds)} ({unit.text(simulated)})")
+    wait, jct = comparison.simulated_like_recorded(comparison.today)
+    really, simulated = [], []
+    if recorded.avg_wait_seconds is not None and wait is not None:
+        unit = unit_for(recorded.avg_wait_seconds, wait)
+        really.append(f"waited {unit.text(recorded.avg_wait_seconds)} on average")
+        simulated.append(unit.text(wait))
+    if recorded.avg_jct_seconds is not None and jct is not None:
+        unit = unit_for(recorded.avg_jct_seconds, jct)
+        really.append(f"were done after {unit.text(recorded.avg_jct_seconds)}")
+        simulated.append(unit.text(jct))
+    if not really:
+        return
     most = max(recorded.wait_jobs, recorded.jct_jobs)
     jobs = "the jobs" if most == len(comparison.workload.jobs) else f"the {counted(most, 'job')} with a recorded start"
-    yield Finding("As recorded", f"Really {jobs} {' and '.join(parts)}.")
+    today = label(comparison.today.policy)
+    yield Finding(
+        "As recorded", f"Really {jobs} {' and '.join(really)}; simulated under {today}: {' and '.join(simulated)}."
+    )
 
 
 def fairness(comparison: Comparison) -> Iterator[Finding]:

@@ -40,6 +40,7 @@ _SMALL_LINE_INCHES = 0.21
 _MARGIN = 0.014
 _HEADLINE_COLUMNS = 88
 _SMALL_COLUMNS = 165
+_HEADING_COLUMNS = 15
 _NAME_WIDTH = 0.16
 _COLUMNS = 9
 """Columns of the policies' table that find room in the picture: up to the share of GPUs held."""
@@ -165,7 +166,8 @@ def _draw_table(axes: Axes, comparison: Comparison) -> None:
     right_edges = [_NAME_WIDTH + (1 - _NAME_WIDTH) * column / (_COLUMNS - 1) for column in range(1, _COLUMNS)]
     axes.text(0, 1.8, table.headings[0], va="bottom", fontsize=9.5)
     for edge, heading in zip(right_edges, table.headings[1:_COLUMNS], strict=True):
-        axes.text(edge, 1.8, textwrap.fill(heading, 18), ha="right", va="bottom", fontsize=9.5, linespacing=1.15)
+        lines = textwrap.fill(heading, _HEADING_COLUMNS)
+        axes.text(edge, 1.8, lines, ha="right", va="bottom", fontsize=9.5, linespacing=1.15)
     for index, row in enumerate(table.rows):
         middle = index + 2.5
         colour = PROPOSED_COLOUR if row.proposed else INK

@@ -13,7 +13,7 @@ LONGEST_LABEL = 28
 _LABELS = {
     "fifo": "FIFO",
     "fifo-backfill": "FIFO with backfill",
-    "fifo-easy": "FIFO, EASY backfill",
+    "fifo-easy": "EASY backfill",
     "las": "LAS",
     "srtf": "SRTF",
     "drf": "DRF",

@@ -7,9 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from policy_net.laboratory.commands.fit_speed import quality_table
 from policy_net.laboratory.commands.fitted_table import Column, fitted_table
-from policy_net.laboratory.commands.replay_table import replay_table
+from policy_net.laboratory.commands.replay_table import owner_table_on_terminal, replay_table
 from policy_net.laboratory.report.comparison import Recorded
+from policy_net.laboratory.report.tables import Row, TextTable
+from policy_net.laboratory.speeds.measured_speeds import FitQuality
 
 ROW = {
     "policy": "fifo-backfill", "jobs": 1000, "completed": 1000, "avg_wait_seconds": 126_108.0,
@@ -39,6 +42,31 @@ def test_at_every_width_each_row_is_one_line_with_whole_numbers(width: int, timi
     assert "…" not in rows[1]
     assert rows[2].split()[0].endswith("set-v7.safetensors"[-10:])
     assert ("[ms]" in "".join(lines)) == (timing and width == 120)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_quality_of_a_fit_fits_too(width: int) -> None:
+    quality = FitQuality("inception-bn", 256, 12, "surface", 0.0123, 0.2345, 0.0456, 16, 11)
+    lines = lines_of(quality_table("/data/measured.csv", [quality], width), width)
+    assert all(len(line) <= width for line in lines)
+    row = next(line for line in lines if "inception-bn" in line)
+    assert "1.2%" in row
+    assert ("12" in row.split()) == (width >= 80)
+
+
+def test_a_table_of_users_fits_and_keeps_what_is_compared() -> None:
+    cells = ("31", "1,234", "3.1 h", "2 h", "3.1 h ▲", "11.8 h", "12.5 h", "6% more", "61%")
+    table = TextTable(
+        ("User", "Jobs", "GPU-hours asked for", "Recorded wait", "Wait, FIFO", "Wait, fedl2 (set)", "Completion, FIFO",
+         "Completion, fedl2 (set)", "Change", "Done later"),
+        (Row("anna", cells), Row("4 others", cells)),
+    )  # fmt: skip
+    for width in (60, 80, 120):
+        lines = lines_of(owner_table_on_terminal("week by user", table, width), width)
+        assert all(len(line) <= width for line in lines)
+        row = next(line for line in lines if "anna" in line)
+        for cell in ("12.5 h", "6% more", "3.1 h ▲" if width > 60 else "6% more", "1,234" if width > 80 else "anna"):
+            assert cell in row
 
 
 @given(
