@@ -28,8 +28,7 @@ from policy_net.laboratory.workloads.source_options import WorkloadOptions
 from policy_net.laboratory.workloads.sources import load_workload
 from policy_net.laboratory.workloads.workload import Workload
 from policy_net.policy import SchedulerPolicy, build_policy
-from policy_net.set_policy import SetPolicy
-from policy_net.set_policy.policy import default_set_file
+from policy_net.set_policy.policy import SetPolicy, default_set_file
 
 TEACHERS = ("optimus", "drf", "srtf", "fifo")
 LOGGED_SEEDS = range(4)

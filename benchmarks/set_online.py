@@ -26,7 +26,7 @@ from global_learner.storage.update_records import AppliedUpdate, Kind
 from global_learner.updates.head import Head
 from global_learner.updates.ingest import Ingest
 from global_learner.updates.ledger import Ledger
-from policy_net.domain import CapacityMode
+from policy_net.domain import CapacityMode, RewardKind
 from policy_net.exchange.spec import SetSpec, Weights
 from policy_net.exchange.wire import GradientUpdate
 from policy_net.laboratory.simulation.engine import Simulation
@@ -38,7 +38,7 @@ from policy_net.laboratory.workloads.sources import load_workload
 from policy_net.learning.gradient import GradientResult, NotEnoughSamples
 from policy_net.learning.replay import Experience, ExperienceReplay
 from policy_net.learning.residual_gradient import ResidualGradient
-from policy_net.learning.settings import ActorCriticSettings, ResidualSettings, RewardKind
+from policy_net.learning.settings import ActorCriticSettings, ResidualSettings
 from policy_net.policy_kinds import update_schedule_for
 from policy_net.set_policy.policy import SetPolicy, default_set_file
 from policy_net.throughput.parametric import OnlineFit

@@ -71,12 +71,13 @@ def run(
     signals = StopSignals()
     try:
         try:
-            # Loaded here: whoever lists jobs waits for no scheduler.
-            from cluster_agent.agent import run_agent  # noqa: PLC0415
+            # Loaded here: whoever lists jobs waits for no scheduler, and who is told of a slip in a file neither.
             from cluster_agent.settings_file import read_settings  # noqa: PLC0415
-            from cluster_agent.telemetry import configure_logging  # noqa: PLC0415
 
             settings = read_settings(config)
+            from cluster_agent.agent import run_agent  # noqa: PLC0415
+            from cluster_agent.telemetry import configure_logging  # noqa: PLC0415
+
             configure_logging(settings.telemetry.log_level)
             run_agent(settings, signals.stop, signals.on_started)
         finally:

@@ -14,8 +14,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from cluster_agent.backend_settings import BackendSettings
-from policy_net.learning.replay import REPLAY_SAMPLES
-from policy_net.learning.settings import ActorCriticSettings, ResidualSettings, TwinSettings
+from policy_net.learning.settings import REPLAY_SAMPLES, ActorCriticSettings, ResidualSettings, TwinSettings
 from policy_net.privacy.settings import NoiseSettings
 from policy_net.settings import HOST_AND_PORT, Seconds, Section
 

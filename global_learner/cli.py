@@ -53,12 +53,13 @@ def accept_loss_command(
 ) -> None:
     """Say what of the state directory is lost and, with --yes, go on without it; the audit log keeps what and who."""
     del debug
-    from global_learner.loss import accept_losses, find_losses  # noqa: PLC0415
     from global_learner.settings import read_settings  # noqa: PLC0415
+
+    settings = read_settings(config)
+    from global_learner.loss import accept_losses, find_losses  # noqa: PLC0415
     from global_learner.telemetry import set_up_logging  # noqa: PLC0415
     from policy_net.exchange.policy_file import read_policy_file  # noqa: PLC0415
 
-    settings = read_settings(config)
     set_up_logging(settings.telemetry.log_level)
     if settings.database is not None:
         raise BadConfig(

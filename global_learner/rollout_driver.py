@@ -30,7 +30,7 @@ from global_learner.rollout.brought import check_asked, checked_blocks, checked_
 from global_learner.rollout.events import MOST_REASON, Abort, Pause, Pin, Promote, Resume, What
 from global_learner.rollout.evidence_store import Brought, EvidenceStore, KeptVerdict
 from global_learner.rollout.judging import Judge, pairs_in, told
-from global_learner.rollout.observing import Heard, RolloutSettings, observed
+from global_learner.rollout.observing import Heard, observed
 from global_learner.rollout.overview import Overview, latest_overviews, overview
 from global_learner.rollout.plan import plan_of
 from global_learner.rollout.rollout_store import Record, RolloutStore, Taken
@@ -38,6 +38,7 @@ from global_learner.rollout.state import Phase, RolloutState
 from global_learner.rollout.verdicts.verdict import Outcome, Verdict
 from global_learner.rollout_gate import GateReplays
 from global_learner.rollout_queries import RolloutQueries
+from global_learner.section_settings import RolloutSettings
 from global_learner.storage.audit import KEEPER
 from global_learner.updates.parts import Process
 from policy_net.exchange.generated import fleet_pb2

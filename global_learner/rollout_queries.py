@@ -18,12 +18,12 @@ from foundation.text import nearest, plain_line
 from global_learner.background_task import BackgroundTask
 from global_learner.errors import BadRequest, LearnerError
 from global_learner.registry.registry_thread import RegistryThread
-from global_learner.rollout.observing import RolloutSettings
 from global_learner.rollout.plan import Plan
 from global_learner.rollout.queries import Answer, Query, ShownQuery, Standing, is_due
 from global_learner.rollout.query_store import QueryStore
 from global_learner.rollout.state import RolloutState
 from global_learner.scores.replay_process import NoAnswer, answer_of
+from global_learner.section_settings import RolloutSettings
 from global_learner.telemetry import Telemetry
 
 _log = structlog.get_logger()

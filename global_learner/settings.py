@@ -9,24 +9,30 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+import itertools
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
+from foundation.text import nearest
 from global_learner.aggregation.privacy_settings import PrivacySettings, check_covered
 from global_learner.aggregation.settings import AggregationSettings, Mode, OptimizerSettings
-from global_learner.beliefs.belief_store import BeliefSettings
-from global_learner.call_settings import CallSettings
 from global_learner.enrollment.settings import IdentitySettings
 from global_learner.errors import BadConfig
-from global_learner.postgres.server import checked_url
-from global_learner.registry.policy_store import Retention
-from global_learner.rollout.observing import RolloutSettings
-from global_learner.scores.scorer import ScoreSettings
+from global_learner.section_settings import (
+    BeliefSettings,
+    CallSettings,
+    DatabaseUrl,
+    DurabilitySettings,
+    QuarantineSettings,
+    Retention,
+    RolloutSettings,
+    ScoreSettings,
+    SigningSettings,
+)
 from policy_net.errors import BadInput
 from policy_net.exchange.spec import SET, WeightSpec
-from policy_net.set_policy.policy import DEFAULT_SET_FILE
 from policy_net.settings import Section, read_settings_file
 
 _EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104  (refused, not listened on)
@@ -43,10 +49,6 @@ def _host_and_port(address: str) -> str:
 
 Address = Annotated[str, AfterValidator(_host_and_port)]
 """A setting that holds HOST:PORT."""
-
-
-DatabaseUrl = Annotated[str, AfterValidator(checked_url)]
-"""A setting that holds the URL of a PostgreSQL database."""
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -67,6 +69,12 @@ def is_loopback(address: str) -> bool:
 def is_everywhere(address: str) -> bool:
     """Whether the address is all of a machine's, and so names no host that could be dialled."""
     return split_address(address)[0] in _EVERYWHERE
+
+
+def _meet(first: str, second: str) -> bool:
+    """Whether two servers at these addresses would want one port; 0 takes a free one."""
+    (host, port), (other, other_port) = split_address(first), split_address(second)
+    return 0 != port == other_port and (host == other or is_everywhere(first) or is_everywhere(second))
 
 
 class IngestSettings(Section):
@@ -107,27 +115,6 @@ class IngestSettings(Section):
     of the address that has most of them."""
 
 
-class QuarantineSettings(Section):
-    """When a cluster's updates are no longer looked at. Rejections alone cost it nothing but its own time."""
-
-    rejections: int = Field(8, ge=1, le=10_000)
-    """So many faulty updates (not finite, too large, of another shape or spec, without samples, ahead of the head) put
-    a cluster in quarantine, less those that were forgiven; 8 are no accident any more."""
-    within_updates: int = Field(20, ge=1, le=10_000)
-    """So many accepted updates forgive one faulty one; not below `rejections`. `rejections` among the last so many
-    always suffice, and so does, in the long run, any constant share of more than one in so many and one."""
-    seconds: float = Field(3600.0, ge=0.0, le=31_536_000.0)
-    """How long it lasts; `policyctl cluster release` ends it earlier. 0: nobody is quarantined."""
-
-    @model_validator(mode="after")
-    def _reachable(self) -> QuarantineSettings:
-        if self.rejections > self.within_updates:
-            raise ValueError(
-                f"rejections = {self.rejections} of within_updates = {self.within_updates} can never be reached"
-            )
-        return self
-
-
 class PublishSettings(Section):
     """When the head becomes a version."""
 
@@ -161,20 +148,6 @@ class PublishSettings(Section):
         return SET_AVERAGE_DECAY if spec.policy == SET else 0.0
 
 
-class DurabilitySettings(Section):
-    """What survives a crash, and at which price."""
-
-    snapshot_every_steps: int = Field(50, ge=1)
-    """A snapshot, after which the log is cut, every so many head steps. 50 updates of 1.3 MB are 65 MB of log;
-    what a longer log holds takes as much longer to apply again after a crash."""
-    max_log_bytes: int | None = Field(None, ge=65_536)
-    """The log never takes more than this on disk: a snapshot is taken early, and where that is not enough, updates wait
-    until it is written. Unless set, 512 MiB, or room for 32 updates if that is more; not below 16 updates."""
-    max_receipts_bytes: int = Field(256 << 20, ge=65_536)
-    """What remains of the log when it is cut, some 230 bytes an update, takes no more than this on disk and a
-    sixteenth; the oldest go first, and only how many they were is kept. 256 MiB name a million updates."""
-
-
 class TlsSettings(Section):
     """Files of the server's side of TLS (PEM); with `client_ca_file` the callers must show a certificate too."""
 
@@ -206,14 +179,6 @@ class TelemetrySettings(Section):
         if self.http_listen is None or self.live_page is not None:
             return bool(self.http_listen and self.live_page)
         return is_loopback(self.http_listen)
-
-
-class SigningSettings(Section):
-    """How the learner signs versions and assignments; its keys lie in `signing/` of the state directory."""
-
-    timestamp_minutes: float = Field(60.0, gt=0.0, le=43_200.0)
-    """How long the statement holds that a cluster is to act on a version; after that, an answer that somebody kept is
-    refused. An hour: clocks that differ by minutes do no harm. It is made anew after a third of it."""
 
 
 class UpstreamSettings(Section):
@@ -325,6 +290,18 @@ class LearnerSettings(Section):
         """Whether every caller must show a certificate."""
         return self.identity is not None or (self.tls is not None and self.tls.client_ca_file is not None)
 
+    def _check_ports(self) -> None:
+        """See that the learner's own servers do not meet: each would blame the other, in a state directory begun."""
+        addresses = {
+            "listen": self.listen,
+            "identity.enroll_port": self.enroll_address,
+            "telemetry.http_listen": self.telemetry.http_listen,
+        }
+        for (one, first), (other, second) in itertools.combinations(addresses.items(), 2):
+            if first is not None and second is not None and _meet(first, second):
+                port = split_address(first)[1]
+                raise ValueError(f"{one} and {other} have the same port, {port}: name another one for either")
+
     def _check_region(self, upstream: UpstreamSettings) -> None:
         """Whatever a region leaves to the learner above cannot be set here."""
         if upstream.address == self.listen:
@@ -340,6 +317,7 @@ class LearnerSettings(Section):
     def _consistent(self) -> LearnerSettings:
         if split_address(self.listen)[1] == 0 and self.port_file is None:
             raise ValueError("listen has port 0, so nobody could find it: name a port, or a port_file")
+        self._check_ports()
         if self.aggregation.passes_up is not (self.upstream is not None):
             raise ValueError("aggregation.passes_up follows from the section upstream: leave it out")
         if self.upstream is not None:
@@ -376,7 +354,16 @@ def read_settings(path: Path) -> LearnerSettings:
 
 
 def _initial_policy(named: Path, folder: Path) -> Path:
-    return DEFAULT_SET_FILE if named == Path(SET) else folder / named
+    if named != Path(SET):
+        if not (folder / named).exists() and nearest(str(named), (SET,)):
+            raise BadConfig(
+                f"setting initial_policy = {str(named)!r}: there is no such file in {folder}; did you mean {SET}, the "
+                "policy that ships with fedl2?"
+            )
+        return folder / named
+    from policy_net.set_policy.policy import DEFAULT_SET_FILE  # noqa: PLC0415  (a policy, and all that it plans with)
+
+    return DEFAULT_SET_FILE
 
 
 def _resolved(settings: LearnerSettings, folder: Path) -> LearnerSettings:

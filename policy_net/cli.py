@@ -1,23 +1,28 @@
-"""Program `policy-net`: its commands are the laboratory's, but for `inspect`, which reads a policy file only."""
+"""Program `policy-net`: its commands are the laboratory's, but for `inspect`, which reads a policy file only.
+
+What a command needs is loaded when it is at its work: help and refusals of what was typed wait for none of it.
+"""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from foundation.command_line import Debug, Output, OutputFormat, leave, run
 from policy_net.errors import PolicyFileError
-from policy_net.exchange.policy_file import digest_of, parse_policy_file
-from policy_net.exchange.spec import SET_INPUTS, PolicySpec, SetSpec
 from policy_net.laboratory.commands.fit_speed import fit_speed
 from policy_net.laboratory.commands.replay import replay_command
 from policy_net.laboratory.commands.train import train
+
+if TYPE_CHECKING:
+    from policy_net.exchange.spec import PolicySpec, SetSpec
+
+SET_NAME = "set"
+_LABEL_COLUMNS = 24
+"""On a terminal of 60 columns more than half is left for what is said."""
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -37,11 +42,15 @@ def inspect(
     if output is OutputFormat.JSON:
         print(json.dumps(facts, indent=2))
         return
-    table = Table(title=escape(str(file)), show_header=False)
-    table.add_column(no_wrap=True)
+    from rich.console import Console  # noqa: PLC0415
+    from rich.markup import escape  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="bold", max_width=_LABEL_COLUMNS)
     table.add_column(overflow="fold")
-    for key, value in _flat(facts):
-        table.add_row(escape(key), escape(value))
+    for label, value in _rows(facts):
+        table.add_row(escape(label), escape(value))
     Console().print(table)
 
 
@@ -55,6 +64,8 @@ def describe(file: Path) -> dict[str, Any]:
         data = file.read_bytes()
     except OSError as error:
         raise PolicyFileError(f"{file}: cannot be read ({error.strerror})") from error
+    from policy_net.exchange.policy_file import digest_of, parse_policy_file  # noqa: PLC0415
+
     content = parse_policy_file(data, str(file))
     return {
         "file": str(file),
@@ -72,22 +83,50 @@ def describe(file: Path) -> dict[str, Any]:
 
 def _shape_of(spec: PolicySpec | SetSpec) -> dict[str, int]:
     """How many numbers go in, and how many actions come out; a `set` policy takes any number of jobs."""
+    from policy_net.exchange.spec import SET_INPUTS, SetSpec  # noqa: PLC0415
+
     if isinstance(spec, SetSpec):
         return {"features": SET_INPUTS}
     return {"features": spec.feature_count, "actions": spec.action_count}
 
 
-def _flat(facts: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    """Nested facts as rows: `spec.hidden`, `256, 256`."""
-    rows: list[tuple[str, str]] = []
-    for key, value in facts.items():
-        if isinstance(value, dict):
-            rows += _flat(value, f"{prefix}{key}.")
-        elif isinstance(value, list):
-            rows.append((prefix + key, ", ".join(str(item) for item in value)))
-        else:
-            rows.append((prefix + key, str(value)))
-    return rows
+def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    """The facts in words."""
+    rows = [
+        ("file", facts["file"]),
+        ("digest", facts["digest"]),
+        ("size", f"{facts['size_bytes']:,} bytes"),
+        ("policy", facts["policy"]),
+        ("structure", _structure(facts)),
+        ("spec", _shown({name: value for name, value in facts["spec"].items() if name != "policy"})),
+        ("spec's digest", facts["spec_digest"]),
+    ]
+    if facts["priors"]:
+        rows.append(("priors", f"{facts['priors']:,} speeds that others observed"))
+    return rows + [(f"card, {_words(name)}", _shown(value)) for name, value in facts["card"].items()]
+
+
+def _structure(facts: dict[str, Any]) -> str:
+    weights = f"{facts['parameters']:,} weights"
+    if facts["policy"] != SET_NAME:
+        return f"{weights}, {facts['features']:,} inputs, {facts['actions']:,} actions"
+    groups = [f"with{'' if facts['spec'].get(name) else 'out'} {name}" for name in ("prices", "sessions")]
+    return f"{weights}, {facts['features']} inputs for each job, {' and '.join(groups)}"
+
+
+def _shown(value: Any) -> str:
+    """A value of any depth on one line: `learning rate 0.06, pairs 16`; semicolons where a part has commas."""
+    if isinstance(value, dict):
+        parts = [f"{_words(str(name))} {_shown(part)}" for name, part in value.items()]
+    elif isinstance(value, list):
+        parts = [_shown(part) for part in value]
+    else:
+        return str(value)
+    return ("; " if any("," in part for part in parts) else ", ").join(parts) or "none"
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
 
 
 app.command("replay")(replay_command)

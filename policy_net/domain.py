@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:  # the words weigh nothing: help and refusals of a program need them, and no arrays
+    import numpy as np
+    from numpy.typing import NDArray
 
 MAX_TASKS_PER_ROLE = 16
 """At most this many workers, and this many parameter servers, per job. Source: DL2 §6.1 (authors' set-up)."""
@@ -261,6 +262,13 @@ class PlacementEffect(Protocol):
             workers_by_node: for every node that holds workers of the job, its GPU type and how many.
         """
         ...
+
+
+class RewardKind(StrEnum):
+    """Which reward a policy that learns climbs; see `policy_net.learning.reward`."""
+
+    SLOT_UTILITY = "slot-utility"
+    PAPER = "paper"
 
 
 @dataclass(frozen=True, slots=True)

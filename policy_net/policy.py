@@ -6,15 +6,19 @@ simulator, the agent and the benchmarks know nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
-import numpy as np
-from numpy.typing import NDArray
-
+from foundation.files import is_file
 from foundation.text import nearest
 from policy_net.domain import ClusterState, Decision, PolicyContext, Progress, SpeedModel, Trigger
 from policy_net.errors import BadInput, UnknownPolicy
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 DEFAULT_POLICY = "set"
 """The policy that fedl2 proposes where nobody names one: trained, and ready to use as it ships."""
@@ -86,6 +90,25 @@ def register_policy(name: str, factory: PolicyFactory) -> None:
     _factories[name] = factory
 
 
+def register_policy_of(module: str, builders: Mapping[str, str]) -> None:
+    """Make the policies of a module available by name; the module is loaded when one of them is built.
+
+    Args:
+        module: its full name.
+        builders: the names of its functions that build a policy, by the policy's name.
+    """
+    for name, function in builders.items():
+        register_policy(name, _built_by(module, function))
+
+
+def _built_by(module: str, function: str) -> PolicyFactory:
+    def build(context: PolicyContext) -> SchedulerPolicy:
+        return cast(PolicyFactory, getattr(import_module(module), function))(context)
+
+    build.__module__ = module  # of which a figure's version is taken
+    return build
+
+
 def policy_names() -> tuple[str, ...]:
     """All registered names, sorted."""
     return tuple(sorted(_factories))
@@ -101,6 +124,17 @@ def policy_factory(name: str) -> PolicyFactory:
     if factory is None:
         raise UnknownPolicy(f"unknown policy {shown_name(name)}: {_advice(name)}")
     return factory
+
+
+def check_known(names_or_paths: Iterable[str]) -> None:
+    """See that of each a policy is registered under the name, or that there is such a file; nothing is loaded.
+
+    Raises:
+        UnknownPolicy: neither.
+    """
+    for name in names_or_paths:
+        if name not in _factories and not is_file(Path(name)):
+            policy_factory(name)
 
 
 def build_policy(name: str, context: PolicyContext) -> SchedulerPolicy:

@@ -29,8 +29,8 @@ from benchmarks.first_trace.worlds import (
     fleet_reports,
     planner,
 )
-from global_learner.beliefs.belief_store import BeliefSettings
 from global_learner.beliefs.intake import checked_report
+from global_learner.section_settings import BeliefSettings
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.exchange.wire import type_messages
 from policy_net.throughput.fleet_priors import merge_fleet

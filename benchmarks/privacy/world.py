@@ -26,8 +26,7 @@ from policy_net.laboratory.training.set_imitation import PickCollector, PickLike
 from policy_net.laboratory.workloads.source_options import WorkloadOptions
 from policy_net.laboratory.workloads.sources import load_workload
 from policy_net.laboratory.workloads.workload import Workload
-from policy_net.set_policy import SetPolicy
-from policy_net.set_policy.policy import default_set_file, set_spec_of
+from policy_net.set_policy.policy import SetPolicy, default_set_file, set_spec_of
 from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
 
 WORKLOADS, SHARES = 5, 20

@@ -3,7 +3,8 @@
 Recorded clusters in as many parts as `--folds`; each part is judged under what the other parts' clusters have taught
 from their first jobs, on windows that nobody was taught with: those to choose on, or with `--judge test` those that
 only judge. `learned` is against the same structure at learning rate 0, `over_set` against the shipped policy, `control`
-what comes of permuted pairs; all are changes of average JCT as fractions, the mean over clusters. A quarter of an hour
+what comes of permuted pairs, `taught` what comes where those that are judged teach too, and `silent_share` how much of
+that who teaches nothing has; all are changes of average JCT as fractions, the mean over clusters. A quarter of an hour
 a setting on one core; `--settings` picks some, `--write FILE` keeps what all clusters have taught in all of them.
 """
 
@@ -110,6 +111,10 @@ def log_jcts(clusters: Sequence[Cluster], part: Part, setting: str, data: Path, 
     return found
 
 
+Changes = dict[str, list[float]]
+"""Of average JCT as fractions, by cluster, one for each seed."""
+
+
 def _spec(file: PolicyFile) -> SetSpec:
     return set_spec_of(file, "a trained policy")
 
@@ -130,9 +135,10 @@ def measure(setting: str, clusters: Sequence[Cluster], options: argparse.Namespa
     """One setting: what was learned, by cluster."""
     part = Part(options.judge)
     start = start_file()
-    learned: dict[str, list[float]] = {}
-    control: dict[str, list[float]] = {}
-    over_set: dict[str, list[float]] = {}
+    learned: Changes = {}
+    control: Changes = {}
+    taught: Changes = {}
+    over_set: Changes = {}
     for seed in range(options.seeds):
         for teaching, judged in folds_of(clusters, options.folds):
             pasts = pasts_of(teaching, setting, options.data, folder)
@@ -146,26 +152,40 @@ def measure(setting: str, clusters: Sequence[Cluster], options: argparse.Namespa
                     if not permute:
                         over_set.setdefault(cluster, []).append(math.expm1(value - shipped[cluster]))
             print(f"{setting}, seed {seed}: {len(learned)} clusters judged", file=sys.stderr)
-    return summary(learned, control, over_set)
+        pasts = pasts_of(clusters, setting, options.data, folder)
+        before = log_jcts(clusters, part, setting, options.data, start)
+        together = _file(start, train(start, pasts, training_of(options), seed))
+        for cluster, value in log_jcts(clusters, part, setting, options.data, together).items():
+            taught.setdefault(cluster, []).append(math.expm1(value - before[cluster]))
+    return summary(learned, control, over_set, taught)
 
 
 def summary(
     learned: Mapping[str, Sequence[float]],
     control: Mapping[str, Sequence[float]],
     over_set: Mapping[str, Sequence[float]],
+    taught: Mapping[str, Sequence[float]],
 ) -> dict[str, Any]:
-    """Means over clusters of the means over seeds."""
+    """Means over clusters of the means over seeds.
+
+    Args:
+        learned: changes of clusters that taught nothing, by seed; `taught` of the same when all teach.
+    """
     of_clusters = {name: math.fsum(values) / len(values) for name, values in learned.items()}
     values = np.array(sorted(of_clusters.values()))
     error = _error(values)
-    controls = np.array([math.fsum(each) / len(each) for each in control.values()])
-    total = np.array([math.fsum(each) / len(each) for each in over_set.values()])
+    controls, total, together = (
+        np.array([math.fsum(each) / len(each) for each in changes.values()]) for changes in (control, over_set, taught)
+    )
     return {
         "clusters": of_clusters,
         "learned_mean": float(values.mean()),
         "learned_ci95": [float(values.mean() - _NORMAL_95 * error), float(values.mean() + _NORMAL_95 * error)],
         "learned_median": float(np.median(values)),
         "learned_without_best": float(values[1:].mean()) if len(values) > 1 else None,
+        "taught_mean": float(together.mean()),
+        "taught_error": _error(together),
+        "silent_share": float(values.mean() / together.mean()) if together.mean() < 0.0 else None,
         "control_mean": float(controls.mean()) if len(controls) else None,
         "control_error": _error(controls) if len(controls) > 1 else None,
         "over_set_mean": float(total.mean()),

@@ -11,11 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from cluster_agent.backend_settings import BackendSettings
-from cluster_agent.telemetry import Telemetry
 from policy_net.domain import ClusterState, Decision, Progress, Trigger
+
+if TYPE_CHECKING:
+    from cluster_agent.telemetry import Telemetry
 
 Wait = Callable[[float], bool]
 """Waits up to so many seconds; True at once when the agent is to stop."""
@@ -124,6 +126,13 @@ class Backlog(Protocol):
         ...
 
 
+def _new_telemetry() -> Telemetry:
+    # Loaded here: a configuration that names a backend is checked without what counts and logs.
+    from cluster_agent.telemetry import Telemetry  # noqa: PLC0415
+
+    return Telemetry()
+
+
 @dataclass(frozen=True, slots=True)
 class AgentParts:
     """Parts of an agent that a backend may use.
@@ -142,7 +151,7 @@ class AgentParts:
     backlog: Backlog | None
     wait: Wait
     clock: Callable[[], float]
-    telemetry: Telemetry = field(default_factory=Telemetry)
+    telemetry: Telemetry = field(default_factory=_new_telemetry)
 
 
 class BackendModule(Protocol):

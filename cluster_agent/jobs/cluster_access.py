@@ -59,8 +59,6 @@ def opened(config: Path | None, kubeconfig: Path | None, context: str | None) ->
     """
     from cluster_agent.backend_settings import KubernetesBackendSettings  # noqa: PLC0415  (brings pydantic)
     from cluster_agent.kubernetes.access import Access, open_client  # noqa: PLC0415
-    from cluster_agent.kubernetes.api_server import ApiServer  # noqa: PLC0415
-    from cluster_agent.kubernetes.errors import ApiUnanswered, Forbidden, Unauthorized  # noqa: PLC0415
 
     settings, state_dir, policy = KubernetesBackendSettings(), None, USUAL_POLICY
     if config is not None:
@@ -68,7 +66,12 @@ def opened(config: Path | None, kubeconfig: Path | None, context: str | None) ->
     changes: dict[str, object] = {} if kubeconfig is None else {"kubeconfig": kubeconfig, "context": ""}
     changes |= {} if context is None else {"context": context}
     settings = settings.model_copy(update=changes)
-    api = ApiServer(open_client(Access(settings.kubeconfig, settings.context)), settings.request_seconds)
+    client = open_client(Access(settings.kubeconfig, settings.context))
+    # Only now: who named no kubeconfig that is there waits for none of it.
+    from cluster_agent.kubernetes.api_server import ApiServer  # noqa: PLC0415
+    from cluster_agent.kubernetes.errors import ApiUnanswered, Forbidden, Unauthorized  # noqa: PLC0415
+
+    api = ApiServer(client, settings.request_seconds)
     try:
         yield Cluster(api, settings, state_dir, policy, trains=config is None or settings.training is not None)
     except ApiUnanswered as error:

@@ -32,10 +32,11 @@ def explain(
     if "/" in name or config is not None or kubeconfig is not None or context is not None:
         # Loaded here: this takes a second, and jobs of this machine need nothing of it.
         from cluster_agent.jobs.cluster_access import opened  # noqa: PLC0415
-        from cluster_agent.jobs.cluster_explaining import explain_target  # noqa: PLC0415
-        from cluster_agent.jobs.cluster_explaining import explained as told  # noqa: PLC0415
 
         with opened(config, kubeconfig, context) as cluster:
+            from cluster_agent.jobs.cluster_explaining import explain_target  # noqa: PLC0415
+            from cluster_agent.jobs.cluster_explaining import explained as told  # noqa: PLC0415
+
             found = explain_target(cluster, name)
         show(output, found, told(found, time.time()))
         return

@@ -51,12 +51,19 @@ def report(
     """
     if (log is None) == (config is None):
         raise BadConfig("name one of the two: a decision log (or a state directory), or an agent's --config")
+    source = log
+    if config is not None:
+        from cluster_agent.settings_file import read_settings  # noqa: PLC0415
+
+        source = read_settings(config).state_dir
+    assert source is not None  # noqa: S101  (one of the two is there; narrows the type)
+    if not source.exists():
+        raise BadConfig(
+            f"{source}: cannot be read, as it is not there; name a decision log, or an agent's state directory"
+        )
     # Loaded here: this takes a second, and the program's other commands need nothing of it.
     from cluster_agent.jobs.past_week import Past, past_week  # noqa: PLC0415
-    from cluster_agent.settings_file import read_settings  # noqa: PLC0415
 
-    source = read_settings(config).state_dir if config is not None else log
-    assert source is not None  # noqa: S101  (one of the two is there; narrows the type)
     found = past_week(Past(source, days, policy, folder))
     show(output, found, told(found))
 

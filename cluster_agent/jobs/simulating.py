@@ -77,10 +77,11 @@ def simulate(
         _refuse(of_jobs | {"--ps-cpu": ps_cpu, "a job": job or None}, "does not go with -f, whose manifest says it")
         # Loaded here: this takes a second, and jobs of this machine need nothing of it.
         from cluster_agent.jobs.cluster_access import opened  # noqa: PLC0415
-        from cluster_agent.jobs.cluster_forecast import Work, foresee_manifest, sentences  # noqa: PLC0415
-        from cluster_agent.jobs.forecast import Draws  # noqa: PLC0415
 
         with opened(config, kubeconfig, context) as cluster:
+            from cluster_agent.jobs.cluster_forecast import Work, foresee_manifest, sentences  # noqa: PLC0415
+            from cluster_agent.jobs.forecast import Draws  # noqa: PLC0415
+
             answer = foresee_manifest(cluster, filename, Work(samples, hours), Draws(runs, seed))
         show(output, answer, sentences(answer))
         return

@@ -40,6 +40,13 @@ def open_client(access: Access) -> ApiClient:
     Raises:
         BadConfig: there is no such file, context or service account, or it cannot be used.
     """
+    in_pod = access.kubeconfig is None and "KUBECONFIG" not in os.environ and _TOKEN.exists()
+    where = "the pod's service account" if in_pod else str(access.kubeconfig or _usual_file())
+    if not in_pod and not any(Path(file).expanduser().exists() for file in where.split(os.pathsep) if file):
+        raise BadConfig(
+            f"kubernetes: {where} cannot be used: there is no such file; name a kubeconfig with --kubeconfig, "
+            "$KUBECONFIG or backend.kubeconfig"
+        )
     # Not at the top: hundreds of models come along, which an agent of another backend never needs.
     from kubernetes.client import ApiClient, Configuration  # noqa: PLC0415
     from kubernetes.config import ConfigException, load_incluster_config, load_kube_config  # noqa: PLC0415
@@ -47,8 +54,6 @@ def open_client(access: Access) -> ApiClient:
     configuration = Configuration()
     # Whoever asks knows whether a request may be sent twice; urllib3 does not.
     configuration.retries = False
-    in_pod = access.kubeconfig is None and "KUBECONFIG" not in os.environ and _TOKEN.exists()
-    where = "the pod's service account" if in_pod else str(access.kubeconfig or _usual_file())
     try:
         if in_pod:
             load_incluster_config(configuration)

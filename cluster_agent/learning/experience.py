@@ -10,11 +10,10 @@ import math
 import threading
 from collections import deque
 
-from policy_net.domain import ClusterState, Progress
+from policy_net.domain import ClusterState, Progress, RewardKind
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.learning.replay import Experience
 from policy_net.learning.reward import UTILITY_EXPONENT, SlotUtility, paper_reward, slot_utility, utility_over
-from policy_net.learning.settings import RewardKind
 from policy_net.policy import Samples
 from policy_net.set_policy.draws import SetSamples
 from policy_net.throughput.beliefs import Beliefs

@@ -23,6 +23,7 @@ from policy_net.errors import PolicyNetError
 from policy_net.exchange.spec import SetSpec, Weights
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.learning.gradient import GradientResult
+from policy_net.twin.library import notice
 
 _log = structlog.get_logger()
 
@@ -74,6 +75,8 @@ class TwinSource:
             incarnation: of the agent; with the number of questions it draws window and directions.
             ending: whether the trainer ends, and waits no longer.
         """
+        if not self._asked and (slow := notice()) is not None:
+            _log.warning("twin-is-slow", reason=slow)
         self._asked += 1
         question = TwinQuestion(
             head_file(spec, head, self._priors()),

@@ -36,16 +36,17 @@ def replay_log(
 
     Exit code 1 if any does. A last line that a crash cut short is passed over and said.
     """
-    # Loaded here: the program's other commands wait for no policy, and for nothing that draws.
-    from rich.console import Console  # noqa: PLC0415
-
-    from cluster_agent.recording.decision_log import log_files  # noqa: PLC0415
-    from cluster_agent.recording.log_replay import Replayer, default_finder  # noqa: PLC0415
-
     for folder in policies or []:
         if not folder.is_dir():
             raise BadConfig(f"--policies {folder}: no such folder")
+    from cluster_agent.recording.decision_log import log_files  # noqa: PLC0415
+
     files = log_files(log)
+    # Loaded here: the program's other commands, and refusals, wait for no policy and for nothing that draws.
+    from rich.console import Console  # noqa: PLC0415
+
+    from cluster_agent.recording.log_replay import Replayer, default_finder  # noqa: PLC0415
+
     replayer = Replayer(default_finder(log, policies or []))
     console = Console(stderr=True)
     with console.status("replaying") as status:

@@ -12,15 +12,16 @@ import ssl
 import stat
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import grpc
+from typing import TYPE_CHECKING, Any
 
 from elastic_runtime.control.addresses import is_loopback, path_of_socket
 from elastic_runtime.control.checks import MOST_MESSAGE_BYTES
 from elastic_runtime.errors import BadInput
 from foundation.files import PRIVATE
 from foundation.text import plain_line
+
+if TYPE_CHECKING:  # who only looks at a job's files, or refuses what was typed, waits for no gRPC
+    import grpc
 
 _SHORTEST_TOKEN = 16
 _LONGEST_TOKEN = 4096
@@ -130,6 +131,8 @@ def open_channel(address: str, credentials: ClientCredentials) -> grpc.Channel:
     Raises:
         BadInput: TLS would be needed for this address.
     """
+    import grpc  # noqa: PLC0415
+
     if credentials.ca_pem is not None:
         return grpc.secure_channel(address, grpc.ssl_channel_credentials(credentials.ca_pem), CHANNEL_OPTIONS)
     if not (credentials.insecure_allowed or is_loopback(address)):
@@ -151,6 +154,8 @@ def bind(server: grpc.Server, address: str, credentials: ServerCredentials) -> i
         raise BadInput("TLS needs both a certificate and its key")
     try:
         if credentials.certificate_pem is not None and credentials.key_pem is not None:
+            import grpc  # noqa: PLC0415
+
             pair = [(credentials.key_pem, credentials.certificate_pem)]
             return server.add_secure_port(address, grpc.ssl_server_credentials(pair))
         if not (credentials.insecure_allowed or is_loopback(address)):

@@ -1,6 +1,7 @@
 """Status of a job: from its coordinator if it runs, else from its folder, where its launcher writes it every so often.
 
 It is told as programs read it, by `elastic-run status -o json`: plain JSON values; sizes are `{"ps": N, "workers": M}`.
+What calls a coordinator, and what checks a job's record, is loaded where a job is there to be asked.
 """
 
 from __future__ import annotations
@@ -9,16 +10,18 @@ import contextlib
 import math
 from collections.abc import Callable
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from elastic_runtime.control.addresses import check_coordinator
-from elastic_runtime.control.client import ControlClient
 from elastic_runtime.control.credentials import ClientCredentials, read_ca
 from elastic_runtime.control.messages import JobStatus, RequestState, Size, TaskStatus
 from elastic_runtime.errors import BadInput, CoordinatorUnreachable
 from elastic_runtime.launcher.job_folder import JobFolder, holder_of, read_json, write_json
-from elastic_runtime.launcher.job_spec import JobSpec, spec_of
 from elastic_runtime.protocol.plan import Phase
+
+if TYPE_CHECKING:
+    from elastic_runtime.control.client import ControlClient
+    from elastic_runtime.launcher.job_spec import JobSpec
 
 STOPPED = "stopped"
 """Stands for the phase of a job that was training when its processes ended; `resume` goes on with it."""
@@ -92,6 +95,9 @@ def client_of(folder: JobFolder, timeout_seconds: float) -> ControlClient:
         raise CoordinatorUnreachable(
             f"{folder.name}: its coordinator is being started; try again in some seconds"
         ) from error
+    from elastic_runtime.control.client import ControlClient  # noqa: PLC0415
+    from elastic_runtime.launcher.job_spec import spec_of  # noqa: PLC0415
+
     spec = spec_of(folder.record(), folder.record_file)
     return ControlClient(address, folder.name, credentials_of(folder, spec), timeout_seconds)
 
@@ -159,6 +165,8 @@ class JobStateFile:
 
 
 def _place(folder: JobFolder, launcher: int | None) -> dict[str, Any]:
+    from elastic_runtime.launcher.job_spec import spec_of  # noqa: PLC0415
+
     try:
         script = str(spec_of(folder.record(), folder.record_file).script)
     except BadInput:

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
-from pydantic import Field
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
@@ -26,12 +25,12 @@ from global_learner.aggregation.settings import AGGREGATION_NAME
 from global_learner.beliefs.held_to import HeldTo
 from global_learner.beliefs.tables import Base, HeldToRow, ReportRow, StandingRow, TypeRow
 from global_learner.errors import StateUnusable
+from global_learner.section_settings import BeliefSettings
 from global_learner.storage.commits import Commits
 from global_learner.storage.database import usable
 from global_learner.storage.databases import Databases, Files
 from policy_net.domain import JobKind
 from policy_net.exchange.statistics import SpeedStatistic
-from policy_net.settings import Section
 
 _log = structlog.get_logger()
 
@@ -39,26 +38,6 @@ _NAME = "beliefs.sqlite"
 _TypeKey = tuple[str, str]
 LONGEST_STANDING = 8
 """Versions after which a cluster is as well known as any other."""
-
-
-class BeliefSettings(Section):
-    """What clusters tell of speeds, and how it becomes the priors of `set` versions."""
-
-    into_versions: bool = True
-    """Whether versions of a policy that plans on beliefs carry the fleet's merged priors; else those of v1."""
-    min_clusters: int = Field(1, ge=1, le=100_000)
-    """A job type's speeds are passed on once so many clusters have told of it. 1: one cluster's experience helps the
-    next. 2 or more where no cluster is to learn the name of a type that only one other runs."""
-    large_move_clusters: int = Field(2, ge=1, le=100_000)
-    """So many clusters must tell of a large move before versions make it: by more than a quarter against the version
-    before, or twofold against v1; of a type that v1 lacks, against what so many clusters agreed on last. 2: one
-    reporter alone can neither rewrite nor wear down what two have borne out."""
-    max_types: int = Field(1024, ge=1, le=100_000)
-    """Job types in the fleet's vocabulary; further ones are left out of reports, and the agent is told so."""
-    max_types_per_cluster: int = Field(128, ge=1, le=100_000)
-    """How many of them one cluster may bring in: nobody fills the vocabulary alone. Also the most in a report."""
-    max_statistics: int = Field(16_384, ge=1, le=100_000)
-    """Splits in one report; it is refused beyond. Twice what an agent sends; a report of so many is 180 kB."""
 
 
 @dataclass(frozen=True, slots=True)

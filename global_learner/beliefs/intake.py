@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from global_learner.beliefs.belief_store import BeliefSettings, BeliefStore, BeliefSummary
+from global_learner.beliefs.belief_store import BeliefStore, BeliefSummary
 from global_learner.beliefs.priors import PriorsSource
 from global_learner.errors import BeliefRefusal, BeliefsRefused
 from global_learner.registry.registry_thread import RegistryThread
+from global_learner.section_settings import BeliefSettings
 from global_learner.telemetry import Telemetry
 from policy_net.errors import ImpossibleStatistics
 from policy_net.exchange.generated import fleet_pb2

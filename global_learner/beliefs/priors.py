@@ -8,9 +8,10 @@ from typing import Any
 
 import structlog
 
-from global_learner.beliefs.belief_store import LONGEST_STANDING, BeliefSettings, BeliefStore
+from global_learner.beliefs.belief_store import LONGEST_STANDING, BeliefStore
 from global_learner.beliefs.bounds import bounded
 from global_learner.registry.registry import Registry
+from global_learner.section_settings import BeliefSettings
 from global_learner.telemetry import Telemetry
 from policy_net.exchange.spec import SetSpec, WeightSpec
 from policy_net.exchange.statistics import CLUSTER_COUNT, SpeedStatistic, statistics_digest

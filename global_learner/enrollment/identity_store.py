@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from sqlalchemy import delete, select
+from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
 from global_learner.enrollment.authority import Issued
@@ -93,9 +93,10 @@ class IdentityStore:
                 raise BadRequest(
                     f"{cluster} is a person's name (`policyctl operator list`); name the cluster otherwise"
                 )
-            session.execute(
-                delete(InvitationRow).where(InvitationRow.cluster == cluster, InvitationRow.key_digest.is_(None))
-            )
+            unused = (InvitationRow.cluster == cluster, InvitationRow.key_digest.is_(None))
+            good = select(func.count()).where(*unused, InvitationRow.expires_unix_seconds >= now)
+            voided = session.scalar(good) or 0
+            session.execute(delete(InvitationRow).where(*unused))
             session.add(
                 InvitationRow(
                     token_digest=token_digest(token),
@@ -104,9 +105,10 @@ class IdentityStore:
                     expires_unix_seconds=now + lifetime_seconds,
                 )
             )
-            _AUDIT.record(session, now, actor, "invited", cluster, f"token good for {lifetime_seconds:g} s")
+            instead = f", in place of {voided} that nobody had used" if voided else ""
+            _AUDIT.record(session, now, actor, "invited", cluster, f"token good for {lifetime_seconds:g} s{instead}")
         self._reread()
-        return Invitation(token, now + lifetime_seconds)
+        return Invitation(token, now + lifetime_seconds, voided)
 
     def invited(self, token: str) -> bool:
         """Whether a token is one that was made here, whatever became of it; callable from any thread, and cheap."""

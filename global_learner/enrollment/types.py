@@ -70,10 +70,15 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Invitation:
-    """A token, the only time that it is seen."""
+    """A token, the only time that it is seen.
+
+    Attributes:
+        voided_tokens: earlier ones of the name, still good and not used, that count no longer.
+    """
 
     token: str
     expires_unix_seconds: float
+    voided_tokens: int = 0
 
 
 def identity_message(entry: ClusterIdentity) -> fleet_pb2.ClusterIdentity:

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from foundation.command_line import leave, run
 from foundation.option_groups import with_option_groups
+from global_learner.errors import BadConfig
 from global_learner.policyctl.audit_commands import audit_app
 from global_learner.policyctl.cluster_commands import cluster_app
 from global_learner.policyctl.key_commands import key_app
@@ -45,6 +46,8 @@ def write_report(
     options: CallOptions,
 ) -> None:
     """Write the fleet's report: one page that needs nothing else, to open in a browser, print or pass on."""
+    if state_dir is not None and not state_dir.is_dir():
+        raise BadConfig(f"--state-dir {state_dir}: no such folder; name the state_dir of a learner's configuration")
     # Only who asks for a page waits for what makes it.
     from global_learner.report.content import report_content  # noqa: PLC0415
     from global_learner.report.page import write_page  # noqa: PLC0415

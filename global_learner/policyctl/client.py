@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import grpc
 
@@ -24,13 +24,17 @@ from global_learner.operator_socket import SCHEME, SocketAddress
 from policy_net.exchange.connection_files import read_connection_files
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 from policy_net.exchange.identity_file import read_identity
-from policy_net.exchange.policy_file import PolicyFile, digest_of, parse_policy_file
-from policy_net.exchange.signed_documents import SignedDocument
+
+if TYPE_CHECKING:
+    from policy_net.exchange.policy_file import PolicyFile
+    from policy_net.exchange.signed_documents import SignedDocument
 
 _LARGEST_REPLY_BYTES = 256 * 1024 * 1024
 """A fleet of a thousand clusters and ten thousand versions takes a few megabytes."""
 _SOCKET = re.compile(r"unix:[^\0]{1,4000}")
 _ADDRESS = re.compile(r"[A-Za-z0-9._-]{1,253}:\d{1,5}|\[[0-9A-Fa-f:.]{2,45}\]:\d{1,5}")
+_NO_CONNECTION = ("failed to connect", "DNS resolution", "Socket closed", "recvmsg", "Connection reset", "GOAWAY")
+"""Beginnings of what gRPC says where no call has reached a server; all else is the server's own words."""
 _UNREACHABLE = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
 _REFUSALS: dict[grpc.StatusCode, type[LearnerError]] = {
     grpc.StatusCode.NOT_FOUND: Unknown,
@@ -75,7 +79,7 @@ class AdminClient:
         ]
         # At its socket the learner knows its owner by the file's mode; a certificate in the environment is for others.
         credentials = None if local else _credentials(tls)
-        self._advice = "" if credentials or local else "; if it wants a certificate, name yours with --cert"
+        self._certified = credentials is not None
         self._socket = SocketAddress(Path(address.removeprefix(SCHEME))) if local else None
         target = address if self._socket is None else self._socket.target
         if credentials is None:
@@ -112,6 +116,9 @@ class AdminClient:
             return None
         request = fleet_pb2.FetchPolicyRequest(version=card.version)
         data = self._call(self._fleet.FetchPolicy, request).policy_file
+        # Brings NumPy and pydantic, and most commands ask for no file.
+        from policy_net.exchange.policy_file import digest_of, parse_policy_file  # noqa: PLC0415
+
         found = digest_of(data)
         if found != card.digest:
             raise StateUnusable(
@@ -231,13 +238,23 @@ class AdminClient:
         except grpc.RpcError as error:
             code, details = error.code(), error.details()
             if code in _UNREACHABLE:
-                raise Unreachable(
-                    f"no learner answers at {self._address} within {self._timeout_seconds:g} s ({details}); "
-                    f"start it, or name another one with --learner{self._advice}"
-                ) from error
+                raise Unreachable(f"no learner answers at {self._address}: {self._why(code, f'{details}')}") from error
             if code is grpc.StatusCode.FAILED_PRECONDITION:
                 raise not_as_it_stands(f"{details}") from error
             raise _REFUSALS.get(code, LearnerError)(f"{details}") from error
+
+    def _why(self, code: grpc.StatusCode, details: str) -> str:
+        """Why nobody answers there, and what to do."""
+        if code is grpc.StatusCode.UNAVAILABLE and not details.startswith(_NO_CONNECTION):
+            return f"{details}; wait, or name another one with --learner"  # a learner's own words
+        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+            return f"nothing came within {self._timeout_seconds:g} s; start it, or name another one with --learner"
+        if self._socket is not None:
+            return "there is no learner behind that socket; start it, or name another one with --learner"
+        # Loaded here: asked by those alone who got no answer.
+        from global_learner.policyctl.other_server import explained  # noqa: PLC0415
+
+        return explained(self._address, self._certified, self._timeout_seconds, details)
 
 
 def _credentials(tls: TlsFiles) -> grpc.ChannelCredentials | None:

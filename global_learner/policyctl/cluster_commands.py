@@ -5,18 +5,23 @@ Never a token is printed: it is in the enrollment file alone.
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Column, Table
 
+from foundation.files import check_replaceable
 from foundation.option_groups import with_option_groups
 from global_learner.errors import BadConfig
 from global_learner.policyctl.options import CallOptions
 from global_learner.policyctl.views import Facts, moment
-from policy_net.exchange.enrollment_file import EnrollmentFile
 from policy_net.exchange.generated import fleet_pb2
+
+if TYPE_CHECKING:
+    from policy_net.exchange.enrollment_file import EnrollmentFile
 
 cluster_app = typer.Typer(no_args_is_help=True, help="Who belongs to the fleet, and who is in quarantine.")
 
@@ -34,9 +39,12 @@ def enroll_cluster(
     options: CallOptions,
 ) -> None:
     """Invite a cluster: writes a one-time token, which its agent trades for a certificate."""
+    from policy_net.exchange.enrollment_file import EnrollmentFile  # noqa: PLC0415  (brings certificates)
+
+    path = out or Path(f"{name}.enrollment")
+    _check_out(path)
     with options.client() as client:
         reply = client.enroll_cluster(name)
-    path = out or Path(f"{name}.enrollment")
     enrollment = EnrollmentFile(
         name, reply.token, reply.enroll_port, reply.expires_unix_seconds, reply.authority.decode()
     )
@@ -47,7 +55,7 @@ def enroll_cluster(
             f"{path}: cannot be written ({error.strerror}); name another file with --out. The token is lost; enrolling "
             "again makes a new one"
         ) from error
-    facts = enrollment_facts(enrollment, path)
+    facts = enrollment_facts(enrollment, path, reply.voided_tokens)
     options.show(facts, enrollment_table(facts))
 
 
@@ -79,13 +87,32 @@ def release_cluster(name: Name, options: CallOptions) -> None:
     options.show(facts, released_table(facts))
 
 
-def enrollment_facts(enrollment: EnrollmentFile, path: Path) -> Facts:
+def _check_out(path: Path) -> None:
+    """See that the file can be written, before the learner is asked: its answer voids the name's earlier token.
+
+    Raises:
+        BadConfig: it cannot.
+    """
+    try:
+        if not path.parent.is_dir():
+            raise BadConfig(f"{path.parent}: is no folder; name another file with --out. Nothing was issued")
+        check_replaceable(path)
+        if not os.access(path.parent, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+    except OSError as error:
+        raise BadConfig(
+            f"{str(path)[:200]}: cannot be written ({error.strerror}); name another file with --out. Nothing was issued"
+        ) from error
+
+
+def enrollment_facts(enrollment: EnrollmentFile, path: Path, voided_tokens: int) -> Facts:
     """An invitation as JSON shows it."""
     return {
         "cluster": enrollment.cluster,
         "file": str(path),
         "expires_unix_seconds": enrollment.expires_unix_seconds,
         "enroll_port": enrollment.enroll_port,
+        "voided_tokens": voided_tokens,
     }
 
 
@@ -111,6 +138,8 @@ def enrollment_table(facts: Facts) -> Table:
     table = Table("enrollment of", facts["cluster"])
     table.add_row("file", facts["file"])
     table.add_row("good until", moment(facts["expires_unix_seconds"]) + " UTC, once")
+    if facts["voided_tokens"]:
+        table.add_row("in place of", "an earlier token that nobody had used: its file counts no longer, delete it")
     table.add_row("next", "copy the file to the cluster, name it as learner.enrollment_file, start the agent")
     return table
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -82,6 +83,8 @@ class CallOptions:
         Raises:
             BadConfig, IdentityFileError: the address or a file cannot be used.
         """
+        # gRPC would print lines of its own about handshakes; what is wrong is found out and said in ours.
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         # Help and refusals of what was typed need no gRPC.
         from global_learner.policyctl.client import AdminClient, TlsFiles  # noqa: PLC0415
 

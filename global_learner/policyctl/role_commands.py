@@ -19,7 +19,6 @@ from global_learner.policyctl.options import CallOptions
 from global_learner.policyctl.views import Facts, moment
 from policy_net.errors import IdentityFileError
 from policy_net.exchange.generated import fleet_pb2
-from policy_net.exchange.identity_file import new_key, parse_identity, signing_request
 
 operator_app = typer.Typer(no_args_is_help=True, help="People, and what each of them may do.")
 
@@ -50,6 +49,8 @@ def enroll_operator(
     options: CallOptions,
 ) -> None:
     """Make a person's identity file; earlier ones of that name count no longer."""
+    from policy_net.exchange.identity_file import new_key, parse_identity, signing_request  # noqa: PLC0415  (slow)
+
     path = out or Path(f"{name}.pem")
     try:
         # Before the learner is asked: what it signs takes the place of what the person has.

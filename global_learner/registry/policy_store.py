@@ -7,13 +7,13 @@ never one that somebody may still need.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from foundation.files import PRIVATE, write_whole
 from global_learner.errors import StateUnusable
 from global_learner.registry.cards import FIRST_VERSION
 from global_learner.registry.tables import VersionRow
+from global_learner.section_settings import Retention
 from policy_net.exchange.policy_file import digest_of
 
 _DAY_SECONDS = 86_400.0
@@ -80,19 +80,6 @@ class PolicyStore:
     def path(self, digest: str) -> Path:
         """Where a file lies, or would."""
         return self._folder / f"{digest}{self._suffix}"
-
-
-@dataclass(frozen=True, slots=True)
-class Retention:
-    """How many versions are kept, and for how long.
-
-    Attributes:
-        versions: the newest so many; 0: any number.
-        days: those that are younger; None: of any age.
-    """
-
-    versions: int = 0
-    days: float | None = None
 
 
 def superfluous(

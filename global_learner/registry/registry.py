@@ -19,11 +19,12 @@ from global_learner.errors import StateUnusable
 from global_learner.registry import assignments, registrations, version_files
 from global_learner.registry.assignments import AUDIT, Assignment
 from global_learner.registry.cards import FIRST_VERSION, VersionCard, VersionDetails
-from global_learner.registry.policy_store import PolicyStore, Retention
+from global_learner.registry.policy_store import PolicyStore
 from global_learner.registry.registrations import Registration
 from global_learner.registry.signing import Signing
 from global_learner.registry.tables import Base, ClusterRow, VersionRow
 from global_learner.registry.version_files import LostFile
+from global_learner.section_settings import Retention
 from global_learner.storage.audit_chain import AuditLine
 from global_learner.storage.commits import VERSIONS, VERSIONS_LOST, Commits
 from global_learner.storage.database import usable

@@ -13,9 +13,10 @@ from sqlalchemy.orm import Session
 from global_learner.errors import StateUnusable
 from global_learner.registry.assignments import AUDIT
 from global_learner.registry.cards import FIRST_VERSION
-from global_learner.registry.policy_store import PolicyStore, Retention, superfluous
+from global_learner.registry.policy_store import PolicyStore, superfluous
 from global_learner.registry.registrations import latest_done
 from global_learner.registry.tables import ClusterRow, RolloutRow, VersionRow
+from global_learner.section_settings import Retention
 from policy_net.exchange.policy_file import parse_policy_file
 from policy_net.exchange.statistics import SpeedStatistic
 

@@ -8,60 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-
-from pydantic import Field, model_validator
 
 from global_learner.rollout.events import Away, Joined, Left, Pin, Seen, What
-from global_learner.rollout.queries import Address
 from global_learner.rollout.state import Member, Phase, Role, RolloutState
 from policy_net.exchange.rollout_duty import DutyRole
-from policy_net.settings import Section
 
 MOST_EVENTS = 256
 """At once; the others follow when the fleet is looked at next."""
-
-
-class PrometheusServer(Section):
-    """A server whose numbers plans may use."""
-
-    address: Address
-    """As plans write it, such as http://prometheus.monitoring:9090; with a path if it has one."""
-    token_file: Path | None = None
-    """Holds the token that is sent as `Authorization: Bearer`; read anew for each question."""
-    ca_file: Path | None = None
-    """With https: whose certificates are believed (PEM); the system's unless given."""
-
-
-class RolloutSettings(Section):
-    """How the learner runs rollouts; what one of them does stands in its plan."""
-
-    period_seconds: float = Field(5.0, ge=0.05, le=3600.0)
-    """How often a running rollout is looked at; a fail goes to every agent with its next heartbeat behind that."""
-    away_seconds: float = Field(180.0, ge=1.0, le=86_400.0)
-    """Silence after which a cluster counts as away: it holds nobody up, and learns on its return what it is to do."""
-    prometheus: tuple[PrometheusServer, ...] = Field((), max_length=32)
-    """The servers that the queries of plans may ask. None unless named here: a plan sends the learner nowhere else."""
-    query_deadline_seconds: float = Field(10.0, ge=0.1, le=600.0)
-    """Longest time that a query may take; then it had no answer."""
-
-    def below(self, folder: Path) -> RolloutSettings:
-        """The settings with files that do not depend on the working directory."""
-        servers = []
-        for server in self.prometheus:
-            files = {"token_file": server.token_file, "ca_file": server.ca_file}
-            servers.append(
-                server.model_copy(update={name: folder / file for name, file in files.items() if file is not None})
-            )
-        return self.model_copy(update={"prometheus": tuple(servers)})
-
-    @model_validator(mode="after")
-    def _each_once(self) -> RolloutSettings:
-        addresses = [server.address for server in self.prometheus]
-        for address in addresses:
-            if addresses.count(address) > 1:
-                raise ValueError(f"prometheus names {address} {addresses.count(address)} times: name it once")
-        return self
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,16 +10,18 @@ import json
 from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AwareDatetime, Field, model_validator
 
 from foundation.text import nearest
 from global_learner.errors import BadRequest
 from global_learner.rollout.queries import Query
-from global_learner.rollout.verdicts.verdict import Rule
 from policy_net.errors import BadInput
 from policy_net.settings import Section, checked_settings, read_settings_file
+
+if TYPE_CHECKING:
+    from global_learner.rollout.verdicts.verdict import Rule
 
 _LONGEST_CHARACTERS = 1 << 16
 _WEEK_HOURS = 168.0
@@ -156,6 +158,9 @@ class VerdictSettings(Section):
     @property
     def rule(self) -> Rule:
         """As `judge` takes it."""
+        # Loaded here: who checks a plan, as policyctl does, waits for no statistics.
+        from global_learner.rollout.verdicts.verdict import Rule  # noqa: PLC0415
+
         return Rule(
             margin=self.margin_percent / 100.0,
             false_alarm=self.false_alarm_percent / 100.0,

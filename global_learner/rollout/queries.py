@@ -11,13 +11,15 @@ import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
-from global_learner.rollout.verdicts.verdict import Outcome, Verdict
+from global_learner.section_settings import PrometheusAddress
 from policy_net.settings import Section
+
+if TYPE_CHECKING:
+    from global_learner.rollout.verdicts.verdict import Verdict
 
 CLUSTERS = "$clusters"
 """Stands in a query for the clusters that it is of, as a regular expression."""
@@ -30,29 +32,6 @@ _PLACE_LIKE = re.compile(r"\$\{?[A-Za-z_]\w*\}?")
 _MINUTE_SECONDS = 60.0
 
 
-def checked_address(address: str) -> str:
-    """The address of a Prometheus server, without a slash at its end.
-
-    Raises:
-        ValueError: it is none.
-    """
-    shown = "what stands there" if "@" in address else repr(address[:80])  # a password is not to be read anywhere
-    wrong = f"{shown} is no server's address; write http://HOST:PORT or https://HOST:PORT, with a path if any"
-    if not address.isascii() or not address.isprintable() or " " in address:
-        raise ValueError(wrong)
-    try:
-        parts = urlsplit(address)
-        port = parts.port
-    except ValueError as error:
-        raise ValueError(wrong) from error
-    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0 or "@" in parts.netloc:
-        raise ValueError(wrong)
-    if parts.query or parts.fragment or "?" in address or "#" in address:
-        raise ValueError(wrong)
-    return address.rstrip("/")
-
-
-Address = Annotated[str, Field(max_length=300), AfterValidator(checked_address)]
 Bound = Annotated[float, Field(ge=-1e15, le=1e15)]
 
 
@@ -61,7 +40,7 @@ class Query(Section):
 
     name: str = Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")
     """Small letters, digits and '-'; by it people and the database know the query."""
-    address: Address
+    address: PrometheusAddress
     """Of the server; one of the learner's `rollouts.prometheus`."""
     query: str = Field(min_length=1, max_length=4000)
     """PromQL that gives one number; `$clusters` stands for the clusters, as in `{cluster=~"$clusters"}`."""
@@ -252,6 +231,8 @@ def with_queries(
         stage_unix_seconds: when the stage began.
         over_seconds: for how long the stage's time is over by now; below 0: it is not.
     """
+    from global_learner.rollout.verdicts.verdict import Outcome  # noqa: PLC0415  (plans are checked without statistics)
+
     if verdict.outcome is Outcome.FAIL:
         return verdict
     known = {query.name: settled(query, standings.get(query.name), now) for query in queries}

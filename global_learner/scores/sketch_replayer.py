@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from global_learner.scores.replay_process import NoAnswer, answer_of
-from global_learner.scores.scorer import ScoreSettings
+from global_learner.section_settings import ScoreSettings
 
 JctSeconds = dict[str, float | None]
 """Mean completion time by policy; None of one that lets jobs wait for ever."""

@@ -100,6 +100,7 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
             expires_unix_seconds=invitation.expires_unix_seconds,
             enroll_port=self._registrar.enroll_port,
             authority=self._registrar.authority_pem,
+            voided_tokens=invitation.voided_tokens,
         )
 
     @answered

@@ -21,10 +21,10 @@ from typing import Any, NoReturn
 import grpc
 from google.protobuf.message import DecodeError
 
-from global_learner.call_settings import CallSettings
 from global_learner.errors import BadRequest, LearnerError, MessageTooLarge, Refusal
 from global_learner.identity import AuthContext, Caller
 from global_learner.roles import check_role
+from global_learner.section_settings import CallSettings
 from global_learner.service.calls import Context, refuse
 from global_learner.service.connection_guard import ConnectionGuard
 from global_learner.service.fair_queue import FairQueue, Seat

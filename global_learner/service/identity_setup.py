@@ -17,7 +17,6 @@ from pathlib import Path
 import grpc
 import structlog
 
-from global_learner.call_settings import CallSettings
 from global_learner.enrollment.authority import Authority
 from global_learner.enrollment.authority_files import (
     ADMINISTRATOR,
@@ -33,6 +32,7 @@ from global_learner.enrollment.settings import IdentitySettings
 from global_learner.errors import EnrollmentRefused, LearnerError, StateUnusable
 from global_learner.identity import Identity
 from global_learner.registry.registry_thread import RegistryThread
+from global_learner.section_settings import CallSettings
 from global_learner.service.admission import Limits, bounded_server
 from global_learner.service.calls import Context, answered
 from global_learner.service.connection_guard import ConnectionGuard
@@ -195,7 +195,7 @@ async def start_enrollment(
     if address is not None:
         service = EnrollmentService(identities.registrar, telemetry)
         fleet_pb2_grpc.add_EnrollmentServicer_to_server(service, server)
-        identities.registrar.enroll_port = bind(server, address, identities.enroll_credentials)
+        identities.registrar.enroll_port = bind("identity.enroll_port", server, address, identities.enroll_credentials)
         await server.start()
     return server, guard
 

@@ -55,8 +55,11 @@ def room_for_connections(wanted: int) -> int:
     return room
 
 
-def bind(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None) -> int:
-    """Add the service's port to a server that has not started, in plain text without credentials; the bound port.
+def bind(setting: str, server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None) -> int:
+    """Add a port to a server that has not started, in plain text without credentials; the bound port.
+
+    Args:
+        setting: that names the port, for the message.
 
     Raises:
         BadConfig: the address cannot be listened on.
@@ -66,7 +69,7 @@ def bind(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredenti
             return server.add_insecure_port(address)
         return server.add_secure_port(address, credentials)
     except RuntimeError as error:
-        raise BadConfig(f"listen {address}: cannot be listened on; name another port") from error
+        raise BadConfig(f"{setting} {address}: cannot be listened on; name another port") from error
 
 
 def bind_socket(server: grpc.aio.Server, address: SocketAddress, path: Path) -> None:

@@ -37,6 +37,7 @@ from global_learner.service.admin_service import AdminService
 from global_learner.service.admission import Limits, bounded_server
 from global_learner.service.connection_guard import ConnectionGuard
 from global_learner.service.fleet_service import FleetLearner, FleetService
+from global_learner.service.garbage import collect_seldom
 from global_learner.service.http_endpoint import HttpEndpoint
 from global_learner.service.identity_setup import (
     ExternalCredentials,
@@ -131,7 +132,7 @@ async def _serve_term(
         fleet_pb2_grpc.add_FleetServicer_to_server(fleet, server)
         admin = AdminService(learner, identities.identity, identities.registrar, telemetry, settings.scores.enabled)
         fleet_pb2_grpc.add_AdminServicer_to_server(admin, server)
-        port = bind(server, settings.listen, identities.credentials)
+        port = bind("listen", server, settings.listen, identities.credentials)
         operators = stack.enter_context(_operators(settings, state, limits, learner, identities, telemetry))
         live = LiveReport(admin.report, asyncio.get_running_loop()) if settings.telemetry.shows_page else None
         with _http(settings, telemetry, learner, lanes, ending, live) as http_port:
@@ -168,6 +169,7 @@ async def _serve_term(
                 ending,
                 learner,
                 keep_administrator(identities, registry),
+                collect_seldom(),
                 guard.watch(port),
                 enrollment_guard.watch(identities.registrar.enroll_port),
             )

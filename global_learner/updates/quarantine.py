@@ -18,7 +18,7 @@ from typing import Any
 import structlog
 
 from global_learner.errors import FAULTY, Rejection, UpdateRejected
-from global_learner.settings import QuarantineSettings
+from global_learner.section_settings import QuarantineSettings
 from global_learner.storage.commits import Commits
 from global_learner.updates.quarantine_record import Judgements, QuarantineRecord
 

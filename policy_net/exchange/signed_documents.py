@@ -14,16 +14,15 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any, TypeVar
-
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from foundation.text import parse_json
 from policy_net.errors import NotTrusted
 from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.rollout_duty import RolloutDuty
+
+if TYPE_CHECKING:  # loaded where something is signed or checked: policyctl's help knows the roles
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 _PURPOSE = b"fedl2 signed document 1\n"
 """Stands before what is signed, so that a signature made for something else is none of ours."""
@@ -152,6 +151,9 @@ class Timestamp:
 
 def public_hex(key: Ed25519PrivateKey | Ed25519PublicKey) -> str:
     """A key's public half, as roots name it."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat  # noqa: PLC0415
+
     public = key.public_key() if isinstance(key, Ed25519PrivateKey) else key
     return public.public_bytes(Encoding.Raw, PublicFormat.Raw).hex()
 
@@ -166,6 +168,9 @@ def is_signed_by(document: SignedDocument, keys: Sequence[str]) -> bool:
     """Whether one of these public keys (hex) has signed it."""
     if len(document.payload) > _MOST_BYTES:
         return False
+    from cryptography.exceptions import InvalidSignature  # noqa: PLC0415
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415
+
     for key, signature in document.signatures[:_MOST_SIGNATURES]:
         if key.hex() in keys:
             try:

@@ -14,10 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from policy_net.learning.reward import SlotUtility
+from policy_net.learning.settings import REPLAY_SAMPLES
 from policy_net.policy import Samples
-
-REPLAY_SAMPLES = 32_768
-"""Four times the paper's: about a thousand decision times, so that quiet nights do not wash out busy days."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-
 from pydantic import Field
 
+from policy_net.domain import RewardKind
 from policy_net.settings import Section
 
-
-class RewardKind(StrEnum):
-    """Which reward a policy climbs; see `policy_net.learning.reward`."""
-
-    SLOT_UTILITY = "slot-utility"
-    PAPER = "paper"
+REPLAY_SAMPLES = 32_768
+"""Kept by a cluster to learn from. Four times the paper's: about a thousand decision times, so that quiet nights do not
+wash out busy days."""
 
 
 class ActorCriticSettings(Section):

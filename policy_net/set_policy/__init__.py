@@ -1,9 +1,5 @@
-"""The `set` policy: planner, beliefs and residual; importing the package registers its name."""
+"""The `set` policy: planner, beliefs and residual; importing the package registers its name, and loads none of them."""
 
-from policy_net.policy import register_policy
-from policy_net.set_policy.policy import SetPolicy, build_set, build_set_fresh
+from policy_net.policy import register_policy_of
 
-__all__ = ["SetPolicy", "build_set"]
-
-register_policy("set", build_set)
-register_policy("set-fresh", build_set_fresh)
+register_policy_of("policy_net.set_policy.policy", {"set": "build_set", "set-fresh": "build_set_fresh"})

@@ -17,13 +17,19 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from scipy.linalg import solve_triangular
 
 from policy_net.domain import Job, JobKind
 from policy_net.exchange.statistics import CLUSTER_COUNT, SpeedStatistic
 from policy_net.throughput.by_type import BeliefsByType
 from policy_net.throughput.form import FORMS, SIDE, SpeedForm
-from policy_net.throughput.process_prior import SPREADS, Array, Prior, prior_of_kind, prior_of_type
+from policy_net.throughput.process_prior import (
+    SPREADS,
+    Array,
+    Prior,
+    prior_of_kind,
+    prior_of_type,
+    triangular_solver,
+)
 from policy_net.throughput.type_belief import (
     FARTHEST,
     NOISE,
@@ -129,8 +135,9 @@ class TypeProcess(TypeBelief):
         cross = prior.smooth[seen]
         cross[own, seen] += spread.cell**2
         lower = np.linalg.cholesky(covariance)
-        explained = solve_triangular(lower, cross, lower=True, check_finite=False)
-        mean = explained.T @ solve_triangular(lower, residual, lower=True, check_finite=False)
+        solve = triangular_solver()
+        explained = solve(lower, cross, lower=True, check_finite=False)
+        mean = explained.T @ solve(lower, residual, lower=True, check_finite=False)
         variance = np.maximum(variance - (explained**2).sum(axis=0), 0.0)
         return prior.mean + unit + np.clip(mean, -2 * farthest, 2 * farthest), np.sqrt(variance)
 
@@ -195,6 +202,7 @@ class GaussianProcessBeliefs(BeliefsByType[TypeProcess]):
     def __init__(self, priors: Sequence[SpeedStatistic] = ()) -> None:
         """`priors` are what other clusters have reported; without, every type starts from the prior of its kind."""
         super().__init__(TypeProcess)
+        triangular_solver()  # here rather than in an agent's first decision, which has a deadline
         by_type: dict[str, list[SpeedStatistic]] = {}
         for entry in priors:
             by_type.setdefault(entry.job_type, []).append(entry)

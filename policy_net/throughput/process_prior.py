@@ -9,14 +9,13 @@ workloads; see docs/decisions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
 
 from policy_net.domain import JobKind
 from policy_net.exchange.statistics import SpeedStatistic
@@ -100,6 +99,15 @@ class Prior:
 
 
 @cache
+def triangular_solver() -> Callable[..., Array]:
+    """SciPy's `solve_triangular`, loaded at the first call: no part of a program takes longer to load."""
+    from scipy.linalg import solve_triangular  # noqa: PLC0415
+
+    solver: Callable[..., Array] = solve_triangular
+    return solver
+
+
+@cache
 def prior_of_kind(kind: JobKind) -> Prior:
     """The process of a type of which nothing is known but its kind."""
     form, spread = FORMS[kind], SPREADS[kind]
@@ -130,8 +138,9 @@ def prior_of_type(statistics: tuple[SpeedStatistic, ...]) -> Prior:
     unit = float(np.average(residual, weights=1 / (general.spread.smooth**2 + noise)))
     covariance = general.smooth + general.spread.cell**2 * np.eye(len(general.mean))
     lower = np.linalg.cholesky(covariance[np.ix_(seen, seen)] + np.diag(noise))
-    explained = solve_triangular(lower, covariance[seen], lower=True, check_finite=False)
-    mean = general.mean + unit + explained.T @ solve_triangular(lower, residual - unit, lower=True, check_finite=False)
+    solve = triangular_solver()
+    explained = solve(lower, covariance[seen], lower=True, check_finite=False)
+    mean = general.mean + unit + explained.T @ solve(lower, residual - unit, lower=True, check_finite=False)
     left = covariance - explained.T @ explained + LOCAL_SCALE_SD**2
     return Prior(replace(general.spread, cell=LOCAL_CELL_SD), mean, left, general.position, of_type=True)
 

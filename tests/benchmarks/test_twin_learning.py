@@ -95,7 +95,9 @@ def test_what_it_prints_and_what_it_keeps(data: Path, tmp_path: Path, capsys: py
 def test_changes_are_averaged_over_seeds_before_clusters() -> None:
     learned = {"a": [-0.02, -0.04], "b": [0.01, 0.01], "c": [-0.10, -0.10]}
     over_set = {"a": [-0.05], "b": [0.02], "c": [-0.1]}
-    found = summary(learned, {"a": [0.0], "b": [0.01], "c": [-0.01]}, over_set)
+    found = summary(learned, {"a": [0.0], "b": [0.01], "c": [-0.01]}, over_set, {"a": [-0.06], "b": [-0.04]})
+    assert found["taught_mean"] == pytest.approx(-0.05)
+    assert found["silent_share"] == pytest.approx(0.8)
     assert found["clusters"] == {"a": pytest.approx(-0.03), "b": pytest.approx(0.01), "c": pytest.approx(-0.1)}
     assert found["learned_mean"] == pytest.approx(-0.04)
     assert found["learned_without_best"] == pytest.approx(-0.01)

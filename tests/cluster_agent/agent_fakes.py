@@ -19,14 +19,13 @@ from cluster_agent.fleet.learner_protocol import (
 from cluster_agent.learning.experience import BelievedReward
 from policy_net.dl2.network import initial_weights
 from policy_net.dl2.policy import ActingMode, DecisionSamples, LearnedPolicy
-from policy_net.domain import Allocation, ClusterState, Decision, Job, Node, Progress, Resources, Trigger
+from policy_net.domain import Allocation, ClusterState, Decision, Job, Node, Progress, Resources, RewardKind, Trigger
 from policy_net.exchange.policy_file import PolicyFile, digest_of
 from policy_net.exchange.spec import PolicySpec, Weights
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.exchange.wire import GradientUpdate
 from policy_net.exchange.workload_sketch import WorkloadSketch
 from policy_net.learning.replay import Experience
-from policy_net.learning.settings import RewardKind
 from policy_net.throughput.parametric import OnlineFit
 
 SPEC = PolicySpec(jobs_per_batch=4, type_columns=3, job_types=("other", "vgg-16"), hidden=(8,))

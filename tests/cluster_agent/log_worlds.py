@@ -22,10 +22,9 @@ from cluster_agent.recording.log_replay import Replayer, ReplayResult, default_f
 from cluster_agent.recording.memory import AgentMemory
 from cluster_agent.settings import PolicySettings
 from cluster_agent.telemetry import Telemetry
-from policy_net.domain import Allocation, ClusterState, Decision, PolicyContext, Progress, Trigger
+from policy_net.domain import Allocation, ClusterState, Decision, PolicyContext, Progress, RewardKind, Trigger
 from policy_net.exchange.log_lines import sealed
 from policy_net.exchange.state_codec import JsonObject
-from policy_net.learning.settings import RewardKind
 from policy_net.policy import build_policy
 from policy_net.throughput.parametric import OnlineFit
 

@@ -26,10 +26,9 @@ from cluster_agent.recording.decision_recorder import DecisionRecorder
 from cluster_agent.recording.memory import MEMORY, AgentMemory
 from cluster_agent.settings import PolicySettings
 from cluster_agent.telemetry import Telemetry
-from policy_net.domain import Allocation, ClusterState, Decision, Origin, Progress, Trigger
+from policy_net.domain import Allocation, ClusterState, Decision, Origin, Progress, RewardKind, Trigger
 from policy_net.errors import InvalidAllocation
 from policy_net.learning.replay import Experience
-from policy_net.learning.settings import RewardKind
 from policy_net.throughput.parametric import OnlineFit
 
 FALLBACK = Decision({"job-0": Allocation(1, 1)})

@@ -23,6 +23,8 @@ LATER = (
     "cluster_agent.backends.simulated.backend",
     "global_learner.service.server",
     "global_learner.loss",
+    "scipy.linalg",
+    "scipy.special",
 )
 """What they import when they are to run; their other commands do without."""
 _PR_SET_PDEATHSIG = 1

@@ -17,11 +17,11 @@ from global_learner.fleet import Fleet
 from global_learner.registry.registry import Registry
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.registry.signing import Signing
-from global_learner.rollout.observing import RolloutSettings
 from global_learner.rollout.rollout_messages import overview_message
 from global_learner.rollout.verdicts.evidence import Block
 from global_learner.rollout_driver import RolloutDriver
 from global_learner.scores.replay_set import set_digest
+from global_learner.section_settings import RolloutSettings
 from global_learner.storage.commits import Commits
 from global_learner.telemetry import Telemetry
 from global_learner.updates.parts import Process

@@ -14,6 +14,7 @@ from learner_process import LearnerProgram
 from foundation.command_line import run
 from global_learner import cli
 from global_learner.policyctl import cli as policyctl
+from global_learner.settings import read_settings
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.generated import fleet_pb2_grpc as rpc
 from policy_net.exchange.policy_file import write_policy_file
@@ -56,6 +57,8 @@ UPSTREAM = {"address": "127.0.0.1:1", "name": "east"}
         ({"ingest": {"max_message_bytes": 4096}}, "setting ingest.max_message_bytes = 4096"),
         ({"initial_policy": "nowhere.safetensors"}, "cannot be read"),
         ({"initial_policy": "learner.yaml"}, "no policy file"),
+        ({"initial_policy": "sett"}, "setting initial_policy = 'sett': there is no such file in"),
+        ({"initial_policy": "Set"}, "did you mean set, the policy that ships with fedl2?"),
         ({"state_dir": "v1.safetensors"}, "cannot be used"),
         ({"telemetry": {"http_listen": "192.0.2.1:1"}}, "http_listen"),
         ({"tls": {"certificate_file": "no.pem", "key_file": "no.key"}}, "tls.key_file"),
@@ -122,6 +125,34 @@ def test_a_port_in_use_is_named(tmp_path: Path, capsys) -> None:
         code, error = serve(tmp_path, {**good(tmp_path), "telemetry": {"http_listen": address}}, capsys)
         assert code == 2
         assert f"telemetry.http_listen {address}" in error
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"identity": {"enroll_port": 7090}}, "listen and identity.enroll_port have the same port, 7090"),
+        ({"telemetry": {"http_listen": "127.0.0.1:7090"}}, "listen and telemetry.http_listen have the same port, 7090"),
+        ({"telemetry": {"http_listen": "0.0.0.0:7090"}}, "listen and telemetry.http_listen have the same port, 7090"),
+        (
+            {"identity": {"enroll_port": 7091}, "telemetry": {"http_listen": "127.0.0.1:7091"}},
+            "identity.enroll_port and telemetry.http_listen have the same port, 7091",
+        ),
+    ],
+)
+def test_two_servers_of_a_learner_on_one_port_are_refused_before_anything_is_begun(
+    tmp_path: Path, capfd, changes: dict, says: str
+) -> None:
+    code, error = serve(tmp_path, {**good(tmp_path), "listen": "127.0.0.1:7090", **changes}, capfd)
+    assert (code, len(error.splitlines())) == (2, 1), "gRPC has lines of its own, which no Python stream sees"
+    assert f"{says}: name another one for either" in error
+    assert not (tmp_path / "state").exists()
+
+
+def test_servers_at_unlike_addresses_may_have_one_port(tmp_path: Path) -> None:
+    config = tmp_path / "learner.yaml"
+    changes = {"listen": "127.0.0.1:7090", "telemetry": {"http_listen": "127.0.0.2:7090"}}
+    config.write_text(yaml.safe_dump({**good(tmp_path), **changes}))
+    assert read_settings(config).telemetry.http_listen == "127.0.0.2:7090"
 
 
 def test_policyctl_without_a_learner_ends_with_3(capsys) -> None:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import grpc
 import pytest
 
-from global_learner.call_settings import CallSettings
 from global_learner.errors import Refusal
+from global_learner.section_settings import CallSettings
 from global_learner.service.admission import Limits, bounded_server
 from global_learner.service.fair_queue import Share
 from global_learner.service.lanes import Hosts, one_lane

@@ -1,16 +1,18 @@
-"""Launch of a job: `elastic-run SCRIPT` begins one, `elastic-run resume JOB` goes on with one; both look after it."""
+"""Launch of a job: `elastic-run SCRIPT` begins one, `elastic-run resume JOB` goes on with one; both look after it.
+
+What looks after a job is loaded when there is one: help and refusals of what was typed wait for none of it.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from elastic_runtime.control.checks import MOST_TASKS
-from elastic_runtime.control.client import ControlClient
 from elastic_runtime.control.messages import JobStatus, RequestOutcome, Size
 from elastic_runtime.errors import BadInput
 from elastic_runtime.launcher.commands.launch_checks import (
@@ -30,13 +32,14 @@ from elastic_runtime.launcher.commands.requests import (
     ask,
     chosen_id,
 )
-from elastic_runtime.launcher.display import Display
 from elastic_runtime.launcher.job_folder import JobFolder, JobLock, create, holder_of, open_job
-from elastic_runtime.launcher.job_spec import JobSpec, Programs, spec_of
 from elastic_runtime.launcher.job_status import client_of, credentials_of, resting_facts
-from elastic_runtime.launcher.settings import LauncherSettings
-from elastic_runtime.launcher.supervisor import FirstRequest, Supervisor
 from elastic_runtime.protocol.plan import Phase
+
+if TYPE_CHECKING:
+    from elastic_runtime.control.client import ControlClient
+    from elastic_runtime.launcher.job_spec import JobSpec
+    from elastic_runtime.launcher.supervisor import FirstRequest
 
 Servers = Annotated[
     int | None, typer.Option("--ps", min=0, max=MOST_TASKS, help="Parameter servers; what it had, unless given.")
@@ -154,6 +157,9 @@ def run(
     check_secrecy(bind, certificate is not None, insecure)
     if metrics_port is not None:
         check_address(bind, metrics_port, "--metrics-port")
+    # Loaded before the job has a folder: whoever interrupts it leaves none behind.
+    from elastic_runtime.launcher.job_spec import JobSpec  # noqa: PLC0415
+
     jobs = jobs_of(folder)
     spec = JobSpec(
         script=script,
@@ -202,6 +208,8 @@ def resume(
     """Go on with a suspended job; one of which nothing runs is started again from its folder, in the foreground."""
     del debug
     job = open_job(jobs_of(folder), name)
+    from elastic_runtime.launcher.job_spec import Programs, spec_of  # noqa: PLC0415
+
     spec = spec_of(job.record(), job.record_file)
     chosen = chosen_id(request_id)
 
@@ -247,6 +255,11 @@ def _size_before(status: JobStatus, spec: JobSpec) -> Size:
 def _look_after(
     job: JobFolder, output: Output, first_request: FirstRequest | None, quiet: bool, size: Size | None = None
 ) -> None:
+    from elastic_runtime.launcher.display import Display  # noqa: PLC0415
+    from elastic_runtime.launcher.job_spec import Programs, spec_of  # noqa: PLC0415
+    from elastic_runtime.launcher.settings import LauncherSettings  # noqa: PLC0415
+    from elastic_runtime.launcher.supervisor import Supervisor  # noqa: PLC0415
+
     settings = LauncherSettings()
     with JobLock(job.path):
         spec = spec_of(job.record(), job.record_file)

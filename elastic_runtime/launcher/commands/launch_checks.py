@@ -10,7 +10,6 @@ import socket
 import ssl
 from pathlib import Path
 
-from elastic_runtime.checkpoint import list_checkpoints
 from elastic_runtime.control.addresses import is_loopback
 from elastic_runtime.control.credentials import read_pem
 from elastic_runtime.errors import BadInput
@@ -54,6 +53,8 @@ def check_checkpoints(folder: Path, restore: bool) -> None:
     """
     if _SCHEME.fullmatch(folder.parts[0] if folder.parts else ""):
         raise BadInput(f"--checkpoints {folder}: elastic-run writes to folders, and to no URL; name a folder")
+    from elastic_runtime.checkpoint import list_checkpoints  # noqa: PLC0415  (most jobs name no folder)
+
     try:
         there = folder.exists()
         if there and not folder.is_dir():

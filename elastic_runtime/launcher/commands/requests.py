@@ -16,7 +16,7 @@ from elastic_runtime.control.messages import RequestOutcome, ResizeMode, Size
 from elastic_runtime.errors import BadInput, CoordinatorUnreachable, ElasticError
 from elastic_runtime.launcher.commands.options import Debug, Folder, Job, Output, OutputOption, jobs_of, show
 from elastic_runtime.launcher.job_folder import JobFolder, holder_of, open_job
-from elastic_runtime.launcher.job_status import client_of
+from elastic_runtime.launcher.job_status import client_of, resting_facts
 from elastic_runtime.protocol.plan import Phase
 
 WaitOption = Annotated[
@@ -128,11 +128,19 @@ def stop(
     """End a job and its launcher after a checkpoint; `resume` starts it again from its folder."""
     del debug
     job = open_job(jobs_of(folder), name)
-    if holder_of(job.path) is None:
-        raise BadInput(f"{name} is not running")
+    if holder_of(job.path) is None:  # as a second `suspend`: what is asked for is so
+        phase = resting_facts(job)["phase"]
+        over = phase in (Phase.FINISHED.value, Phase.FAILED.value)
+        line = f"{name} has {phase}; nothing of it runs" if over else f"{name} does not run; {_goes_on(name)}"
+        show(output, {"job": name, "stopped": True}, line)
+        return
     if not _end_launcher(job, 2 if now else 1, timeout):
         raise RequestAborted(f"{name} has not ended within {timeout:g} s; end it with `elastic-run stop {name} --now`")
-    show(output, {"job": name, "stopped": True}, f"{name} is stopped; `elastic-run resume {name}` goes on with it")
+    show(output, {"job": name, "stopped": True}, f"{name} is stopped; {_goes_on(name)}")
+
+
+def _goes_on(name: str) -> str:
+    return f"`elastic-run resume {name}` goes on with it"
 
 
 def chosen_id(given: str | None) -> str:

@@ -1210,16 +1210,18 @@ class EnrollClusterRequest(_message.Message):
     def __init__(self, cluster: _Optional[str] = ...) -> None: ...
 
 class EnrollClusterReply(_message.Message):
-    __slots__ = ("token", "expires_unix_seconds", "enroll_port", "authority")
+    __slots__ = ("token", "expires_unix_seconds", "enroll_port", "authority", "voided_tokens")
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
     ENROLL_PORT_FIELD_NUMBER: _ClassVar[int]
     AUTHORITY_FIELD_NUMBER: _ClassVar[int]
+    VOIDED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     token: str
     expires_unix_seconds: float
     enroll_port: int
     authority: bytes
-    def __init__(self, token: _Optional[str] = ..., expires_unix_seconds: _Optional[float] = ..., enroll_port: _Optional[int] = ..., authority: _Optional[bytes] = ...) -> None: ...
+    voided_tokens: int
+    def __init__(self, token: _Optional[str] = ..., expires_unix_seconds: _Optional[float] = ..., enroll_port: _Optional[int] = ..., authority: _Optional[bytes] = ..., voided_tokens: _Optional[int] = ...) -> None: ...
 
 class ClusterIdentity(_message.Message):
     __slots__ = ("cluster", "state", "issued_unix_seconds", "expires_unix_seconds", "fingerprint", "revoked_unix_seconds")

@@ -5,10 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from policy_net.domain import PlacementEffect, PolicyContext, SpeedModel
 from policy_net.laboratory.commands.world_options import WorldOptions
@@ -32,46 +29,6 @@ from policy_net.laboratory.simulation.replay import replay
 from policy_net.laboratory.workloads.loaders.record import Recording
 from policy_net.laboratory.workloads.workload import JobKindChoice, Workload
 from policy_net.policy_kinds import load_policy
-
-HIGHEST_PRICE = 1e6
-
-
-class OwnerField(StrEnum):
-    """By what jobs may be added up."""
-
-    USER = "user"
-    ACCOUNT = "account"
-    PARTITION = "partition"
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerOptions:
-    """Options of `replay` that say what the answer has to tell."""
-
-    range_cases: Annotated[
-        int | None,
-        typer.Option(
-            "--range",
-            min=0,
-            max=1000,
-            metavar="N",
-            help="Replays under other assumptions, from which the answer's range comes; 0 for none. Unless given, as"
-            " many as take a minute or less, for recorded jobs.",
-        ),
-    ] = None
-    gpu_hour_price: Annotated[
-        float | None,
-        typer.Option(
-            "--gpu-hour-price", min=0.0, max=HIGHEST_PRICE, help="What a GPU costs an hour, for the money in a year."
-        ),
-    ] = None
-    by: Annotated[
-        list[OwnerField] | None,
-        typer.Option("--by", help="A table by user, account or partition, as far as the log names them (repeatable)."),
-    ] = None
-    timing: Annotated[
-        bool, typer.Option("--timing", help="Show how long decisions of our own code took; the replay takes longer.")
-    ] = False
 
 
 @dataclass(frozen=True)

@@ -7,33 +7,21 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from foundation.command_line import Debug, Output, OutputFormat
 from foundation.files import check_replaceable
 from policy_net.errors import BadInput
-from policy_net.laboratory.commands.fitted_table import Column, fitted_table
-from policy_net.laboratory.speeds.measured_speeds import FitQuality, read_points, refit
-from policy_net.laboratory.speeds.speed import write_speed_table
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from policy_net.laboratory.speeds.measured_speeds import FitQuality
 
 _FILE_WIDTH = 120
 """Columns where the output is no terminal that would say how wide it is."""
-
-
-_COLUMNS = (
-    Column("model", 0),
-    Column("fastest at", 1),
-    Column("median\nerror", 0),
-    Column("largest\nerror", 2),
-    Column("held\nout", 3),
-    Column("form", 5),
-    Column("points", 4),
-    Column("left\nout", 6),
-)
 
 
 def fit_speed(
@@ -55,6 +43,10 @@ def fit_speed(
     del debug  # The error boundary looks for the flag itself.
     if out is not None:
         _check_name(out, table)
+    # Help and refusals of options wait for no fit.
+    from policy_net.laboratory.speeds.measured_speeds import read_points, refit  # noqa: PLC0415
+    from policy_net.laboratory.speeds.speed import write_speed_table  # noqa: PLC0415
+
     speeds, qualities = refit(read_points(table), str(table))
     if out is not None:
         try:
@@ -64,6 +56,8 @@ def fit_speed(
     if output is OutputFormat.JSON:
         print(json.dumps([asdict(quality) for quality in qualities], indent=2))
     else:
+        from rich.console import Console  # noqa: PLC0415
+
         console = Console() if sys.stdout.isatty() else Console(width=_FILE_WIDTH)
         console.print(quality_table(str(table), qualities, console.width))
 
@@ -82,6 +76,18 @@ def _check_name(out: Path, table: Path) -> None:
 
 def quality_table(title: str, qualities: Sequence[FitQuality], width: int) -> Table:
     """How well each model's fit does, in a table no wider than `width`."""
+    from policy_net.laboratory.commands.fitted_table import Column, fitted_table  # noqa: PLC0415
+
+    columns = (
+        Column("model", 0),
+        Column("fastest at", 1),
+        Column("median\nerror", 0),
+        Column("largest\nerror", 2),
+        Column("held\nout", 3),
+        Column("form", 5),
+        Column("points", 4),
+        Column("left\nout", 6),
+    )
     rows = [
         (
             item.model,
@@ -95,4 +101,4 @@ def quality_table(title: str, qualities: Sequence[FitQuality], width: int) -> Ta
         )
         for item in qualities
     ]
-    return fitted_table(title, _COLUMNS, rows, width)
+    return fitted_table(title, columns, rows, width)

@@ -1,6 +1,7 @@
 """Command `policy-net replay`: runs workloads under policies in simulation, and compares what the jobs waited for.
 
-With `--report` it also says which policies a report compares, and writes the report's files.
+With `--report` it also says which policies a report compares, and writes the report's files. What replays, and what
+draws, is loaded when it is at its work: help and refusals of what was typed wait for none of it.
 """
 
 from __future__ import annotations
@@ -10,35 +11,35 @@ import sys
 from collections.abc import Sequence
 from itertools import repeat
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-import policy_net.baselines  # noqa: F401  (registers the policies' names)
+import policy_net.baselines
+import policy_net.set_policy  # noqa: F401  (both register policies' names)
 from foundation.command_line import Debug, Output, OutputFormat
 from foundation.figures import shown
 from foundation.option_groups import with_option_groups
 from policy_net.domain import PlacementEffect, PolicyContext, SpeedModel
 from policy_net.errors import BadInput
-from policy_net.laboratory.commands.answers import AnswerOptions, Setting, json_rows, sentences, with_spread
-from policy_net.laboratory.commands.replay_table import owner_table_on_terminal, replay_table
+from policy_net.laboratory.commands.answer_options import AnswerOptions
 from policy_net.laboratory.commands.world_options import WorldOptions, warn_of_malformed_rows
-from policy_net.laboratory.report import REPORT_POLICIES, Comparison, prepare_folder, write_report
-from policy_net.laboratory.report.tables import owner_table
-from policy_net.laboratory.simulation.environment import Environment
-from policy_net.laboratory.simulation.replay import ReplayResult, replay
-from policy_net.laboratory.speeds.measured_speeds import read_measured_points
-from policy_net.laboratory.workloads.sources import read_source
-from policy_net.laboratory.workloads.workload import Workload
-from policy_net.policy import DEFAULT_POLICY, policy_names
-from policy_net.policy_kinds import load_policy
+from policy_net.policy import DEFAULT_POLICY, check_known, policy_names
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from policy_net.laboratory.commands.answers import Setting
+    from policy_net.laboratory.report import Comparison
+    from policy_net.laboratory.simulation.environment import Environment
+    from policy_net.laboratory.simulation.replay import ReplayResult
+    from policy_net.laboratory.workloads.workload import Workload
+    from policy_net.throughput.parametric import MeasuredFit
 
 _FILE_WIDTH = 120
 """Columns where the output is no terminal that would say how wide it is."""
 
-World = tuple[Workload, Environment]
+World = tuple["Workload", "Environment"]
 
 
 @with_option_groups
@@ -80,25 +81,35 @@ def replay_command(
     """Replay workloads under policies, each pair from a fresh policy."""
     del debug  # The error boundary looks for the flag itself.
     policies = _chosen_policies(policy, report)
+    check_known(policies)  # a slip of the pen is told before anything is read
     truth, effect = world.speeds(), world.placement_effect()
-    measured = None if fit_points is None else read_measured_points(fit_points)
+    measured = _measured(fit_points)
     context = PolicyContext(seed=world.seed, true_speeds=truth, measured_speeds=measured)
     # Whatever cannot be used is found before the first minute is spent on what can.
+    from policy_net.laboratory.workloads.sources import read_source  # noqa: PLC0415
+
     recordings = [read_source(source, strict=world.strict) for source in workload]
     loaded = [world.workload(*of_source) for of_source in zip(workload, repeat(truth), recordings, strict=False)]
     worlds = [(item, world.environment(item)) for item in loaded]
+    from policy_net.policy_kinds import load_policy  # noqa: PLC0415
+
     for name in policies:
         load_policy(name, context)
     if measured is not None:
         for item, _ in worlds:
             measured.require(spec.job_type for spec in item.jobs)
     if report is not None:
+        from policy_net.laboratory.report import prepare_folder  # noqa: PLC0415
+
         prepare_folder(report, len(worlds))
     if output is OutputFormat.TABLE:
         _print_assumptions(worlds, world)
     else:
         for item, _ in worlds:
             warn_of_malformed_rows(item)
+    from policy_net.laboratory.commands.answers import Setting, json_rows  # noqa: PLC0415
+    from policy_net.laboratory.report import Comparison, write_report  # noqa: PLC0415
+
     # The figures of a program's reader have always had our own times among them; a person asks for them.
     timed = answer.timing or output is OutputFormat.JSON
     results = _run(worlds, policies, truth, effect, context, record_timeline=report is not None, compiled=not timed)
@@ -127,8 +138,18 @@ def replay_command(
             print(f"written: {path}", file=sys.stderr)
 
 
+def _measured(points: Path | None) -> MeasuredFit | None:
+    if points is None:
+        return None
+    from policy_net.laboratory.speeds.measured_speeds import read_measured_points  # noqa: PLC0415
+
+    return read_measured_points(points)
+
+
 def _with_spreads(comparisons: list[Comparison], settings: list[Setting], cases: int | None) -> list[Comparison]:
     """Every comparison with its answer's range; a progress bar on a terminal."""
+    from policy_net.laboratory.commands.answers import with_spread  # noqa: PLC0415
+
     found = []
     with _progress() as bar:
         for comparison, setting in zip(comparisons, settings, strict=True):
@@ -147,6 +168,12 @@ def _with_spreads(comparisons: list[Comparison], settings: list[Setting], cases:
 
 def _print_answers(comparisons: list[Comparison], answer: AnswerOptions) -> None:
     """Tables on stdout, and the answer in sentences at their end."""
+    from rich.console import Console  # noqa: PLC0415
+
+    from policy_net.laboratory.commands.answers import sentences  # noqa: PLC0415
+    from policy_net.laboratory.commands.replay_table import owner_table_on_terminal, replay_table  # noqa: PLC0415
+    from policy_net.laboratory.report.tables import owner_table  # noqa: PLC0415
+
     console = Console() if sys.stdout.isatty() else Console(width=_FILE_WIDTH)
     for comparison in comparisons:
         name = comparison.workload.name
@@ -170,6 +197,9 @@ def _print_answers(comparisons: list[Comparison], answer: AnswerOptions) -> None
 
 
 def _progress() -> Progress:
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+
     return Progress(
         TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn(),
         console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty(),
@@ -187,6 +217,9 @@ def _run(
     compiled: bool,
 ) -> list[ReplayResult]:
     """Every workload under every policy; a progress bar on a terminal."""
+    from policy_net.laboratory.simulation.replay import replay  # noqa: PLC0415
+    from policy_net.policy_kinds import load_policy  # noqa: PLC0415
+
     results: list[ReplayResult] = []
     with _progress() as bar:
         for workload, environment in worlds:
@@ -228,6 +261,8 @@ def _chosen_policies(policies: Sequence[str] | None, report: Path | None) -> lis
     """
     if policies:
         return list(policies)
+    from policy_net.laboratory.report import REPORT_POLICIES  # noqa: PLC0415
+
     if report is None:
         raise BadInput(
             f"no --policy: give NAME or FILE, such as {DEFAULT_POLICY} (repeatable), or --report FOLDER, which compares"

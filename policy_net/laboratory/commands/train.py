@@ -1,28 +1,29 @@
-"""Command `policy-net train`: a warm start by imitation, then actor-critic in simulation, into a policy file."""
+"""Command `policy-net train`: a warm start by imitation, then actor-critic in simulation, into a policy file.
+
+What trains is loaded when something is trained: help and refusals of what was typed wait for none of it.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
-import policy_net.baselines  # noqa: F401  (registers the names that can be imitated)
+import policy_net.baselines
+import policy_net.set_policy  # noqa: F401  (both register names that can be imitated)
 from foundation.command_line import Debug
 from foundation.option_groups import with_option_groups
+from policy_net.domain import RewardKind
 from policy_net.errors import BadInput
-from policy_net.exchange.policy_file import check_writable, read_policy_file, write_policy_file
-from policy_net.exchange.spec import SET
-from policy_net.laboratory.commands.train_dl2 import Dl2Training
-from policy_net.laboratory.commands.train_set import SetTraining
 from policy_net.laboratory.commands.world_options import WorldOptions, warn_of_malformed_rows
-from policy_net.laboratory.training.offline import Episode, OfflineSettings
-from policy_net.laboratory.training.teacher import Teacher, watched
-from policy_net.learning.settings import RewardKind
+from policy_net.laboratory.training import OFFLINE_LEARNING_RATE
 from policy_net.policy import policy_names
+
+if TYPE_CHECKING:
+    from policy_net.laboratory.training.offline import Episode
 
 
 @with_option_groups
@@ -62,7 +63,7 @@ def train(
     ] = None,
     reward: Annotated[RewardKind, typer.Option("--reward", help="What is climbed.")] = RewardKind.SLOT_UTILITY,
     learning_rate: Annotated[float, typer.Option("--learning-rate", min=0.0, help="Adam's, of the actor-critic.")] = (
-        OfflineSettings().learning_rate
+        OFFLINE_LEARNING_RATE
     ),
     max_seconds: Annotated[
         float | None, typer.Option("--max-seconds", min=0.0, help="Stop the actor-critic after so long.")
@@ -71,6 +72,8 @@ def train(
 ) -> None:
     """Train a policy in simulation and write it, with a card that says how it came to be."""
     del debug  # the error boundary looks for the flag itself
+    from policy_net.exchange.spec import SET  # noqa: PLC0415
+
     if policy not in ("dl2", SET):
         raise BadInput(f"--policy {policy}: use dl2 or {SET}")
     for option, value in (("learning-rate", learning_rate), ("max-seconds", max_seconds)):
@@ -89,6 +92,11 @@ def train(
         raise BadInput("--workload is missing: name what to train on; only a log can be imitated without")
     for source in sources:
         warn_of_malformed_rows(load(source, 0)[0])  # bad input is said before any work is done
+    from rich.console import Console  # noqa: PLC0415
+
+    from policy_net.exchange.policy_file import check_writable, read_policy_file, write_policy_file  # noqa: PLC0415
+    from policy_net.laboratory.training.teacher import Teacher, watched  # noqa: PLC0415
+
     check_writable(out)
     console = Console(stderr=True)
     if policy == SET:
@@ -100,8 +108,12 @@ def train(
         elif teacher is not None:
             shown = watched(teacher, sources, load, truth, effect, world.seed)
         begun = None if start is None else read_policy_file(start)
+        from policy_net.laboratory.commands.train_set import SetTraining  # noqa: PLC0415
+
         trained = SetTraining(sources, load, truth, effect, world.seed, steps, max_seconds, begun, shown).run(console)
     else:
+        from policy_net.laboratory.commands.train_dl2 import Dl2Training  # noqa: PLC0415
+
         trained = Dl2Training(
             sources=sources,
             load=load,

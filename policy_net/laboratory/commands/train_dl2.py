@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from policy_net.dl2.network import initial_weights
-from policy_net.domain import PlacementEffect, PolicyContext, SpeedModel
+from policy_net.domain import PlacementEffect, PolicyContext, RewardKind, SpeedModel
 from policy_net.errors import BadInput
 from policy_net.exchange.policy_file import PolicyFile, digest_of, read_policy_file
 from policy_net.exchange.spec import OTHER_TYPE, PolicySpec, Weights
@@ -23,7 +23,7 @@ from policy_net.laboratory.commands.training_progress import training_progress
 from policy_net.laboratory.training.imitation import demonstrate, imitate, watch
 from policy_net.laboratory.training.offline import Episode, OfflineSettings, endless_episodes, train_offline
 from policy_net.laboratory.training.teacher import Teacher
-from policy_net.learning.settings import ActorCriticSettings, ImitationSettings, RewardKind
+from policy_net.learning.settings import ActorCriticSettings, ImitationSettings
 from policy_net.policy import build_policy
 
 DEFAULT_JOBS_PER_BATCH = 20

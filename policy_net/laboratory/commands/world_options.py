@@ -1,7 +1,8 @@
 """Options that `replay` and `train` share: which world a workload runs in.
 
 Each alias is one option with its unit; `WorldOptions` gathers the values and turns them into the simulator's types. A
-command takes them all by one parameter of this type, under `with_option_groups`.
+command takes them all by one parameter of this type, under `with_option_groups`. What makes a world of them is loaded
+when one is made: help and refusals of options wait for no array.
 """
 
 from __future__ import annotations
@@ -12,22 +13,18 @@ import math
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from policy_net.domain import CapacityMode, PlacementEffect, SpeedModel
 from policy_net.errors import BadInput
 from policy_net.laboratory.simulation.environment import DecideOn, Environment, PlacementStrategy
-from policy_net.laboratory.simulation.node_changes import resizing
-from policy_net.laboratory.speeds.decided_speeds import DECISIONS_PREFIX, speeds_of_decisions
-from policy_net.laboratory.speeds.placement_effect import FittedPlacementEffect, check_gpu_type
-from policy_net.laboratory.speeds.speed import default_speeds, read_speed_table
-from policy_net.laboratory.workloads.estimates import parse_durations, with_estimates
-from policy_net.laboratory.workloads.loaders.intake import MALFORMED
-from policy_net.laboratory.workloads.loaders.record import Recording
-from policy_net.laboratory.workloads.sources import WorkloadOptions, load_workload
-from policy_net.laboratory.workloads.workload import JobKindChoice, Machines, Workload
+from policy_net.laboratory.workloads.workload import JobKindChoice, Machines
+
+if TYPE_CHECKING:
+    from policy_net.laboratory.workloads.loaders.record import Recording
+    from policy_net.laboratory.workloads.workload import Workload
 
 LARGEST_CLUSTER = 100_000
 LONGEST_PAUSE_SECONDS = 7 * 86400.0
@@ -153,6 +150,8 @@ ResizeCluster = Annotated[
 
 def warn_of_malformed_rows(workload: Workload) -> None:
     """Say on stderr what was skipped as malformed, where the other assumptions are not printed."""
+    from policy_net.laboratory.workloads.loaders.intake import MALFORMED  # noqa: PLC0415
+
     for note in workload.notes:
         if note.startswith(MALFORMED):
             print(f"{workload.name}: {note}", file=sys.stderr)
@@ -197,6 +196,9 @@ class WorldOptions:
         Raises:
             BadInput: the speed table cannot be used.
         """
+        from policy_net.laboratory.speeds.decided_speeds import DECISIONS_PREFIX, speeds_of_decisions  # noqa: PLC0415
+        from policy_net.laboratory.speeds.speed import default_speeds, read_speed_table  # noqa: PLC0415
+
         if self.speeds_file is None:
             return default_speeds()
         name = str(self.speeds_file)
@@ -215,6 +217,8 @@ class WorldOptions:
             return None
         if self.capacity is CapacityMode.POOLED:
             raise BadInput("--locality and --gpu-types need --capacity nodes: pooled tasks lie nowhere")
+        from policy_net.laboratory.speeds.placement_effect import FittedPlacementEffect, check_gpu_type  # noqa: PLC0415
+
         for name, _ in types:
             check_gpu_type(name)
         return FittedPlacementEffect(apart=self.locality)
@@ -235,6 +239,10 @@ class WorldOptions:
         Raises:
             BadInput: the source cannot be used.
         """
+        from policy_net.laboratory.workloads.estimates import parse_durations, with_estimates  # noqa: PLC0415
+        from policy_net.laboratory.workloads.source_options import WorkloadOptions  # noqa: PLC0415
+        from policy_net.laboratory.workloads.sources import load_workload  # noqa: PLC0415
+
         estimates = parse_durations(self.durations, self.epoch_error)
         loaded = load_workload(
             source,
@@ -287,6 +295,8 @@ class WorldOptions:
             node_repair_seconds=self.node_repair_hours * 3600.0,
             seed=self.seed,
         )
+        from policy_net.laboratory.simulation.node_changes import resizing  # noqa: PLC0415
+
         changes = resizing(nodes, environment.node_capacity, map(_parse_size, self.resize_cluster or ()))
         return dataclasses.replace(environment, node_changes=changes)
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from policy_net.domain import SpeedModel
 from policy_net.errors import BadInput
-from policy_net.laboratory.logged import DecisionFile, LoggedDecision
-from policy_net.throughput.parametric import OnlineFit
+
+if TYPE_CHECKING:
+    from policy_net.laboratory.logged import LoggedDecision
 
 DECISIONS_PREFIX = "decisions:"
 _CURRENT = "decisions.jsonl"
@@ -28,6 +30,9 @@ def logged_decisions(path: Path) -> Iterator[LoggedDecision]:
     Raises:
         BadInput: there is none, or a line cannot be used.
     """
+    # Every command that names a workload comes by here, and few of them read a log.
+    from policy_net.laboratory.logged import DecisionFile  # noqa: PLC0415
+
     found = False
     for file in _files(path):
         for decision in DecisionFile(file, _SLOT_SECONDS):
@@ -43,6 +48,8 @@ def speeds_of_decisions(path: Path) -> SpeedModel:
     Raises:
         BadInput: as `logged_decisions`.
     """
+    from policy_net.throughput.parametric import OnlineFit  # noqa: PLC0415
+
     fit = OnlineFit()
     for decision in logged_decisions(path):
         fit.observe(decision.observed)

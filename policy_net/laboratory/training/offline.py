@@ -14,15 +14,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from policy_net.dl2.policy import ActingMode, JobAwareExploration, LearnedPolicy
-from policy_net.domain import PlacementEffect, SpeedModel
+from policy_net.domain import PlacementEffect, RewardKind, SpeedModel
 from policy_net.exchange.spec import PolicySpec, Weights
 from policy_net.laboratory.simulation.engine import Simulation
 from policy_net.laboratory.simulation.environment import Environment
+from policy_net.laboratory.training import OFFLINE_LEARNING_RATE
 from policy_net.laboratory.workloads.workload import Workload
 from policy_net.learning.gradient import NotEnoughSamples
 from policy_net.learning.replay import Experience, ExperienceReplay
 from policy_net.learning.reward import paper_reward, slot_utility
-from policy_net.learning.settings import ActorCriticSettings, RewardKind
+from policy_net.learning.settings import ActorCriticSettings
 from policy_net.throughput.parametric import OnlineFit
 
 Episode = tuple[Workload, Environment]
@@ -52,7 +53,7 @@ def endless_episodes(sources: Sequence[str], load: Callable[[str, int], Episode]
 class OfflineSettings:
     """What the fleet's configs say elsewhere: step size, exploration, seed."""
 
-    learning_rate: float = 3e-4
+    learning_rate: float = OFFLINE_LEARNING_RATE
     epsilon: float = 0.1
     seed: int = 0
 

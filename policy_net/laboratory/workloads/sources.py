@@ -19,7 +19,6 @@ from policy_net.errors import BadInput
 from policy_net.laboratory.catalogue import ALLREDUCE_MODEL_NAMES, CATALOGUE, MODEL_NAMES, find_model
 from policy_net.laboratory.csv_rows import shown
 from policy_net.laboratory.speeds.decided_speeds import DECISIONS_PREFIX
-from policy_net.laboratory.workloads.decided import read_decided
 from policy_net.laboratory.workloads.generator import ARRIVAL_PATTERNS, SIZES, GeneratorSettings, generate
 from policy_net.laboratory.workloads.loaders.formats import FORMATS, read_csv, read_recording
 from policy_net.laboratory.workloads.loaders.record import Recording
@@ -71,6 +70,9 @@ def load_workload(source: str, options: WorkloadOptions | None = None, recording
             raise BadInput(f"workload {source!r}: write {REFERENCE_PREFIX}TRACE@FILE")
         workload = _window_of(read_reference(Path(file), trace), options)
     elif source.startswith(DECISIONS_PREFIX):
+        # Brings what agents log, and how speeds are fitted to it; few workloads come from there.
+        from policy_net.laboratory.workloads.decided import read_decided  # noqa: PLC0415
+
         workload = _window_of(read_decided(Path(source.removeprefix(DECISIONS_PREFIX))), options)
     elif recording is not None:
         in_other_format = source.partition(":")[0] in FORMATS and ":" in source

@@ -10,8 +10,7 @@ from cluster_agent.settings import PolicySettings
 from policy_net.domain import Allocation, Progress
 from policy_net.exchange.policy_file import PolicyFile
 from policy_net.exchange.statistics import SpeedStatistic
-from policy_net.set_policy import SetPolicy
-from policy_net.set_policy.policy import DEFAULT_SET_FILE, default_set_file
+from policy_net.set_policy.policy import DEFAULT_SET_FILE, SetPolicy, default_set_file
 from policy_net.throughput.fleet_priors import merge_fleet
 from policy_net.throughput.parametric import OnlineFit
 

@@ -17,7 +17,8 @@ from processes import PATIENCE_SECONDS, Fleet, made_again, wait_until
 
 from cluster_agent.errors import AgentError
 from cluster_agent.jobs.client import JobClient
-from global_learner.beliefs.belief_store import BeliefSettings, BeliefStore
+from global_learner.beliefs.belief_store import BeliefStore
+from global_learner.section_settings import BeliefSettings
 from global_learner.storage.receipts import audit, read_receipts
 from policy_net.exchange.policy_file import read_policy_file
 from policy_net.exchange.statistics import SpeedStatistic

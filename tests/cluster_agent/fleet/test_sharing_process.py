@@ -9,7 +9,8 @@ import pytest
 from processes import Fleet, Program, wait_until
 
 from cluster_agent.recording.memory import MEMORY
-from global_learner.beliefs.belief_store import BeliefSettings, BeliefStore
+from global_learner.beliefs.belief_store import BeliefStore
+from global_learner.section_settings import BeliefSettings
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.throughput.parametric import OnlineFit
 

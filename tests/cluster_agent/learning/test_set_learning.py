@@ -9,11 +9,10 @@ from test_loop import World
 
 from cluster_agent.acting.active_policy import ActivePolicy, Candidate, Identity
 from cluster_agent.learning.experience import BelievedReward
-from policy_net.domain import Allocation, ClusterState, Decision, Progress, Trigger
+from policy_net.domain import Allocation, ClusterState, Decision, Progress, RewardKind, Trigger
 from policy_net.exchange.spec import SetSpec
-from policy_net.learning.settings import RewardKind
-from policy_net.set_policy import SetPolicy
 from policy_net.set_policy.draws import SetSamples
+from policy_net.set_policy.policy import SetPolicy
 from policy_net.set_policy.residual import initial_residual
 from policy_net.throughput.parametric import OnlineFit
 

@@ -18,6 +18,7 @@ from log_worlds import live, make_tape
 from cluster_agent.acting.active_policy import CandidateFactory
 from cluster_agent.fleet.learner_protocol import Head, PushAnswer, Registration
 from cluster_agent.fleet.session import LearnerAccess, Session, retry_backoff
+from cluster_agent.learning import twin_source
 from cluster_agent.learning.experience import ExperienceQueue
 from cluster_agent.learning.trainer import TrainedPolicy, Trainer
 from cluster_agent.learning.twin_lesson import TwinAnswer, TwinQuestion, head_file
@@ -186,6 +187,18 @@ def test_a_process_that_hangs_is_given_up_and_one_that_nobody_waits_for_ended(
     assert "not done in 0.1 s" in capsys.readouterr().out
     assert Source(tmp_path, hang).ask(ending=True) is None
     assert "twin-teaches-nothing" not in capsys.readouterr().out, "an agent that ends has nothing to complain of"
+
+
+def test_without_the_compiled_twin_lessons_take_longer_and_it_is_said_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(twin_source, "notice", lambda: "the compiled twin was not built: set up again")
+    source = Source(tmp_path, printed(TwinAnswer(None, reason="no past")))
+    for _ in range(2):
+        source.ask()
+    out = capsys.readouterr().out
+    assert out.count("twin-is-slow") == 1
+    assert "the compiled twin was not built" in out
 
 
 def test_how_far_the_twin_is_believed_is_a_metric(tmp_path: Path) -> None:

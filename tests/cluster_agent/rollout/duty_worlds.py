@@ -32,11 +32,10 @@ from cluster_agent.rollout.conduct import Conduct
 from cluster_agent.rollout.evidence import Evidence
 from cluster_agent.settings import PolicySettings, RetrySettings
 from cluster_agent.telemetry import Telemetry
-from policy_net.domain import PolicyContext
+from policy_net.domain import PolicyContext, RewardKind
 from policy_net.exchange.policy_file import PolicyFile, digest_of
 from policy_net.exchange.rollout_duty import DutyRole, RolloutDuty
 from policy_net.exchange.signed_documents import Role, SignedDocument, Timestamp, VersionStatement, signed
-from policy_net.learning.settings import RewardKind
 from policy_net.policy import build_policy
 from policy_net.set_policy.policy import default_set_file
 from policy_net.throughput.parametric import OnlineFit

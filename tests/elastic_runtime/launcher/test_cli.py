@@ -162,6 +162,23 @@ def test_a_port_that_is_taken_is_named(typed: Typed, tmp_path: Path) -> None:
     assert f"something listens on 127.0.0.1:{port} already" in err
 
 
+@pytest.mark.parametrize(
+    ("phase", "says"),
+    [
+        ("running", "train-1 does not run; `elastic-run resume train-1` goes on with it"),
+        ("suspended", "train-1 does not run; `elastic-run resume train-1` goes on with it"),
+        ("finished", "train-1 has finished; nothing of it runs"),
+        ("failed", "train-1 has failed; nothing of it runs"),
+    ],
+)
+def test_to_stop_what_does_not_run_is_done_already(typed: Typed, tmp_path: Path, phase: str, says: str) -> None:
+    job = make_job(tmp_path, "pass")
+    write_json(job.state_file, {"phase": phase, "step": 7})
+    for words in ([], ["--now"]):
+        assert typed("stop", job.name, *words) == (0, f"{says}\n", "")
+    assert typed.json("stop", job.name) == {"job": job.name, "stopped": True}
+
+
 def test_what_rests_is_shown_from_its_folder(typed: Typed, tmp_path: Path) -> None:
     job = make_job(tmp_path, "pass")
     assert typed.json("status", job.name)["phase"] == "stopped"
@@ -300,5 +317,7 @@ def test_a_job_is_suspended_resumed_and_stopped(typed: Typed, running: Launcher)
     assert workers
     assert typed("stop", name)[0] == 0
     assert running.end() == 0
-    code, _, err = typed("stop", name)
-    assert (code, err) == (2, f"elastic-run: {name} is not running\n")
+    # Asked for again, both are done: nothing is to do.
+    again = typed("stop", name)
+    assert again == (0, f"{name} does not run; `elastic-run resume {name}` goes on with it\n", "")
+    assert typed.json("stop", name) == {"job": name, "stopped": True}

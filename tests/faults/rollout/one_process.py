@@ -26,8 +26,8 @@ from global_learner.fleet import Fleet
 from global_learner.registry.registry import Registry
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.registry.signing import Signing
-from global_learner.rollout.observing import RolloutSettings
 from global_learner.rollout_driver import RolloutDriver
+from global_learner.section_settings import RolloutSettings
 from global_learner.storage.audit_chain import checked_chain
 from global_learner.storage.commits import Commits
 from global_learner.telemetry import Telemetry

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from global_learner.beliefs.belief_store import BeliefSettings, BeliefStore, BeliefSummary
+from global_learner.beliefs.belief_store import BeliefStore, BeliefSummary
 from global_learner.beliefs.held_to import HeldTo
 from global_learner.errors import StateUnusable
+from global_learner.section_settings import BeliefSettings
 from policy_net.domain import JobKind
 from policy_net.exchange.statistics import SpeedStatistic
 

@@ -4,8 +4,8 @@ import pytest
 from learner_makers import policy
 
 from global_learner.errors import StateUnusable, UnknownPolicyVersion
-from global_learner.registry.policy_store import Retention
 from global_learner.registry.registry import Registry
+from global_learner.section_settings import Retention
 from policy_net.exchange.policy_file import digest_of
 
 pytestmark = pytest.mark.usefixtures("each_database")

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from learner_makers import policy
 
 from global_learner.errors import UnknownPolicyVersion
-from global_learner.registry.policy_store import Retention, superfluous
+from global_learner.registry.policy_store import superfluous
 from global_learner.registry.registry import Registry
 from global_learner.registry.tables import VersionRow
+from global_learner.section_settings import Retention
 
 pytestmark = pytest.mark.usefixtures("each_database")
 

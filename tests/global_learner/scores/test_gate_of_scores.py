@@ -20,8 +20,9 @@ from learner_in_process import CALL_SECONDS, Caller, serving
 from global_learner.policyctl.rollout_views import rollout_facts, rollout_table
 from global_learner.rollout_gate import Policies
 from global_learner.scores.replay_process import NoAnswer
-from global_learner.scores.scorer import Scorer, ScoreSettings
+from global_learner.scores.scorer import Scorer
 from global_learner.scores.sketch_replayer import JctSeconds, SketchReplayer
+from global_learner.section_settings import ScoreSettings
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.policy_file import PolicyFile
 from policy_net.set_policy.policy import DEFAULT_SET_FILE, default_set_file, set_spec_of

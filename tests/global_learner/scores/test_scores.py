@@ -14,12 +14,12 @@ from learner_in_process import serving
 from learner_makers import policy, update
 from learner_process import LearnerProcess
 
-from global_learner.registry.policy_store import Retention
 from global_learner.registry.registry import Registry
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.scores.replay_set import BASELINES, NAME, REPLAYS, set_digest
-from global_learner.scores.scorer import Scorer, ScoreSettings
+from global_learner.scores.scorer import Scorer
 from global_learner.scores.scoring import baseline_jcts, score
+from global_learner.section_settings import Retention, ScoreSettings
 from global_learner.telemetry import Telemetry
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.generated import fleet_pb2_grpc as rpc

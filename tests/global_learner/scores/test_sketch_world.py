@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from global_learner.scores.replay_process import NoAnswer
-from global_learner.scores.scorer import ScoreSettings
 from global_learner.scores.sketch_process import mean_jcts
 from global_learner.scores.sketch_replayer import SketchReplayer
 from global_learner.scores.sketch_world import LEAST_JOBS, MOST_JOBS, arrival_seconds, drawn, world_of
+from global_learner.section_settings import ScoreSettings
 from policy_net.domain import JobKind
 from policy_net.errors import BadInput
 from policy_net.exchange.workload_sketch import KindSketch, WorkloadSketch

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from global_learner.errors import FAULTY, Rejection, StateUnusable, UpdateRejected
 from global_learner.policyctl.cli import app
-from global_learner.settings import QuarantineSettings
+from global_learner.section_settings import QuarantineSettings
 from global_learner.updates.quarantine import Quarantine
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.generated import fleet_pb2_grpc as rpc

@@ -5,11 +5,12 @@ import pytest
 from numpy.typing import NDArray
 
 from policy_net.dl2.policy import DecisionSamples
+from policy_net.domain import RewardKind
 from policy_net.exchange.spec import PolicySpec, split_weights
 from policy_net.learning.actor_critic import GradientComputer, NotEnoughSamples
 from policy_net.learning.replay import Experience, ExperienceReplay
 from policy_net.learning.reward import SlotUtility
-from policy_net.learning.settings import ActorCriticSettings, RewardKind
+from policy_net.learning.settings import ActorCriticSettings
 
 SPEC = PolicySpec(jobs_per_batch=2, type_columns=2, hidden=(8, 8))
 

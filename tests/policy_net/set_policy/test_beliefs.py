@@ -13,8 +13,8 @@ from policy_net.laboratory.simulation.replay import replay
 from policy_net.laboratory.speeds.speed import default_speeds
 from policy_net.laboratory.workloads.estimates import Estimates, with_estimates
 from policy_net.laboratory.workloads.sources import load_workload
-from policy_net.set_policy import SetPolicy, build_set
 from policy_net.set_policy.beliefs import LIFETIMES_KEY, SetBeliefs
+from policy_net.set_policy.policy import SetPolicy, build_set
 
 
 def unknown(number: int, trained_epochs: float):  # type: ignore[no-untyped-def]  # as make_job

@@ -26,8 +26,7 @@ from policy_net.laboratory.simulation.replay import replay
 from policy_net.laboratory.speeds.speed import default_speeds
 from policy_net.laboratory.workloads.sources import load_workload
 from policy_net.policy_kinds import load_policy
-from policy_net.set_policy import SetPolicy, build_set
-from policy_net.set_policy.policy import default_set_file, set_policy_of
+from policy_net.set_policy.policy import SetPolicy, build_set, default_set_file, set_policy_of
 from policy_net.set_policy.residual import Residual, initial_residual, job_inputs
 from policy_net.set_policy.steps import StepTables
 

@@ -10,8 +10,8 @@ from states import make_job, make_state
 from policy_net.baselines.needs import remaining_samples
 from policy_net.domain import Allocation, Job, JobKind, Node, PolicyContext, Progress, Resources, Trigger
 from policy_net.exchange.spec import SetSpec
-from policy_net.set_policy import SetPolicy, build_set
 from policy_net.set_policy.beliefs import SetBeliefs
+from policy_net.set_policy.policy import SetPolicy, build_set
 from policy_net.set_policy.residual import initial_residual
 
 ONE = Allocation(workers=1, ps=1)

@@ -1,14 +1,18 @@
-"""Formats of recorded workloads: our own csv, and those named before their file, as in `sacct:jobs.txt`."""
+"""Formats of recorded workloads: our own csv, and those named before their file, as in `sacct:jobs.txt`.
+
+Slurm's is known by its header too, as most people begin with it and leave the word out.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from foundation.files import is_file
 from policy_net.errors import BadInput
-from policy_net.laboratory.csv_rows import Row, read_rows, shown
+from policy_net.laboratory.csv_rows import Row, open_bytes, read_rows, shown
 from policy_net.laboratory.workloads.loaders.helios import read_helios
 from policy_net.laboratory.workloads.loaders.intake import Intake
 from policy_net.laboratory.workloads.loaders.k8s import read_k8s
@@ -21,6 +25,11 @@ from policy_net.laboratory.workloads.loaders.sacct import read_sacct
 COLUMNS = ("job_id", "submit_time_s", "duration_s", "num_gpus")
 """Of our own csv: a row a job, times in seconds on any clock. Read too, where they are there: `model`, `start_time_s`,
 `user`, `account`, `partition` and `node_names`, with blanks between the names."""
+
+
+_SACCT_WORDS = frozenset({"JobID", "State"})
+"""No other format's header has both."""
+_LONGEST_HEADER_BYTES = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +79,24 @@ def read_csv(path: Path, strict: bool = False) -> Recording:
     Raises:
         BadInput: the file cannot be used; in strict reading, a row is malformed.
     """
+    if _is_of_sacct(path):
+        recording = read_sacct(path, strict)
+        return replace(recording, notes=("read as sacct:FILE, by its header", *recording.notes))
     intake = Intake(path, strict, "job_id")
     for row in read_rows(path, COLUMNS, intake.on_malformed):
         with intake.one():
             intake.keep(_record(row))
     return intake.recording()
+
+
+def _is_of_sacct(path: Path) -> bool:
+    """Whether the first line has the columns of `sacct`, however it divides them. A pipe is not looked at: it is read
+    once."""
+    if not path.is_file():
+        return False
+    with open_bytes(path) as file:
+        header = file.readline(_LONGEST_HEADER_BYTES).decode("utf-8-sig", errors="replace")
+    return set(re.split(r"[|,\s]+", header)) >= _SACCT_WORDS
 
 
 def _record(row: Row) -> RecordedJob:

@@ -8,7 +8,9 @@ from foundation import command_line
 from policy_net.cli import app
 from policy_net.dl2.network import initial_weights
 from policy_net.exchange.policy_file import PolicyFile, write_policy_file
-from policy_net.exchange.spec import PolicySpec
+from policy_net.exchange.spec import PolicySpec, SetSpec
+from policy_net.set_policy.policy import DEFAULT_SET_FILE
+from policy_net.set_policy.residual import initial_residual
 
 
 @pytest.fixture
@@ -59,3 +61,25 @@ def test_the_table_shows_brackets_as_they_stand(policy_file: Path, capsys) -> No
     named = policy_file.rename(policy_file.with_name("[bold].safetensors"))
     assert _inspect(str(named)) == 0
     assert "[bold].safetensors" in capsys.readouterr().out.replace("\n", "").replace(" ", "")
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_the_shipped_policy_is_told_in_words_at_every_width(
+    columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert _inspect(str(DEFAULT_SET_FILE)) == 0
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= columns
+    assert "_" not in out.replace(str(DEFAULT_SET_FILE), "").replace("benchmarks.set_default", "").split("digest")[-1]
+    text = " ".join(out.split())
+    assert "44 weights, 21 inputs for each job, without prices" in text
+    assert "628 speeds that others observed" in text
+
+
+def test_a_policy_with_prices_and_sessions_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = SetSpec(prices=1, sessions=1)
+    path = tmp_path / "more.safetensors"
+    write_policy_file(path, PolicyFile(spec, initial_residual(spec, 1), {}))
+    assert _inspect(str(path)) == 0
+    assert "with prices and with sessions" in " ".join(capsys.readouterr().out.split())

@@ -4,7 +4,6 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-import policy_net.laboratory.commands.replay as command
 from foundation import command_line
 from foundation.figures import unit_for
 from policy_net.cli import app
@@ -95,7 +94,7 @@ def test_a_folder_that_cannot_take_a_report_is_refused_before_anything_is_simula
     def must_not_run(*args: object, **kwargs: object) -> None:
         raise AssertionError("the simulation began")
 
-    monkeypatch.setattr(command, "replay", must_not_run)
+    monkeypatch.setattr("policy_net.laboratory.simulation.replay.replay", must_not_run)
     folder = make_folder(tmp_path)
     assert _policy_net("replay", "--workload", str(trace), "--report", str(folder)) == 2
     err = capsys.readouterr().err

@@ -1,0 +1,156 @@
+"""`policyctl` that is sent to another port than a learner's: what is there, and what to do, in one line of ours."""
+
+import contextlib
+import http.server
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import pytest
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+from global_learner.enrollment.authority import Authority
+from global_learner.enrollment.authority_files import open_authority
+from global_learner.policyctl.other_server import Spoken, spoken_at
+from global_learner.roles import Role
+from policy_net.exchange.identity_file import new_key, parse_identity
+
+PATIENCE_SECONDS = 60.0
+GRPC_WORDS = ("failed to connect", "last error", "ipv4:", "HTTP/2", "SSL_ERROR", "Handshake", "UNAVAILABLE")
+
+
+pytestmark = pytest.mark.heavy
+
+
+@dataclass(frozen=True)
+class Certificates:
+    """An authority with a server's pair, and an admin's identity file."""
+
+    authority: Authority
+    server: tuple[bytes, bytes]
+    admin: Path
+
+
+def certificates(folder: Path) -> Certificates:
+    folder.mkdir(mode=0o700)
+    now = time.time()
+    authority = open_authority(folder, now)
+    key = new_key()
+    public_key = load_pem_private_key(key, None).public_key()
+    issued = authority.for_client(public_key, "policyctl", now, 3600.0, Role.ADMIN)
+    parse_identity(key + issued.pem + authority.pem).write(folder / "admin.pem")
+    return Certificates(authority, authority.for_server(("127.0.0.1",), now), folder / "admin.pem")
+
+
+@contextlib.contextmanager
+def pages(context: ssl.SSLContext | None = None) -> Iterator[int]:
+    """A server of pages, over TLS if there is a context; its port."""
+
+    class Quiet(http.server.BaseHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet)
+    server.handle_error = lambda *_: None  # type: ignore[method-assign]  # callers that hang up are the test
+    if context is not None:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield int(server.server_address[1])
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@contextlib.contextmanager
+def calls(certified: Certificates | None = None) -> Iterator[int]:
+    """A gRPC server, which wants certificates if there are any; its port."""
+    server = grpc.server(ThreadPoolExecutor(1))
+    if certified is None:
+        port = server.add_insecure_port("127.0.0.1:0")
+    else:
+        pem = certified.authority.pem
+        credentials = grpc.ssl_server_credentials([certified.server], pem, require_client_auth=True)
+        port = server.add_secure_port("127.0.0.1:0", credentials)
+    server.start()
+    try:
+        yield port
+    finally:
+        server.stop(None).wait()
+
+
+def told(port: int, *words: str) -> str:
+    """The one line that `policyctl fleet` prints about a port; it ends with 3, and none of it is gRPC's.
+
+    In a process of its own: the server here prints lines of gRPC's too.
+    """
+    program = Path(sys.executable).with_name("policyctl")
+    command = [str(program), "fleet", "--learner", f"127.0.0.1:{port}", "--timeout", "60", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (3, "", 1), done.stderr
+    assert [word for word in GRPC_WORDS if word in done.stderr] == []
+    return done.stderr
+
+
+def test_a_port_of_pages_is_called_one() -> None:
+    with pages() as port:
+        line = told(port)
+    assert f"no learner answers at 127.0.0.1:{port}: what listens there speaks HTTP" in line
+    assert "name the HOST:PORT of a learner's `listen` with --learner" in line
+
+
+def test_a_port_of_encrypted_pages_is_called_one(tmp_path: Path) -> None:
+    made = certificates(tmp_path / "authority")
+    pair = tmp_path / "pair.pem"
+    pair.write_bytes(b"".join(made.server))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pair)
+    with pages(context) as port:
+        assert "what listens there speaks HTTPS; name the HOST:PORT of a learner's" in told(port)
+
+
+def test_a_learner_that_wants_certificates_is_called_one(tmp_path: Path) -> None:
+    with calls(certificates(tmp_path / "authority")) as port:
+        assert "what listens there speaks TLS; name your identity file with --cert" in told(port)
+
+
+def test_certificates_of_another_fleet_are_called_that(tmp_path: Path) -> None:
+    ours, theirs = certificates(tmp_path / "ours"), certificates(tmp_path / "theirs")
+    with calls(theirs) as port:
+        line = told(port, "--cert", str(ours.admin))
+    assert "but not with these certificates (its certificate is signed by another authority); name those of" in line
+
+
+def test_a_learner_without_certificates_wants_none(tmp_path: Path) -> None:
+    with calls() as port:
+        line = told(port, "--cert", str(certificates(tmp_path / "authority").admin))
+    assert "what listens there speaks no TLS; leave out --cert, --key and --ca (and FEDL2_CERT)" in line
+
+
+def test_who_is_not_there_is_to_be_started() -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))  # bound, not listening
+        line = told(held.getsockname()[1])
+    assert "nobody listens there; start it, or name another one with --learner" in line
+
+
+def test_who_accepts_and_says_nothing_is_told_from_nobody() -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        times = iter([0.0, 59.99, 59.99])
+        assert spoken_at("127.0.0.1", silent.getsockname()[1], PATIENCE_SECONDS, lambda: next(times)) is Spoken.SILENT
+
+
+def test_a_name_that_no_host_has_is_called_one() -> None:
+    assert spoken_at("no-such-host.invalid", 7070, PATIENCE_SECONDS) is Spoken.NO_HOST
