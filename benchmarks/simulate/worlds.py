@@ -9,7 +9,7 @@ import numpy as np
 
 from policy_net.laboratory.workloads.source_options import WorkloadOptions
 from policy_net.laboratory.workloads.sources import load_workload
-from policy_net.laboratory.workloads.workload import Workload
+from policy_net.laboratory.workloads.workload import JobKindChoice, Workload
 
 SEED = 9973
 """Of the generated workloads; the one in the guide's example."""
@@ -44,11 +44,12 @@ def real(data_folder: Path | None, scratch: Path) -> tuple[Workload, str]:
     path = scratch / "drawn.csv" if data_folder is None else data_folder / REAL_FILE
     if data_folder is None:
         draw_trace(path)
-    suggested = load_workload(str(path), WorkloadOptions(limit_jobs=REAL_JOBS)).suggested_nodes
+    kind = JobKindChoice.PS
+    suggested = load_workload(str(path), WorkloadOptions(limit_jobs=REAL_JOBS, job_kind=kind)).suggested_nodes
     if suggested is None:
         raise ValueError(f"{path}: suggests no cluster size")
     scale = suggested / REAL_NODES
-    workload = load_workload(str(path), WorkloadOptions(limit_jobs=REAL_JOBS, arrival_scale=scale))
+    workload = load_workload(str(path), WorkloadOptions(limit_jobs=REAL_JOBS, arrival_scale=scale, job_kind=kind))
     origin = REAL_FILE if data_folder else "drawn: exponential gaps, lognormal durations, ITP's sizes"
     return workload, f"{origin}, arrivals × {scale:.3g} for a load of {REAL_LOAD:g}"
 

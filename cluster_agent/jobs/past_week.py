@@ -2,7 +2,8 @@
 
 Three averages of the same jobs: as recorded; simulated at the sizes that they asked for, whoever fits first; and
 simulated under the policy that advises. The first two differ by what the simulation leaves out; the last two are
-comparable, as both are simulated with the same jobs, speeds and nodes.
+comparable, as both are simulated with the same jobs, speeds and nodes. Kinds and speeds of the jobs are in the log; how
+long a resize would stop them is not, so the answer has the range over that.
 """
 
 from __future__ import annotations
@@ -21,18 +22,21 @@ from cluster_agent.settings import PolicySettings
 from foundation.figures import counted, duration, percent
 from policy_net.domain import PolicyContext, SpeedModel
 from policy_net.errors import BadInput
-from policy_net.laboratory.report import Comparison, prepare_folder, write_report
+from policy_net.laboratory.report import Comparison, headline, prepare_folder, write_report
+from policy_net.laboratory.report.spread import Answer, Assumptions, Case, Replays, World, spread_of
 from policy_net.laboratory.simulation.admission import check_jobs_can_run
 from policy_net.laboratory.simulation.environment import DecideOn, Environment
 from policy_net.laboratory.simulation.replay import ReplayResult, replay
 from policy_net.laboratory.workloads.decided import RecordedJobs, read_recorded
-from policy_net.laboratory.workloads.workload import JobSpec, Workload
+from policy_net.laboratory.workloads.workload import JobKindChoice, JobSpec, Workload
 from policy_net.policy import SchedulerPolicy, build_policy
 from policy_net.policy_kinds import load_policy
 
 AS_IT_WAS = "fifo-backfill"
 """Every job as large as it asked for, whoever fits first: what kube-scheduler does."""
 USUAL_POLICY = "set"
+MOST_CASES = 2
+"""Of longer stalls."""
 _DAY_SECONDS = 86_400.0
 _FAR = 0.25
 """A simulation that is further from what was recorded is to be believed less."""
@@ -81,6 +85,7 @@ def past_week(past: Past) -> dict[str, Any]:
         shifted,
         (*notes, f"as recorded, they were done in {duration(average)} on average"),
         suggested_nodes=environment.nodes,
+        records={job.job_id: recorded.workload.records[job.job_id] for job in shifted},
     )
     if past.folder is not None:
         prepare_folder(past.folder, 1)
@@ -95,9 +100,10 @@ def past_week(past: Past) -> dict[str, Any]:
             f"caution: simulated at the sizes asked for they take {percent(abs(requested / average - 1))}"
             f" {'less' if requested < average else 'more'} than was recorded; something else than sizes made them wait"
         )
+    comparison = _with_range(Comparison(workload, environment, tuple(results)), past, recorded.speeds)
     page = None
     if past.folder is not None:
-        page, _ = write_report([Comparison(workload, environment, tuple(results))], past.folder)
+        page, _ = write_report([comparison], past.folder)
     return {
         "log": str(past.log),
         "days": past.days,
@@ -108,9 +114,37 @@ def past_week(past: Past) -> dict[str, Any]:
         "recorded": {"avgJctSeconds": average},
         "requested": {"policy": AS_IT_WAS, "avgJctSeconds": requested},
         "advised": {"policy": policy.name, "avgJctSeconds": advised},
+        "answer": headline(comparison),
         "page": None if page is None else str(page),
         "notes": notes,
     }
+
+
+def _with_range(comparison: Comparison, past: Past, speeds: SpeedModel) -> Comparison:
+    """The comparison with what the answer is if resizes stop jobs."""
+    if not comparison.compares:
+        return comparison
+    base = Case(JobKindChoice.ALLREDUCE, 0, (0.0, 0.0))
+    assumptions = Assumptions(base, kinds=(base.kind,), seeds=1)  # the log says the kinds and the speeds
+    world = (comparison.workload, comparison.environment)
+
+    def stalled(case: Case) -> World:
+        resize, resume = case.stall_seconds
+        return comparison.workload, replace(comparison.environment, resize_seconds=resize, resume_seconds=resume)
+
+    def average_seconds(world: World, name: str) -> float:
+        queue = name == comparison.today.policy
+        return _average(replay(*world, build_policy(AS_IT_WAS, PolicyContext()) if queue else _policy(past), speeds))
+
+    answer = Answer(
+        world,
+        comparison.today.policy,
+        comparison.proposed.policy,
+        _average(comparison.today),
+        _average(comparison.proposed),
+    )
+    spread = spread_of(answer, assumptions, Replays(stalled, average_seconds, speeds), MOST_CASES)
+    return replace(comparison, spread=spread)
 
 
 def _end_of(recorded: RecordedJobs, spec: JobSpec) -> float:

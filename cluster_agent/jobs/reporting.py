@@ -89,4 +89,4 @@ def told(found: dict[str, Any]) -> Group:
         table.add_row(name, unit.text(average), change)
     cluster = f"on {counted(found['nodes'], 'node')} with {counted(found['gpus'], 'GPU')}"
     pages = [f"written: {found['page']}"] if found["page"] else []
-    return Group(table, "", f"from submission to end, {cluster}", *found["notes"], *pages)
+    return Group(table, "", f"from submission to end, {cluster}", *found["notes"], *pages, "", found["answer"])

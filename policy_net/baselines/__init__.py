@@ -6,6 +6,7 @@ A scheduler's file is loaded when one is built: whoever only names them waits fo
 from policy_net.policy import register_policy_of
 
 register_policy_of("policy_net.baselines.fifo", {"fifo": "build_fifo", "fifo-backfill": "build_fifo_backfill"})
+register_policy_of("policy_net.baselines.easy", {"fifo-easy": "build_easy"})
 register_policy_of("policy_net.baselines.las", {"las": "build_las"})
 register_policy_of("policy_net.baselines.srtf", {"srtf": "build_srtf"})
 register_policy_of("policy_net.baselines.tetris", {"tetris": "build_tetris"})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -58,7 +59,7 @@ def fit_speed(
         from rich.console import Console  # noqa: PLC0415
 
         console = Console() if sys.stdout.isatty() else Console(width=_FILE_WIDTH)
-        console.print(_table(str(table), qualities))
+        console.print(quality_table(str(table), qualities, console.width))
 
 
 def _check_name(out: Path, table: Path) -> None:
@@ -73,26 +74,31 @@ def _check_name(out: Path, table: Path) -> None:
         raise BadInput(f"--out {out}: is the table of measurements itself; give the path of a new file")
 
 
-def _table(title: str, qualities: list[FitQuality]) -> Table:
-    from rich.box import SIMPLE_HEAD  # noqa: PLC0415
-    from rich.markup import escape  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
+def quality_table(title: str, qualities: Sequence[FitQuality], width: int) -> Table:
+    """How well each model's fit does, in a table no wider than `width`."""
+    from policy_net.laboratory.commands.fitted_table import Column, fitted_table  # noqa: PLC0415
 
-    table = Table(title=escape(title), title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
-    for heading in ("model", "form", "points", "left out", "median error", "largest", "held out", "fastest at"):
-        left = heading in ("model", "form", "fastest at")
-        table.add_column(heading, justify="left" if left else "right", no_wrap=True)
-    for item in qualities:
-        held_out = "–" if item.held_out_median_error is None else f"{item.held_out_median_error:.1%}"
-        fastest = f"{item.best_workers} workers" + (f", {item.best_ps} PSs" if item.best_ps else "")
-        table.add_row(
-            escape(item.model),
+    columns = (
+        Column("model", 0),
+        Column("fastest at", 1),
+        Column("median\nerror", 0),
+        Column("largest\nerror", 2),
+        Column("held\nout", 3),
+        Column("form", 5),
+        Column("points", 4),
+        Column("left\nout", 6),
+    )
+    rows = [
+        (
+            item.model,
+            f"{item.best_workers} workers" + (f", {item.best_ps} PSs" if item.best_ps else ""),
+            f"{item.median_error:.1%}",
+            f"{item.max_error:.1%}",
+            "–" if item.held_out_median_error is None else f"{item.held_out_median_error:.1%}",
             item.form,
             str(item.points),
             str(item.left_out),
-            f"{item.median_error:.1%}",
-            f"{item.max_error:.1%}",
-            held_out,
-            fastest,
         )
-    return table
+        for item in qualities
+    ]
+    return fitted_table(title, columns, rows, width)

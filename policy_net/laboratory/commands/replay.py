@@ -9,44 +9,37 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from itertools import repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import policy_net.baselines
 import policy_net.set_policy  # noqa: F401  (both register policies' names)
 from foundation.command_line import Debug, Output, OutputFormat
+from foundation.figures import shown
 from foundation.option_groups import with_option_groups
 from policy_net.domain import PlacementEffect, PolicyContext, SpeedModel
 from policy_net.errors import BadInput
+from policy_net.laboratory.commands.answer_options import AnswerOptions
 from policy_net.laboratory.commands.world_options import WorldOptions, warn_of_malformed_rows
 from policy_net.policy import DEFAULT_POLICY, check_known, policy_names
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.progress import Progress
 
+    from policy_net.laboratory.commands.answers import Setting
+    from policy_net.laboratory.report import Comparison
     from policy_net.laboratory.simulation.environment import Environment
     from policy_net.laboratory.simulation.replay import ReplayResult
     from policy_net.laboratory.workloads.workload import Workload
+    from policy_net.throughput.parametric import MeasuredFit
 
 _FILE_WIDTH = 120
 """Columns where the output is no terminal that would say how wide it is."""
 
 World = tuple["Workload", "Environment"]
-
-_COLUMNS = {
-    "policy": "policy",
-    "completed": "jobs\ndone",
-    "avg_jct_seconds": "avg JCT\n[h]",
-    "p99_jct_seconds": "p99 JCT\n[h]",
-    "max_jct_seconds": "max JCT\n[h]",
-    "makespan_seconds": "makespan\n[h]",
-    "gpu_utilization": "GPUs\nheld",
-    "inference_p50_us": "infer\n[µs]",
-    "slot_decide_p99_ms": "decide\n[ms]",
-    "wall_seconds": "wall\n[s]",
-}
 
 
 @with_option_groups
@@ -60,6 +53,7 @@ def replay_command(
         ),
     ],
     world: WorldOptions,
+    answer: AnswerOptions,
     policy: Annotated[
         list[str] | None,
         typer.Option(
@@ -89,14 +83,14 @@ def replay_command(
     policies = _chosen_policies(policy, report)
     check_known(policies)  # a slip of the pen is told before anything is read
     truth, effect = world.speeds(), world.placement_effect()
-    measured = None
-    if fit_points is not None:
-        from policy_net.laboratory.speeds.measured_speeds import read_measured_points  # noqa: PLC0415
-
-        measured = read_measured_points(fit_points)
+    measured = _measured(fit_points)
     context = PolicyContext(seed=world.seed, true_speeds=truth, measured_speeds=measured)
     # Whatever cannot be used is found before the first minute is spent on what can.
-    worlds = [(item, world.environment(item)) for item in (world.workload(source, truth) for source in workload)]
+    from policy_net.laboratory.workloads.sources import read_source  # noqa: PLC0415
+
+    recordings = [read_source(source, strict=world.strict) for source in workload]
+    loaded = [world.workload(*of_source) for of_source in zip(workload, repeat(truth), recordings, strict=False)]
+    worlds = [(item, world.environment(item)) for item in loaded]
     from policy_net.policy_kinds import load_policy  # noqa: PLC0415
 
     for name in policies:
@@ -113,18 +107,103 @@ def replay_command(
     else:
         for item, _ in worlds:
             warn_of_malformed_rows(item)
-    results = _run(worlds, policies, truth, effect, context, record_timeline=report is not None)
-    if output is OutputFormat.JSON:
-        print(json.dumps([result.to_json() for result in results], indent=2))
-    else:
-        from rich.console import Console  # noqa: PLC0415
+    from policy_net.laboratory.commands.answers import Setting, json_rows  # noqa: PLC0415
+    from policy_net.laboratory.report import Comparison, write_report  # noqa: PLC0415
 
-        console = Console() if sys.stdout.isatty() else Console(width=_FILE_WIDTH)
-        for index, (item, _) in enumerate(worlds):  # two files of different folders may have one name
-            of_world = results[index * len(policies) : (index + 1) * len(policies)]
-            console.print(_table(item.name, [result.to_json() for result in of_world]))
+    # The figures of a program's reader have always had our own times among them; a person asks for them.
+    timed = answer.timing or output is OutputFormat.JSON
+    results = _run(worlds, policies, truth, effect, context, record_timeline=report is not None, compiled=not timed)
+    each = len(policies)
+    comparisons = [
+        Comparison(
+            *of_world,
+            tuple(results[index * each : (index + 1) * each]),
+            nodes_given=bool(world.nodes or world.gpu_types),
+            locality=world.locality,
+            gpu_hour_price=answer.gpu_hour_price,
+        )
+        for index, of_world in enumerate(worlds)  # two files of different folders may have one name
+    ]
+    if answer.range_cases is not None or report is not None or output is OutputFormat.TABLE:
+        settings = [
+            Setting(*of_source, world, truth, effect, context) for of_source in zip(workload, recordings, strict=True)
+        ]
+        comparisons = _with_spreads(comparisons, settings, answer.range_cases)
+    if output is OutputFormat.JSON:
+        print(json.dumps([row for comparison in comparisons for row in json_rows(comparison)], indent=2))
+    else:
+        _print_answers(comparisons, answer)
     if report is not None:
-        _write_report(worlds, results, report, world)
+        for path in write_report(comparisons, report):
+            print(f"written: {path}", file=sys.stderr)
+
+
+def _measured(points: Path | None) -> MeasuredFit | None:
+    if points is None:
+        return None
+    from policy_net.laboratory.speeds.measured_speeds import read_measured_points  # noqa: PLC0415
+
+    return read_measured_points(points)
+
+
+def _with_spreads(comparisons: list[Comparison], settings: list[Setting], cases: int | None) -> list[Comparison]:
+    """Every comparison with its answer's range; a progress bar on a terminal."""
+    from policy_net.laboratory.commands.answers import with_spread  # noqa: PLC0415
+
+    found = []
+    with _progress() as bar:
+        for comparison, setting in zip(comparisons, settings, strict=True):
+            task = bar.add_task(f"{comparison.workload.name} · other assumptions", total=1.0)
+            found.append(
+                with_spread(
+                    comparison,
+                    setting,
+                    cases,
+                    lambda share, task=task: bar.update(task, completed=share),  # type: ignore[misc]
+                )
+            )
+            bar.remove_task(task)
+    return found
+
+
+def _print_answers(comparisons: list[Comparison], answer: AnswerOptions) -> None:
+    """Tables on stdout, and the answer in sentences at their end."""
+    from rich.console import Console  # noqa: PLC0415
+
+    from policy_net.laboratory.commands.answers import sentences  # noqa: PLC0415
+    from policy_net.laboratory.commands.replay_table import owner_table_on_terminal, replay_table  # noqa: PLC0415
+    from policy_net.laboratory.report.tables import owner_table  # noqa: PLC0415
+
+    console = Console() if sys.stdout.isatty() else Console(width=_FILE_WIDTH)
+    for comparison in comparisons:
+        name = comparison.workload.name
+        console.print(
+            replay_table(name, comparison.figures, console.width, recorded=comparison.recorded, timing=answer.timing)
+        )
+        for field in answer.by or ():
+            table = owner_table(comparison, field.value)
+            if table is None:
+                print(
+                    f"{name}: --by {field.value}: the log names no two of them, or there is nothing to compare",
+                    file=sys.stderr,
+                )
+            else:
+                console.print(owner_table_on_terminal(f"{name} by {field.value}", table, console.width))
+    for comparison in comparisons:
+        if len(comparisons) > 1:
+            console.print(f"{shown(comparison.workload.name)}:", markup=False, highlight=False)
+        for sentence in sentences(comparison):
+            console.print(sentence, markup=False, highlight=False)
+
+
+def _progress() -> Progress:
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+
+    return Progress(
+        TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn(),
+        console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty(),
+    )  # fmt: skip
 
 
 def _run(
@@ -135,20 +214,14 @@ def _run(
     context: PolicyContext,
     *,
     record_timeline: bool,
+    compiled: bool,
 ) -> list[ReplayResult]:
     """Every workload under every policy; a progress bar on a terminal."""
-    from rich.console import Console  # noqa: PLC0415
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
-
     from policy_net.laboratory.simulation.replay import replay  # noqa: PLC0415
     from policy_net.policy_kinds import load_policy  # noqa: PLC0415
 
-    console = Console(stderr=True)
     results: list[ReplayResult] = []
-    with Progress(
-        TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn(),
-        console=console, transient=True, disable=not sys.stderr.isatty(),
-    ) as bar:  # fmt: skip
+    with _progress() as bar:
         for workload, environment in worlds:
             for name in policies:
                 task = bar.add_task(f"{workload.name} · {name}", total=1.0)
@@ -161,7 +234,7 @@ def _run(
                         placement_effect=effect,
                         on_progress=lambda share, task=task: bar.update(task, completed=share),  # type: ignore[misc]
                         record_timeline=record_timeline,
-                        compiled=False,  # its readers are told how long an agent's decisions take
+                        compiled=compiled,  # the twin cannot say how long an agent's decisions take
                     )
                 )
                 bar.remove_task(task)
@@ -180,40 +253,6 @@ def _print_assumptions(worlds: list[World], options: WorldOptions) -> None:
             print(f"  {note}", file=sys.stderr)
 
 
-def _table(title: str, rows: list[dict[str, Any]]) -> Table:
-    from rich.box import SIMPLE_HEAD  # noqa: PLC0415
-    from rich.markup import escape  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
-
-    table = Table(
-        title=escape(title),
-        title_justify="left",
-        title_style="bold",
-        box=SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        pad_edge=False,
-    )
-    for key, heading in _COLUMNS.items():
-        # Rich would take a unit such as [h] for an instruction.
-        table.add_column(escape(heading), justify="left" if key == "policy" else "right", overflow="fold")
-    for row in rows:
-        table.add_row(*(escape(_cell(key, row)) for key in _COLUMNS))
-    return table
-
-
-def _cell(key: str, row: dict[str, Any]) -> str:
-    value = row[key]
-    if value is None:
-        return "–"
-    if key == "completed":
-        return f"{value}/{row['jobs']}"
-    if _COLUMNS[key].endswith("[h]"):
-        return f"{value / 3600:.2f}"
-    if key == "gpu_utilization":
-        return f"{value:.0%}"
-    return f"{value:.1f}" if isinstance(value, float) else str(value)
-
-
 def _chosen_policies(policies: Sequence[str] | None, report: Path | None) -> list[str]:
     """Those named; for a report, unless any are, those that it compares.
 
@@ -230,28 +269,3 @@ def _chosen_policies(policies: Sequence[str] | None, report: Path | None) -> lis
             f" {', '.join(REPORT_POLICIES)}"
         )
     return list(REPORT_POLICIES)
-
-
-def _write_report(
-    worlds: Sequence[World], results: Sequence[ReplayResult], folder: Path, options: WorldOptions
-) -> None:
-    """Write the page and the picture, and say on stderr where they are.
-
-    Args:
-        results: for every world as many, in the order of the worlds.
-    """
-    from policy_net.laboratory.report import Comparison, write_report  # noqa: PLC0415
-
-    each = len(results) // len(worlds)
-    comparisons = [
-        Comparison(
-            workload,
-            environment,
-            tuple(results[index * each : (index + 1) * each]),
-            nodes_given=bool(options.nodes or options.gpu_types),
-            locality=options.locality,
-        )
-        for index, (workload, environment) in enumerate(worlds)
-    ]
-    for path in write_report(comparisons, folder):
-        print(f"written: {path}", file=sys.stderr)

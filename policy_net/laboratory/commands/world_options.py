@@ -20,9 +20,10 @@ import typer
 from policy_net.domain import CapacityMode, PlacementEffect, SpeedModel
 from policy_net.errors import BadInput
 from policy_net.laboratory.simulation.environment import DecideOn, Environment, PlacementStrategy
-from policy_net.laboratory.workloads.workload import JobKindChoice
+from policy_net.laboratory.workloads.workload import JobKindChoice, Machines
 
 if TYPE_CHECKING:
+    from policy_net.laboratory.workloads.loaders.record import Recording
     from policy_net.laboratory.workloads.workload import Workload
 
 LARGEST_CLUSTER = 100_000
@@ -30,15 +31,39 @@ LONGEST_PAUSE_SECONDS = 7 * 86400.0
 LONGEST_HOURS = 100_000.0
 """Beyond these an option is a slip of the pen: of 100,000 nodes, a week, eleven years."""
 
+USUAL_GPUS_PER_NODE, USUAL_CPUS_PER_NODE = 2, 8
+"""Of a machine on which generated and published jobs run, unless the user says otherwise: DL2's."""
+
 _seconds = functools.partial(typer.Option, min=0.0, max=LONGEST_PAUSE_SECONDS)
 _hours = functools.partial(typer.Option, min=0.0, max=LONGEST_HOURS)
 
 Nodes = Annotated[
     int | None,
-    typer.Option("--nodes", min=1, max=LARGEST_CLUSTER, help="Machines; what the workload suggests unless given."),
+    typer.Option(
+        "--nodes",
+        min=1,
+        max=LARGEST_CLUSTER,
+        help="Machines; unless given, those that a recorded log names, else what the workload suggests.",
+    ),
 ]
-GpusPerNode = Annotated[int, typer.Option("--gpus-per-node", min=0, max=64, help="GPUs of one machine.")]
-CpusPerNode = Annotated[int, typer.Option("--cpus-per-node", min=1, max=1024, help="CPU cores of one machine.")]
+GpusPerNode = Annotated[
+    int | None,
+    typer.Option(
+        "--gpus-per-node",
+        min=0,
+        max=64,
+        help="GPUs of one machine; unless given, what a recorded log shows, else 2, and the answer says so.",
+    ),
+]
+CpusPerNode = Annotated[
+    int | None,
+    typer.Option(
+        "--cpus-per-node",
+        min=1,
+        max=1024,
+        help="CPU cores of one machine; unless given 8 or, for recorded jobs, what the log shows, at least 4 a GPU.",
+    ),
+]
 SlotSeconds = Annotated[
     float,
     _seconds("--slot-seconds", min=1.0, help="Length of a slot, or of the tick under event decisions."),
@@ -73,8 +98,11 @@ DecideOnOption = Annotated[
     typer.Option("--decide-on", help="Unless given: slot for generated and reference workloads, event for a csv."),
 ]
 JobKindOption = Annotated[
-    JobKindChoice,
-    typer.Option("--job-kind", help="How the jobs of a csv train; mix: half ps, half allreduce, drawn from the seed."),
+    JobKindChoice | None,
+    typer.Option(
+        "--job-kind",
+        help="How recorded jobs train, allreduce unless given; mix: half ps, half allreduce, drawn from the seed.",
+    ),
 ]
 DebounceSeconds = Annotated[
     float, _seconds("--debounce-seconds", help="Least time between two event decisions, but for nodes.")
@@ -134,8 +162,8 @@ class WorldOptions:
     """The values of the options above."""
 
     nodes: Nodes = None
-    gpus_per_node: GpusPerNode = 2
-    cpus_per_node: CpusPerNode = 8
+    gpus_per_node: GpusPerNode = None
+    cpus_per_node: CpusPerNode = None
     gpu_types: GpuTypes = None
     locality: Locality = False
     slot_seconds: SlotSeconds = 1200.0
@@ -147,7 +175,7 @@ class WorldOptions:
     limit_jobs: LimitJobs = None
     window: Window = 0
     arrival_scale: ArrivalScale = 1.0
-    job_kind: JobKindOption = JobKindChoice.PS
+    job_kind: JobKindOption = None
     strict: Strict = False
     speeds_file: Speeds = None
     speed_noise: SpeedNoise = 0.0
@@ -202,8 +230,11 @@ class WorldOptions:
             return ()
         return ("all-reduce jobs train slower where their workers lie apart; recorded durations count as one node's",)
 
-    def workload(self, source: str, speeds: SpeedModel) -> Workload:
+    def workload(self, source: str, speeds: SpeedModel, recording: Recording | None = None) -> Workload:
         """Read or generate a workload.
+
+        Args:
+            recording: what `read_source` gave for it, if it was read already.
 
         Raises:
             BadInput: the source cannot be used.
@@ -219,13 +250,15 @@ class WorldOptions:
                 seed=self.seed,
                 limit_jobs=self.limit_jobs,
                 window=self.window,
-                job_kind=self.job_kind,
+                job_kind=self.job_kind or JobKindChoice.ALLREDUCE,
                 strict=self.strict,
+                nodes=self.nodes or sum(count for _, count in _parse_gpu_types(self.gpu_types)) or None,
                 gpus_per_node=self.gpus_per_node,
                 cpus_per_node=self.cpus_per_node,
                 arrival_scale=self.arrival_scale,
                 speeds=speeds,
             ),
+            recording,
         )
         return with_estimates(loaded, estimates, self.seed)
 
@@ -241,10 +274,11 @@ class WorldOptions:
         nodes = self.nodes or sum(count for _, count in gpu_types) or workload.suggested_nodes
         if nodes is None:
             raise BadInput(f"{workload.name}: this workload suggests no cluster size; give --nodes")
+        usual = workload.machines or Machines(nodes, USUAL_GPUS_PER_NODE, USUAL_CPUS_PER_NODE)
         environment = Environment(
             nodes=nodes,
-            gpus_per_node=self.gpus_per_node,
-            cpus_per_node=self.cpus_per_node,
+            gpus_per_node=usual.gpus_per_node if self.gpus_per_node is None else self.gpus_per_node,
+            cpus_per_node=usual.cpus_per_node if self.cpus_per_node is None else self.cpus_per_node,
             slot_seconds=self.slot_seconds,
             decide_on=self.decide_on or (DecideOn.SLOT if workload.slotted else DecideOn.EVENT),
             debounce_seconds=self.debounce_seconds,

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 
 from foundation.figures import counted, duration, percent, shown
 from policy_net.domain import CapacityMode, JobKind
-from policy_net.laboratory.report.comparison import TODAY, Comparison, gpu_use
+from policy_net.laboratory.report.comparison import Comparison, gpu_use
 from policy_net.laboratory.report.policies import label
 from policy_net.laboratory.simulation.environment import DecideOn, Environment, PlacementStrategy
 from policy_net.laboratory.simulation.replay import ReplayResult
-from policy_net.laboratory.workloads.workload import Workload
+from policy_net.laboratory.workloads.workload import Origin, Workload
 
 FEW_JOBS = 100
 """Which of two policies does better on fewer jobs is often chance."""
@@ -23,11 +23,13 @@ OVERFULL = 0.1
 """With more of all jobs waiting than this when the last one comes, the cluster does not keep up."""
 SHORT_QUEUE = 10
 """So many may wait at any moment."""
-AS_REQUESTED = ("fifo", "fifo-backfill", "las")
+AS_REQUESTED = ("fifo", "fifo-backfill", "fifo-easy", "las")
 """Policies whose jobs take longer than alone only because they wait."""
 WAITS_LITTLE = 0.05
 """With less of the jobs' time than this spent on waiting, a better order can save next to nothing."""
-BACKFILL = "fifo-backfill"
+PLAIN, BACKFILL = "fifo", ("fifo-easy", "fifo-backfill")
+FAR = 0.25
+"""A simulation that is further from what was recorded is to be believed less."""
 
 
 def cautions(comparison: Comparison) -> tuple[str, ...]:
@@ -36,33 +38,54 @@ def cautions(comparison: Comparison) -> tuple[str, ...]:
 
 
 def _cautions(comparison: Comparison) -> Iterator[str]:
-    if not comparison.nodes_given:
+    if comparison.machines_assumed:
         yield (
-            "The number of machines was chosen to suit the jobs, because none was given. It decides how long jobs wait,"
-            " and so what there is to save: repeat this with the machines that you have."
+            "The machines are assumed, because neither you nor the log says what they are. They decide how long jobs"
+            " wait, and so what there is to save: repeat this with the machines that you have."
         )
     jobs = comparison.workload.jobs
     if len(jobs) < FEW_JOBS:
         yield f"With {counted(len(jobs), 'job')} much is chance: take {FEW_JOBS} or more, better a thousand."
     gpus = comparison.gpus
-    larger = sum(job.requested.workers * job.worker_demand.gpu > gpus for job in jobs)
+    larger, _ = comparison.cut_jobs
     if larger:
         yield (
             f"{counted(larger, 'job')} asked for more than the {counted(gpus, 'GPU')} that there are here, and"
             f" {'gets' if larger == 1 else 'get'} fewer under every policy: these are not the machines on which"
             f" {'it' if larger == 1 else 'they'} ran."
         )
-    if comparison.compares and comparison.today.policy in AS_REQUESTED and _waits_little(comparison.today):
-        yield (
-            f"Under {label(comparison.today.policy)} jobs hardly wait. What is saved or lost then comes from running"
-            " them at other sizes than they asked for, and hangs on how fast they are assumed to be there."
-        )
+    yield from about_the_queue(comparison)
     queue = gpu_use(comparison.workload, comparison.today).waiting_at(jobs[-1].submit_time_seconds)
     if comparison.compares and queue > max(OVERFULL * len(jobs), SHORT_QUEUE):
         yield (
             f"Under {label(comparison.today.policy)} {queue:,} of the {len(jobs):,} jobs were waiting with nothing when"
             " the last one was submitted: on these machines its queue grows for as long as jobs come. What is saved"
             " then says as much about the length of the window as about the policy."
+        )
+
+
+def about_the_queue(comparison: Comparison) -> Iterator[str]:
+    """Where the queue of today does not do in simulation what was recorded, or leaves next to nothing to save."""
+    yield from _unlike_the_record(comparison)
+    if comparison.compares and comparison.today.policy in AS_REQUESTED and _waits_little(comparison.today):
+        yield (
+            f"Under {label(comparison.today.policy)} jobs hardly wait. What is saved or lost then comes from running"
+            " them at other sizes than they asked for, and hangs on how fast they are assumed to be there."
+        )
+
+
+def _unlike_the_record(comparison: Comparison) -> Iterator[str]:
+    recorded = comparison.recorded
+    _, simulated = comparison.simulated_like_recorded(comparison.today)
+    if recorded is None or not recorded.avg_jct_seconds or simulated is None:
+        return
+    share = simulated / recorded.avg_jct_seconds - 1
+    if abs(share) > FAR:
+        yield (
+            f"Simulated under {label(comparison.today.policy)}, the jobs are done in {percent(abs(share))}"
+            f" {'less' if share < 0 else 'more'} time than was recorded ({duration(recorded.avg_jct_seconds)}): other"
+            " machines, other rules of the queue, or what ran there besides. Believe the change less than that"
+            " difference, and look for what is missing."
         )
 
 
@@ -84,7 +107,7 @@ def assumptions(comparison: Comparison) -> tuple[str, ...]:
 def summary(comparison: Comparison) -> str:
     """The most consequential ones in a few lines."""
     workload, environment = comparison.workload, comparison.environment
-    given = "as given" if comparison.nodes_given else "chosen to suit the jobs"
+    given = _said_by(comparison)
     sentences = [
         f"{counted(environment.nodes, 'machine')}, {given}.",
         "Running jobs can be resized, suspended and resumed.",
@@ -108,8 +131,9 @@ def _assumptions(comparison: Comparison) -> Iterator[str]:
         yield "The jobs are generated, or a published sample; they are nobody's last week."
     else:
         yield (
-            "A job’s recorded running time at the size it asked for is its work; waiting times in the record are not"
-            " used. How fast it is at other sizes follows from measured speeds of the model that it is taken to train."
+            "A job’s recorded running time at the size it asked for is its work; recorded waiting times are only what"
+            " the simulation is compared with. How fast it is at other sizes follows from measured speeds of the model"
+            " that it is taken to train."
             " A job that failed or was cancelled counts with the time it ran."
         )
     yield _kinds(workload)
@@ -140,12 +164,30 @@ def _machines(comparison: Comparison) -> str:
             f"{counted(environment.nodes, 'machine')} of different sizes, with {counted(environment.gpus, 'GPU')} and"
             f" {cores:,.0f} CPU cores in all"
         )
-    if comparison.nodes_given:
-        return f"The cluster has {machines}, as given; all policies get the same."
+    if not comparison.machines_assumed:
+        return f"The cluster has {machines}, {_said_by(comparison)}; all policies get the same."
     return (
-        f"The cluster has {machines}. Nobody said how many: the number was chosen to suit the jobs. For your own"
-        " cluster give --nodes, --gpus-per-node and --cpus-per-node; on more machines there is less to gain."
+        f"The cluster has {machines}, {_said_by(comparison)}. Nobody said what it is. For your own cluster give"
+        " --nodes, --gpus-per-node and --cpus-per-node; on more machines there is less to gain."
     )
+
+
+def _said_by(comparison: Comparison) -> str:
+    """Who says what the machines are."""
+    machines = comparison.workload.machines
+    if machines is None:
+        return "as given" if comparison.nodes_given else "their number chosen to suit the jobs"
+    number = {
+        Origin.GIVEN: "as given",
+        Origin.LOG: "as many as the log names",
+        Origin.ASSUMED: "their number chosen to suit the jobs",
+    }[machines.nodes_by]
+    size = {
+        Origin.GIVEN: "their size as given",
+        Origin.LOG: "as large as the log shows",
+        Origin.ASSUMED: "their size assumed",
+    }[machines.gpus_by]
+    return number if machines.nodes_by is machines.gpus_by is Origin.GIVEN else f"{number}, {size}"
 
 
 def _kinds(workload: Workload) -> str:
@@ -250,10 +292,10 @@ def _limits(comparisons: Sequence[Comparison]) -> Iterator[str]:
         " another --seed moves the figures by some percent, small windows by more."
     )
     policies = {result.policy for comparison in comparisons for result in comparison.results}
-    if TODAY in policies and BACKFILL not in policies:
+    if PLAIN in policies and not policies.intersection(BACKFILL):
         yield (
             "FIFO is strict: no job passes another. A cluster that lets small jobs pass (backfill, as Slurm does) waits"
-            f" less today: compare with --policy {BACKFILL}."
+            f" less today: compare with --policy {BACKFILL[0]}."
         )
     yield "Averages hang on few long jobs; read them together with the slowdown and with who loses."
     yield (

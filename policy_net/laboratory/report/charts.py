@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,13 +14,15 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 from foundation.figures import duration, percent, unit_for
 from policy_net.laboratory.report.chart_style import INK, Draw
 from policy_net.laboratory.report.comparison import NOTICEABLE_SECONDS, Comparison, gpu_use
-from policy_net.laboratory.report.findings import change
+from policy_net.laboratory.report.headline import change
 from policy_net.laboratory.report.policies import label
 from policy_net.laboratory.simulation.replay import ReplayResult
 
 TODAY_COLOUR = "#868c94"
 PROPOSED_COLOUR = "#1d5f9e"
 OTHER_COLOURS = ("#d98b2b", "#3c8d5a", "#8a5fa8", "#b34757", "#4d8a94")
+TITLE_COLUMNS = 54
+"""Letters of a title that find room above a chart; a longer one has two lines."""
 SPANS = 200
 """Averages over this many equal spans of time make the picture of the GPUs in use."""
 MARKS_SECONDS = {
@@ -93,7 +96,7 @@ def _average(comparison: Comparison) -> Chart:
         axes.grid(axis="y", visible=False)
         axes.margins(x=0.16)
         axes.set_xlabel(f"from submission to end, average [{unit.name}]")
-        axes.set_title(title)
+        axes.set_title(textwrap.fill(title, TITLE_COLUMNS))
 
     return Chart("average", f"Bars: {title}. {'; '.join(parts)}.", draw)
 
@@ -121,7 +124,7 @@ def _distribution(comparison: Comparison) -> Chart:
         axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{share:.0%}"))
         axes.set_xlabel("from submission to end")
         axes.set_ylabel("share of the jobs done")
-        axes.set_title(title)
+        axes.set_title(textwrap.fill(title, TITLE_COLUMNS))
         axes.legend(fontsize=9, loc="upper left")
 
     return Chart("distribution", f"Curves: share of jobs done against time since submission. {title}.", draw)
@@ -153,7 +156,7 @@ def _gpus(comparison: Comparison) -> Chart:
         axes.yaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_xlabel(f"time since the first submission [{unit.name}]")
         axes.set_ylabel("GPUs")
-        axes.set_title(title)
+        axes.set_title(textwrap.fill(title, TITLE_COLUMNS))
         axes.legend(fontsize=9, loc="upper left", ncols=4, columnspacing=1.2, handlelength=1.6)
 
     there = f"there are{' at first' if changes else ''}"
@@ -196,7 +199,7 @@ def _draw_pairs(axes: Axes, comparison: Comparison, title: str) -> None:
     _mark_times(axes, "y", times)
     axes.set_xlabel(f"completion time under {label(comparison.today.policy)}")
     axes.set_ylabel(f"under {label(comparison.proposed.policy)}")
-    axes.set_title(title)
+    axes.set_title(textwrap.fill(title, TITLE_COLUMNS))
     axes.legend(fontsize=9, loc="upper left", handletextpad=0.2)
 
 

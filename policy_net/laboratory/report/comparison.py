@@ -11,16 +11,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from policy_net.domain import MAX_TASKS_PER_ROLE
+from policy_net.laboratory.report.spread import Spread
 from policy_net.laboratory.simulation.environment import Environment
 from policy_net.laboratory.simulation.metrics import JobResult, longest_jobs, mean_jct_seconds
 from policy_net.laboratory.simulation.replay import ReplayResult
-from policy_net.laboratory.workloads.workload import Workload
+from policy_net.laboratory.workloads.workload import Origin, Workload
 from policy_net.policy import DEFAULT_POLICY
 
 Array = NDArray[np.float64]
 
-TODAY = "fifo"
-"""What most clusters do today, and what every other policy is compared with."""
+QUEUES = ("fifo-easy", "fifo")
+"""What clusters do today, and what every other policy is compared with: the first of them that was replayed. Slurm and
+its like backfill; a plain queue would make every other policy look better than it is."""
 NOTICEABLE_SECONDS = 60.0
 """A job is earlier or later only by more than this: decisions are a minute apart anyway."""
 SIZE_CLASSES = ((1, 1), (2, 4), (5, None))
@@ -79,6 +82,22 @@ class PairedJobs:
         return min(self.pairs, key=lambda pair: pair.delay_seconds)
 
 
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What really happened to the jobs of which that is recorded.
+
+    Attributes:
+        wait_jobs, jct_jobs: of how many the wait, and the time to the end, is recorded.
+        avg_wait_seconds, avg_jct_seconds, p99_jct_seconds: None where none is.
+    """
+
+    wait_jobs: int
+    jct_jobs: int
+    avg_wait_seconds: float | None
+    avg_jct_seconds: float | None
+    p99_jct_seconds: float | None
+
+
 @dataclass(frozen=True)
 class Comparison:
     """One workload in one environment under several policies.
@@ -87,6 +106,8 @@ class Comparison:
         results: at least one, in the order of the report, with timelines.
         nodes_given: whether the user said how many machines there are, or the workload's suggestion was taken.
         locality: whether it costs speed where a job's workers lie apart.
+        spread: what the answer is under other assumptions; None where nobody asked.
+        gpu_hour_price: what a GPU costs an hour, in any currency; None where nobody said.
     """
 
     workload: Workload
@@ -94,6 +115,8 @@ class Comparison:
     results: tuple[ReplayResult, ...]
     nodes_given: bool = True
     locality: bool = False
+    spread: Spread | None = None
+    gpu_hour_price: float | None = None
 
     @property
     def gpus(self) -> int:
@@ -102,8 +125,9 @@ class Comparison:
 
     @cached_property
     def today(self) -> ReplayResult:
-        """What the others are compared with: FIFO if it is there, else the first."""
-        return next((result for result in self.results if result.policy == TODAY), self.results[0])
+        """What the others are compared with: FIFO, with backfill if that is there, else the first."""
+        queues = (result for name in QUEUES for result in self.results if result.policy == name)
+        return next(queues, self.results[0])
 
     @cached_property
     def proposed(self) -> ReplayResult:
@@ -130,6 +154,45 @@ class Comparison:
     def ratio(self, result: ReplayResult) -> float:
         """Average completion time over today's."""
         return self.avg_jct_seconds(result) / self.avg_jct_seconds(self.today)
+
+    @cached_property
+    def recorded(self) -> Recorded | None:
+        """What the record says of the jobs' real waits and times; None if nothing."""
+        return recorded_of(self.workload)
+
+    def simulated_like_recorded(self, result: ReplayResult) -> tuple[float | None, float | None]:
+        """Average wait for the first start, and time to the end, of just the jobs of which that is recorded."""
+        records = self.workload.records
+        waits, jcts = [], []
+        for outcome in result.outcomes:
+            record = records.get(outcome.job_id)
+            if record is not None and record.wait_seconds is not None and outcome.wait_seconds is not None:
+                waits.append(outcome.wait_seconds)
+            if record is not None and record.jct_seconds is not None and outcome.jct_seconds is not None:
+                jcts.append(outcome.jct_seconds)
+        return _mean(waits), _mean(jcts)
+
+    @cached_property
+    def cut_jobs(self) -> tuple[int, int]:
+        """How many jobs asked for more GPUs than there are here, and how many of the others for more than one may have.
+
+        They get fewer, under every policy.
+        """
+        beyond = capped = 0
+        for spec in self.workload.jobs:
+            record = self.workload.records.get(spec.job_id)
+            asked = spec.requested.workers * spec.worker_demand.gpu if record is None else record.gpus
+            beyond += bool(self.gpus) and asked > self.gpus
+            capped += asked > MAX_TASKS_PER_ROLE and not (self.gpus and asked > self.gpus)
+        return beyond, capped
+
+    @property
+    def machines_assumed(self) -> bool:
+        """Whether nobody, neither user nor log, said how many machines there are or how large."""
+        machines = self.workload.machines
+        if machines is None:
+            return not self.nodes_given
+        return Origin.ASSUMED in (machines.nodes_by, machines.gpus_by)
 
     @cached_property
     def all_jobs(self) -> PairedJobs:
@@ -161,6 +224,26 @@ class Comparison:
             if pairs:
                 classes.append(PairedJobs(_class_name(least, most), pairs))
         return tuple(classes)
+
+
+def recorded_of(workload: Workload) -> Recorded | None:
+    """Averages over the jobs of which it is recorded; None if it is of none."""
+    records = [workload.records[spec.job_id] for spec in workload.jobs if spec.job_id in workload.records]
+    waits = [record.wait_seconds for record in records if record.wait_seconds is not None]
+    jcts = [record.jct_seconds for record in records if record.jct_seconds is not None]
+    if not waits and not jcts:
+        return None
+    return Recorded(
+        wait_jobs=len(waits),
+        jct_jobs=len(jcts),
+        avg_wait_seconds=_mean(waits),
+        avg_jct_seconds=_mean(jcts),
+        p99_jct_seconds=float(np.percentile(jcts, 99)) if jcts else None,
+    )
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return math.fsum(values) / len(values) if values else None
 
 
 def best_of(comparison: Comparison, results: Sequence[ReplayResult]) -> ReplayResult:

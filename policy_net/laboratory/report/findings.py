@@ -1,18 +1,21 @@
-"""Findings of a report, in sentences: the headline and what a reader would ask next, good or bad."""
+"""Findings of a report, in sentences: what a reader would ask after the headline, good or bad."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from foundation.figures import counted, duration, hours, percent, shown, unit_for
-from policy_net.laboratory.report.comparison import TODAY, Comparison, PairedJobs, best_of, gpu_use
+from policy_net.laboratory.report.comparison import Comparison, PairedJobs, best_of, gpu_use
+from policy_net.laboratory.report.headline import SAME, case_in_words, change, interval
+from policy_net.laboratory.report.owners import FIELDS, Owner, owners_by
 from policy_net.laboratory.report.policies import label
+from policy_net.laboratory.report.spread import KIND, MODELS, STALLS
 from policy_net.laboratory.simulation.replay import ReplayResult
-from policy_net.policy import DEFAULT_POLICY
 
-SAME = 0.01
-"""Averages closer than this are called the same: another draw of the models would move them further."""
+MOST_NAMED = 3
+"""Owners that wait longer, named in a sentence; the table has the others."""
+YEAR_SECONDS = 365.25 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,49 +26,6 @@ class Finding:
     text: str
 
 
-def headline(comparison: Comparison) -> str:
-    """The answer in one sentence."""
-    count = len(comparison.workload.jobs)
-    if comparison.workload.slotted:  # generated or published: nobody's own
-        jobs = "This job" if count == 1 else f"These {count:,} jobs"
-    else:
-        jobs = "Your job" if count == 1 else f"Your {count:,} jobs"
-    gpus = counted(comparison.gpus, "GPU") if comparison.gpus else counted(comparison.environment.nodes, "machine")
-    after = comparison.avg_jct_seconds(comparison.proposed)
-    if not comparison.compares:
-        return f"{jobs} would have been done in {duration(after)} on average, on {gpus}."
-    before = comparison.avg_jct_seconds(comparison.today)
-    if abs(after / before - 1) < SAME:
-        these = "this" if gpus.startswith("1 ") else "these"
-        return f"{jobs} would have been done in {duration(after)} on average either way: no gain on {these} {gpus}."
-    unit = unit_for(before, after)
-    return (
-        f"{jobs} would have been done in {unit.text(after)} instead of {unit.text(before)} on average:"
-        f" {change(after, before)}, on the same {gpus}."
-    )
-
-
-def subline(comparison: Comparison) -> str:
-    """What was compared with what."""
-    proposed, today = label(comparison.proposed.policy), label(comparison.today.policy)
-    if not comparison.compares:
-        return f"From submission to end, waiting included, under {proposed}; simulated."
-    default = ", the default policy," if comparison.proposed.policy == DEFAULT_POLICY else ""
-    what = " (first come, first served, at the requested size)" if comparison.today.policy == TODAY else ""
-    return (
-        f"From submission to end, waiting included: {proposed}{default} against {today}{what}. Both are simulated with"
-        " the same jobs and machines."
-    )
-
-
-def change(after: float, before: float) -> str:
-    """A change in words: 74% less, 3% more, the same."""
-    share = after / before - 1
-    if abs(share) < SAME:
-        return "the same"
-    return f"{percent(abs(share))} {'less' if share < 0 else 'more'}"
-
-
 def findings(comparison: Comparison) -> tuple[Finding, ...]:
     """What a reader would ask next; empty if there is nothing to compare."""
     return tuple(_findings(comparison)) if comparison.compares else ()
@@ -73,8 +33,11 @@ def findings(comparison: Comparison) -> tuple[Finding, ...]:
 
 def _findings(comparison: Comparison) -> Iterator[Finding]:
     every = comparison.all_jobs
+    yield from certainty(comparison)
+    yield from as_recorded(comparison)
     yield Finding("Time", _time_in_all(every))
     yield Finding("Who gains, who loses", _gains_and_losses(every, label(comparison.today.policy)))
+    yield from fairness(comparison)
     yield from _losing_classes(comparison)
     tail = comparison.without_tail
     if tail is not None:
@@ -89,7 +52,115 @@ def _findings(comparison: Comparison) -> Iterator[Finding]:
     yield Finding("Starved jobs", _starved(comparison))
     if comparison.today.counters.gpu_seconds:
         yield Finding("GPU time", _gpu_time(comparison))
+        yield from money(comparison)
     yield from _best(comparison)
+
+
+def certainty(comparison: Comparison) -> Iterator[Finding]:
+    """The answer's range, and which assumption moves it most; nothing where no other was tried."""
+    spread = comparison.spread
+    if spread is None or len(spread.changes) < 2:
+        return
+    tried = f"{len(spread.changes):,} of {spread.planned:,} sets of assumptions were replayed"
+    what = {KIND: "how the jobs train", MODELS: "the seed that draws their models", STALLS: "the stalls of a resize"}
+    over = [what[name] for name in spread.assumptions.each]
+    text = f"Over {_listed(over)} the answer is {interval(spread.least, spread.most)}; {tried}."
+    moved = spread.moved_most_by
+    if moved is not None:
+        name, cases = moved
+        parts = [f"{change(1 + value, 1)} {case_in_words(name, case)}" for case, value in cases]
+        text += f" What moves it most by itself is {name}: {_listed(parts)}."
+    if spread.failed:
+        text += f" Some could not be replayed, the first because of this: {shown(spread.failed)}."
+    yield Finding("How sure", text)
+
+
+def as_recorded(comparison: Comparison) -> Iterator[Finding]:
+    """The recorded waits and times beside today's simulated ones; nothing where none is recorded."""
+    recorded = comparison.recorded
+    if recorded is None:
+        return
+    wait, jct = comparison.simulated_like_recorded(comparison.today)
+    really, simulated = [], []
+    if recorded.avg_wait_seconds is not None and wait is not None:
+        unit = unit_for(recorded.avg_wait_seconds, wait)
+        really.append(f"waited {unit.text(recorded.avg_wait_seconds)} on average")
+        simulated.append(unit.text(wait))
+    if recorded.avg_jct_seconds is not None and jct is not None:
+        unit = unit_for(recorded.avg_jct_seconds, jct)
+        really.append(f"were done after {unit.text(recorded.avg_jct_seconds)}")
+        simulated.append(unit.text(jct))
+    if not really:
+        return
+    most = max(recorded.wait_jobs, recorded.jct_jobs)
+    jobs = "the jobs" if most == len(comparison.workload.jobs) else f"the {counted(most, 'job')} with a recorded start"
+    today = label(comparison.today.policy)
+    yield Finding(
+        "As recorded", f"Really {jobs} {' and '.join(really)}; simulated under {today}: {' and '.join(simulated)}."
+    )
+
+
+def fairness(comparison: Comparison) -> Iterator[Finding]:
+    """Who waits longer than today, by user, account and partition; nothing where the record names no two of them."""
+    for field in FIELDS:
+        owners = owners_by(comparison, field)
+        if owners:
+            yield Finding(f"Fairness by {field}", _who_waits_longer(owners, field, label(comparison.today.policy)))
+
+
+def _who_waits_longer(owners: tuple[Owner, ...], field: str, today: str) -> str:
+    longer = sorted(
+        (owner for owner in owners if owner.waits_longer or owner.ends_later),
+        key=lambda owner: owner.jobs.before_seconds - owner.jobs.after_seconds,
+    )
+    every = f"Of {counted(len(owners), field)}"
+    if not longer:
+        return f"{every} none waits longer, or is done later, on average than under {today}."
+    waiting = sum(owner.waits_longer for owner in longer)
+    later = sum(owner.ends_later for owner in longer)
+    parts = []
+    for owner in longer[:MOST_NAMED]:
+        wait = unit_for(owner.wait_seconds_before, owner.wait_seconds_after)
+        end = unit_for(owner.jobs.before_seconds, owner.jobs.after_seconds)
+        parts.append(
+            f"{shown(owner.name)} ({counted(len(owner.jobs.pairs), 'job')}: starts after"
+            f" {wait.text(owner.wait_seconds_after)} instead of {wait.text(owner.wait_seconds_before)}, done after"
+            f" {end.text(owner.jobs.after_seconds)} instead of {end.text(owner.jobs.before_seconds)})"
+        )
+    first = "" if len(longer) <= MOST_NAMED else ", first of all"
+    return (
+        f"{every} {_some(waiting)} longer on average for the first start than under {today}, and"
+        f" {later or 'none'} {'is' if later <= 1 else 'are'} done later{first}: {_listed(parts)}."
+    )
+
+
+def _some(count: int) -> str:
+    return f"{count or 'none'} {'waits' if count <= 1 else 'wait'}"
+
+
+def money(comparison: Comparison) -> Iterator[Finding]:
+    """What the GPU-hours held come to in a year, at the price that the user gave; nothing without one."""
+    price = comparison.gpu_hour_price
+    jobs = comparison.workload.jobs
+    span = jobs[-1].submit_time_seconds - jobs[0].submit_time_seconds
+    if price is None or span <= 0:
+        return
+    a_year = [
+        result.counters.gpu_seconds / 3600 * price * YEAR_SECONDS / span
+        for result in (comparison.today, comparison.proposed)
+    ]
+    before, after = a_year
+    word = "less" if after <= before else "more"
+    yield Finding(
+        "Money",
+        f"At {price:,.2f} a GPU-hour, a year like these {duration(span)} costs {after:,.0f} for GPUs held instead of"
+        f" {before:,.0f}: {abs(after - before):,.0f} {word} a year. That is saved, or spent, only where GPUs that"
+        " nobody holds cost nothing.",
+    )
+
+
+def _listed(parts: Sequence[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
 def _time_in_all(every: PairedJobs) -> str:

@@ -23,9 +23,11 @@ from policy_net.laboratory.report.caveats import assumptions, cautions, limits, 
 from policy_net.laboratory.report.chart_style import FAINT, INK, look
 from policy_net.laboratory.report.charts import PROPOSED_COLOUR, Chart, charts_of
 from policy_net.laboratory.report.comparison import Comparison
-from policy_net.laboratory.report.findings import findings, headline, subline
+from policy_net.laboratory.report.findings import findings
+from policy_net.laboratory.report.headline import headline, subline
+from policy_net.laboratory.report.owners import FIELDS
 from policy_net.laboratory.report.policies import describe, label
-from policy_net.laboratory.report.tables import policy_table, size_table
+from policy_net.laboratory.report.tables import owner_table, policy_table, size_table
 
 CHART_INCHES = (6.0, 3.9)
 """Of one chart; in a page on a telephone it is scaled down to two thirds of that, where its text can still be read."""
@@ -38,8 +40,9 @@ _SMALL_LINE_INCHES = 0.21
 _MARGIN = 0.014
 _HEADLINE_COLUMNS = 88
 _SMALL_COLUMNS = 165
+_HEADING_COLUMNS = 15
 _NAME_WIDTH = 0.16
-_COLUMNS = 8
+_COLUMNS = 9
 """Columns of the policies' table that find room in the picture: up to the share of GPUs held."""
 _PIXELS_PER_INCH = 96
 
@@ -77,6 +80,11 @@ def _section(comparison: Comparison) -> dict[str, Any]:
             for chart in charts_of(comparison)
         ],
         "sizes": size_table(comparison),
+        "owners": [
+            {"field": field, "table": table}
+            for field, table in ((field, owner_table(comparison, field)) for field in FIELDS)
+            if table is not None
+        ],
         "assumptions": assumptions(comparison),
         "policies": [{"name": label(result.policy), "text": describe(result.policy)} for result in comparison.results],
         "notes": [shown(note) for note in workload.notes],
@@ -116,7 +124,7 @@ def _block_inches(comparison: Comparison) -> tuple[float, float, float, float]:
     """Heights of one workload's head, table, charts and foot."""
     return (
         _HEAD_INCHES,
-        _LINE_INCHES * (len(comparison.results) + 3),
+        _LINE_INCHES * (len(comparison.results) + (comparison.recorded is not None) + 3),
         _CHARTS_ROW_INCHES * _rows(charts_of(comparison)),
         _SMALL_LINE_INCHES * (len(_foot(comparison)) + 1),
     )
@@ -158,7 +166,8 @@ def _draw_table(axes: Axes, comparison: Comparison) -> None:
     right_edges = [_NAME_WIDTH + (1 - _NAME_WIDTH) * column / (_COLUMNS - 1) for column in range(1, _COLUMNS)]
     axes.text(0, 1.8, table.headings[0], va="bottom", fontsize=9.5)
     for edge, heading in zip(right_edges, table.headings[1:_COLUMNS], strict=True):
-        axes.text(edge, 1.8, textwrap.fill(heading, 18), ha="right", va="bottom", fontsize=9.5, linespacing=1.15)
+        lines = textwrap.fill(heading, _HEADING_COLUMNS)
+        axes.text(edge, 1.8, lines, ha="right", va="bottom", fontsize=9.5, linespacing=1.15)
     for index, row in enumerate(table.rows):
         middle = index + 2.5
         colour = PROPOSED_COLOUR if row.proposed else INK

@@ -13,6 +13,7 @@ LONGEST_LABEL = 28
 _LABELS = {
     "fifo": "FIFO",
     "fifo-backfill": "FIFO with backfill",
+    "fifo-easy": "EASY backfill",
     "las": "LAS",
     "srtf": "SRTF",
     "drf": "DRF",
@@ -36,6 +37,8 @@ _WORDS = {
     "fifo": "every job waits for the GPUs it asked for, in order of submission, and keeps them to its end."
     " Knows nothing about the jobs; never changes a running one.",
     "fifo-backfill": "like FIFO, but jobs that fit pass those that do not. Knows nothing about the jobs.",
+    "fifo-easy": "like FIFO, but jobs that fit pass the first that does not, where that one is not expected to start"
+    " later for it, as Slurm’s backfill does. Uses what is known of the work left.",
     "las": "the job that has had least GPU time so far goes first. Knows no durations.",
     "srtf": "the job with the shortest time left goes first. Uses what is known of the work left.",
     "drf": "an equal share of the cluster for every job, grown task by task. Knows neither durations nor speeds.",

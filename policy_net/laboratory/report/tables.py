@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from foundation.figures import duration, hours, percent, shown, unit_for
 from policy_net.laboratory.report.comparison import Comparison
-from policy_net.laboratory.report.findings import change, idle_gpu_seconds
+from policy_net.laboratory.report.findings import idle_gpu_seconds
+from policy_net.laboratory.report.headline import change
+from policy_net.laboratory.report.owners import MOST_OWNERS, Owner, owners_by, together
 from policy_net.laboratory.report.policies import label
 
 
@@ -31,14 +33,20 @@ def policy_table(comparison: Comparison) -> TextTable:
     """A row per policy: the command's own figures, in units for people."""
     unit = unit_for(*(comparison.avg_jct_seconds(result) for result in comparison.results))
     tail_unit = unit_for(*(figures["p99_jct_seconds"] for figures in comparison.figures))
+    waits = [figures["avg_wait_seconds"] for figures in comparison.figures]
+    recorded = comparison.recorded
+    if recorded is not None:
+        waits.append(recorded.avg_wait_seconds)
+    wait_unit = unit_for(*(wait or 0.0 for wait in waits))
     today = comparison.avg_jct_seconds(comparison.today)
     headings = (
         "Policy",
         f"Average completion time [{unit.name}]",
         f"against {label(comparison.today.policy)}",
-        f"p99 of it [{tail_unit.name}]",
+        f"Average wait for the first start [{wait_unit.name}]",
+        f"p99 of completion time [{tail_unit.name}]",
         "Average slowdown",
-        "p99 of it",
+        "p99 of slowdown",
         "Starved jobs",
         "GPUs held",
         "of which training",
@@ -47,6 +55,15 @@ def policy_table(comparison: Comparison) -> TextTable:
         "Jobs done",
     )
     rows = []
+    if recorded is not None:
+        average, tail, wait = recorded.avg_jct_seconds, recorded.p99_jct_seconds, recorded.avg_wait_seconds
+        known = (
+            "–" if average is None else unit.number(average),
+            "–" if average is None else change(average, today),
+            "–" if wait is None else wait_unit.number(wait),
+            "–" if tail is None else tail_unit.number(tail),
+        )
+        rows.append(Row("As recorded", (*known, *("–",) * (len(headings) - 1 - len(known)))))
     for result, figures in zip(comparison.results, comparison.figures, strict=True):
         average = figures["avg_jct_seconds"]
         held, training = figures["gpu_utilization"], figures["gpu_training_share"]
@@ -54,6 +71,7 @@ def policy_table(comparison: Comparison) -> TextTable:
         cells = (
             unit.number(average),
             "–" if result is comparison.today else change(average, today),
+            "–" if figures["avg_wait_seconds"] is None else wait_unit.number(figures["avg_wait_seconds"]),
             tail_unit.number(figures["p99_jct_seconds"]),
             _decimal(figures["avg_bounded_slowdown"]),
             _decimal(figures["p99_bounded_slowdown"]),
@@ -93,6 +111,40 @@ def size_table(comparison: Comparison) -> TextTable | None:
         "Worst delay (job)",
     )  # fmt: skip
     return TextTable(headings, tuple(rows))
+
+
+def owner_table(comparison: Comparison, field: str) -> TextTable | None:
+    """Users, accounts or partitions with the most GPU-hours, the others together; None where there are no two."""
+    owners = owners_by(comparison, field)
+    if not owners:
+        return None
+    today, proposed = label(comparison.today.policy), label(comparison.proposed.policy)
+    rows = [Row(shown(owner.name), _owner_cells(owner)) for owner in owners[:MOST_OWNERS]]
+    others = together(owners[MOST_OWNERS:])
+    if others is not None:
+        rows.append(Row(others.name, _owner_cells(others)))
+    headings = (
+        field.capitalize(), "Jobs", "GPU-hours asked for", "Recorded wait", f"Wait, {today}", f"Wait, {proposed}",
+        f"Completion, {today}", f"Completion, {proposed}", "Change", "Done later",
+    )  # fmt: skip
+    return TextTable(headings, tuple(rows))
+
+
+def _owner_cells(owner: Owner) -> tuple[str, ...]:
+    group = owner.jobs
+    wait = unit_for(owner.wait_seconds_before, owner.wait_seconds_after)
+    end = unit_for(group.before_seconds, group.after_seconds)
+    return (
+        f"{len(group.pairs):,}",
+        hours(owner.gpu_seconds),
+        "–" if owner.recorded_wait_seconds is None else duration(owner.recorded_wait_seconds),
+        wait.text(owner.wait_seconds_before),
+        f"{wait.text(owner.wait_seconds_after)}{' ▲' if owner.waits_longer else ''}",
+        end.text(group.before_seconds),
+        end.text(group.after_seconds),
+        change(group.after_seconds, group.before_seconds),
+        percent(group.later_share),
+    )
 
 
 def _done(completed: int, jobs: int) -> str:

@@ -38,6 +38,11 @@ class JobOutcome:
         """Completion time, or None while unfinished."""
         return None if self.end_seconds is None else self.end_seconds - self.submit_seconds
 
+    @property
+    def wait_seconds(self) -> float | None:
+        """From submission to the first start, or None before it."""
+        return None if self.start_seconds is None else self.start_seconds - self.submit_seconds
+
 
 @dataclass(slots=True)
 class RunCounters:
@@ -84,13 +89,14 @@ class RunCounters:
 
 @dataclass(frozen=True, slots=True)
 class JctSummary:
-    """Completion times of the jobs that completed; None where none did."""
+    """Completion times of the jobs that completed; None where none did. Waits are those until their first start."""
 
     completed: int
     avg_jct_seconds: float | None
     p99_jct_seconds: float | None
     max_jct_seconds: float | None
     makespan_seconds: float | None
+    avg_wait_seconds: float | None = None
 
 
 def summarise(outcomes: Sequence[JobOutcome]) -> JctSummary:
@@ -99,12 +105,18 @@ def summarise(outcomes: Sequence[JobOutcome]) -> JctSummary:
     if not ends:
         return JctSummary(0, None, None, None, None)
     jcts = np.array([outcome.jct_seconds for outcome in outcomes if outcome.end_seconds is not None])
+    waits = [
+        outcome.wait_seconds
+        for outcome in outcomes
+        if outcome.end_seconds is not None and outcome.wait_seconds is not None
+    ]
     return JctSummary(
         completed=len(ends),
         avg_jct_seconds=float(jcts.mean()),
         p99_jct_seconds=float(np.percentile(jcts, 99)),
         max_jct_seconds=float(jcts.max()),
         makespan_seconds=max(ends),
+        avg_wait_seconds=math.fsum(waits) / len(waits) if waits else None,
     )
 
 

@@ -65,7 +65,10 @@ class TableSpeedModel:
         """Speeds in samples/s, shape (17, 17), indexed [ps, workers]; read-only. BadInput for an unknown model."""
         grid = self._grids.get(job_type)
         if grid is None:
-            raise BadInput(f"no speeds for model {job_type!r} in {self._origin}: it has {', '.join(self._grids)}")
+            raise BadInput(
+                f"no speeds for model {job_type!r} in {self._origin}: it has {', '.join(self._grids)}; add it or, if"
+                " recorded jobs train in another way, say so with --job-kind"
+            )
         return grid
 
 

@@ -18,7 +18,7 @@ from policy_net.domain import SUSPENDED, Allocation, Job, Resources
 from policy_net.errors import BadInput
 from policy_net.laboratory.logged import LoggedDecision
 from policy_net.laboratory.speeds.decided_speeds import logged_decisions
-from policy_net.laboratory.workloads.workload import JobSpec, Workload
+from policy_net.laboratory.workloads.workload import JobRecord, JobSpec, Workload
 from policy_net.throughput.parametric import OnlineFit
 
 _LEAST_EPOCHS = 1e-6
@@ -144,18 +144,22 @@ def read_recorded(path: Path) -> RecordedJobs:
     state = before.state
     rooms.setdefault(tuple(node.capacity for node in state.nodes), 0.0)
     left_out = len(seen) - len(found)
+    ended = {
+        name: max(0.0, known.ended_seconds - known.job.submit_time_seconds)
+        for name, (known, _) in zip(names, found, strict=True)
+        if known.ended_seconds is not None
+    }
     workload = Workload(
         path.resolve().name,
         tuple(jobs),
         _notes(len(jobs), left_out, before),
         suggested_nodes=len(state.nodes),
         slotted=False,
+        records={
+            job.job_id: JobRecord(job.requested.workers * job.worker_demand.gpu, jct_seconds=ended.get(job.job_id))
+            for job in jobs
+        },
     )
-    ended = {
-        name: max(0.0, known.ended_seconds - known.job.submit_time_seconds)
-        for name, (known, _) in zip(names, found, strict=True)
-        if known.ended_seconds is not None
-    }
     return RecordedJobs(workload, start, ended, rooms, speeds, state.slot_seconds, state.time_seconds, left_out)
 
 

@@ -9,6 +9,7 @@ A trace knows no models, speeds or parameter servers. The assumptions below are 
   beside every GPU leaves room for. Thus a request never takes more than its share of CPU, and GPUs are the measure of
   load. Without this bound one VGG-16 worker would take 14 PSs, the CPU of almost 4 default nodes.
 - The job's work is what that allocation trains in the recorded duration.
+- Machines are as the user says, else as the log shows them, else assumed; a note says which.
 """
 
 from __future__ import annotations
@@ -25,9 +26,23 @@ from policy_net.errors import BadInput
 from policy_net.laboratory.catalogue import CATALOGUE, ModelProfile, find_model, model_names
 from policy_net.laboratory.workloads.cluster_size import ClusterSize, GpuRequest, clipped_gpu_load, nodes_for
 from policy_net.laboratory.workloads.loaders.formats import read_csv
+from policy_net.laboratory.workloads.loaders.machines import SeenMachines, machines_of
 from policy_net.laboratory.workloads.loaders.record import RecordedJob, Recording
 from policy_net.laboratory.workloads.source_options import WorkloadOptions
-from policy_net.laboratory.workloads.workload import JobKindChoice, JobSpec, Workload, take_window
+from policy_net.laboratory.workloads.workload import (
+    JobKindChoice,
+    JobRecord,
+    JobSpec,
+    Machines,
+    Origin,
+    Workload,
+    take_window,
+)
+
+ASSUMED_GPUS = 2
+"""Of a machine of which neither the user nor the log says anything."""
+ASSUMED_CPUS, ASSUMED_CPUS_PER_GPU = 8, 4
+"""CPU cores of a machine of which nobody says how many: so many, or so many for each of its GPUs if that is more."""
 
 _KIND_WORDS = {
     JobKind.PS: "synchronous over parameter servers",
@@ -45,7 +60,15 @@ def read_trace(path: Path, options: WorkloadOptions) -> Workload:
     Raises:
         BadInput: the file, a row, or the window cannot be used, or a job's tasks are larger than a node.
     """
-    recording = read_csv(path, options.strict)
+    return trace_of(read_csv(path, options.strict), options)
+
+
+def trace_of(recording: Recording, options: WorkloadOptions) -> Workload:
+    """As `workload_of`, of our own csv, whose times may be in other units than its columns say.
+
+    Raises:
+        BadInput: there is no such window, or a job's tasks are larger than a node.
+    """
     workload = workload_of(recording, options)
     usual = median(job.duration_seconds for job in recording.records)
     if _SHORT_SECONDS <= usual <= _LONG_SECONDS:
@@ -62,7 +85,7 @@ def workload_of(recording: Recording, options: WorkloadOptions) -> Workload:
         BadInput: there is no such window, or a job's tasks are larger than a node.
     """
     path = recording.path
-    if options.gpus_per_node < 1:
+    if options.gpus_per_node is not None and options.gpus_per_node < 1:
         raise BadInput(f"{path}: gpus-per-node is {options.gpus_per_node}; a trace of GPU requests needs 1 or more")
     chosen = take_window(recording.records, options.limit_jobs, options.window, str(path))
     start = chosen[0].submit_seconds
@@ -71,8 +94,10 @@ def workload_of(recording: Recording, options: WorkloadOptions) -> Workload:
         for job in chosen
     ]
     load = clipped_gpu_load(requests)
-    suggested = nodes_for(requests, load, options.gpus_per_node)
-    cluster = ClusterSize(suggested, options.gpus_per_node, options.cpus_per_node)
+    seen = machines_of(recording.records)
+    machines = machines_for(options, seen)
+    suggested = machines.nodes or nodes_for(requests, load, machines.gpus_per_node)
+    cluster = ClusterSize(suggested, machines.gpus_per_node, machines.cpus_per_node)
     stated = [stated_profile(job, options.job_kind, options.seed) for job in chosen]
     profiles = [
         profile or assigned_profile(job, options.job_kind, options.seed)
@@ -88,17 +113,66 @@ def workload_of(recording: Recording, options: WorkloadOptions) -> Workload:
         " time from the first",
         *recording.notes,
         *_notes_on_models(chosen, stated, profiles, options.seed),
-        *_notes_on_requests(chosen, profiles, options),
+        *_notes_on_requests(chosen, profiles, cluster),
         "work = recorded duration × speed at the requested size",
         f"load: {load:.1f} GPUs on average (durations clipped at the last submission), largest request"
-        f" {max(request.gpus for request in requests)}; a load of 0.9 suggests {suggested} nodes",
+        f" {max(request.gpus for request in requests)}; a load of 0.9 suggests"
+        f" {nodes_for(requests, load, machines.gpus_per_node)} nodes",
+        *_notes_on_machines(machines, seen),
     ]
     if too_large:
         notes.append(
-            f"{too_large} requests need more CPU than {suggested} nodes of {options.cpus_per_node} CPU have:"
+            f"{too_large} requests need more CPU than {suggested} nodes of {machines.cpus_per_node} CPU have:"
             " a fixed-size scheduler cannot start them there"
         )
-    return Workload(recording.name, tuple(jobs), tuple(notes), suggested_nodes=suggested, slotted=False)
+    return Workload(
+        recording.name,
+        tuple(jobs),
+        tuple(notes),
+        suggested_nodes=suggested,
+        slotted=False,
+        machines=machines,
+        records={job.job_id: _record_of(job) for job in chosen},
+    )
+
+
+def machines_for(options: WorkloadOptions, seen: SeenMachines | None) -> Machines:
+    """The machines that requests are made for: as given, else as the log shows them, else assumed."""
+    nodes, nodes_by = options.nodes, Origin.GIVEN
+    if nodes is None:
+        nodes, nodes_by = (None, Origin.ASSUMED) if seen is None else (seen.nodes, Origin.LOG)
+    gpus, gpus_by = options.gpus_per_node, Origin.GIVEN
+    if gpus is None:
+        gpus, gpus_by = (ASSUMED_GPUS, Origin.ASSUMED) if seen is None else (max(seen.gpus_per_node, 1), Origin.LOG)
+    cpus, cpus_by = options.cpus_per_node, Origin.GIVEN
+    if cpus is None:
+        # A job that held few cores beside its GPUs did so on a machine that had more.
+        cpus, cpus_by = max(ASSUMED_CPUS, ASSUMED_CPUS_PER_GPU * gpus), Origin.ASSUMED
+        if seen is not None and seen.cpus_per_node > cpus:
+            cpus, cpus_by = seen.cpus_per_node, Origin.LOG
+    return Machines(nodes, gpus, cpus, nodes_by, gpus_by, cpus_by)
+
+
+def _record_of(job: RecordedJob) -> JobRecord:
+    return JobRecord(job.gpus, job.wait_seconds, job.jct_seconds, job.user, job.account, job.partition)
+
+
+def _notes_on_machines(machines: Machines, seen: SeenMachines | None) -> list[str]:
+    """Who says what the machines are."""
+    notes = []
+    if seen is not None:
+        shown = f"{seen.nodes} nodes, on one of which {seen.gpus_per_node} GPUs were held at a time at most"
+        notes.append(f"machines in the log: {shown}; what was idle all the time is not seen")
+        if Origin.GIVEN in (machines.nodes_by, machines.gpus_by) and (
+            (machines.nodes, machines.gpus_per_node) != (seen.nodes, seen.gpus_per_node)
+        ):
+            notes.append("machines: as given, not as in the log")
+    assumed = [f"{machines.gpus_per_node} GPUs each"] if machines.gpus_by is Origin.ASSUMED else []
+    assumed += [f"{machines.cpus_per_node} CPU cores each"] if machines.cpus_by is Origin.ASSUMED else []
+    assumed += ["their number by the load"] if machines.nodes_by is Origin.ASSUMED else []
+    if assumed:
+        notes.append(f"machines assumed: {', '.join(assumed)}; say --nodes, --gpus-per-node and --cpus-per-node")
+    return notes
 
 
 def suitable_ps(profile: ModelProfile, workers: int, cluster: ClusterSize, speeds: SpeedModel) -> int:
@@ -169,14 +243,14 @@ def _notes_on_models(
 
 
 def _notes_on_requests(
-    chosen: Sequence[RecordedJob], profiles: Sequence[ModelProfile], options: WorkloadOptions
+    chosen: Sequence[RecordedJob], profiles: Sequence[ModelProfile], cluster: ClusterSize
 ) -> list[str]:
     """What the requests for GPUs are turned into."""
     notes = ["every GPU asked for is a worker"]
     if any(profile.kind.uses_ps for profile in profiles):
         notes.append(
             "PSs: the number (at most 16) with which that many workers train fastest, within the CPU beside the GPUs"
-            f" ({options.cpus_per_node} CPU and {options.gpus_per_node} GPU a node)"
+            f" ({cluster.cpus_per_node} CPU and {cluster.gpus_per_node} GPU a node)"
         )
     if any(profile.kind is JobKind.ASYNC for profile in profiles):
         notes.append("speeds of asynchronous jobs follow from synchronous measurements; stale gradients cost nothing")

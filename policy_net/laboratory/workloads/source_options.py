@@ -19,8 +19,10 @@ class WorkloadOptions:
         seed: assigns models to the jobs of a real trace; also the generator's, unless its text names one.
         limit_jobs: consecutive jobs to take, by submit time; None for all.
         window: which run of `limit_jobs` jobs to take, from 0.
-        job_kind: how the jobs of a real trace train.
-        gpus_per_node, cpus_per_node: of one node; a suggested size depends on them.
+        job_kind: how the jobs of a real trace train; most of today's exchange gradients by all-reduce.
+        nodes: of the cluster, if the user says how many; only the answer's words depend on it.
+        gpus_per_node, cpus_per_node: of one node; a suggested size depends on them. None: what a recording shows, else
+            2 GPUs, and 4 CPU cores for each, at least 8.
         arrival_scale: every time between two arrivals is multiplied by this: 2 halves the arrival rate, 0.5 doubles
             it. The suggested size of the cluster is that of the unscaled workload, so that the load really changes.
         strict: whether a malformed row of a recorded workload is refused; else it is skipped and counted.
@@ -30,9 +32,10 @@ class WorkloadOptions:
     seed: int = 0
     limit_jobs: int | None = None
     window: int = 0
-    job_kind: JobKindChoice = JobKindChoice.PS
-    gpus_per_node: int = 2
-    cpus_per_node: int = 8
+    job_kind: JobKindChoice = JobKindChoice.ALLREDUCE
+    nodes: int | None = None
+    gpus_per_node: int | None = None
+    cpus_per_node: int | None = None
     arrival_scale: float = 1.0
     strict: bool = False
     speeds: SpeedModel = field(default_factory=default_speeds)

@@ -20,13 +20,14 @@ from policy_net.laboratory.catalogue import ALLREDUCE_MODEL_NAMES, CATALOGUE, MO
 from policy_net.laboratory.csv_rows import shown
 from policy_net.laboratory.speeds.decided_speeds import DECISIONS_PREFIX
 from policy_net.laboratory.workloads.generator import ARRIVAL_PATTERNS, SIZES, GeneratorSettings, generate
-from policy_net.laboratory.workloads.loaders.formats import FORMATS, read_recording
-from policy_net.laboratory.workloads.recorded import read_trace, workload_of
+from policy_net.laboratory.workloads.loaders.formats import FORMATS, read_csv, read_recording
+from policy_net.laboratory.workloads.loaders.record import Recording
+from policy_net.laboratory.workloads.recorded import trace_of, workload_of
 from policy_net.laboratory.workloads.reference import read_reference
 from policy_net.laboratory.workloads.source_options import WorkloadOptions
 from policy_net.laboratory.workloads.workload import Workload, take_window
 
-__all__ = ["WorkloadOptions", "load_workload", "parse_generator"]
+__all__ = ["WorkloadOptions", "load_workload", "parse_generator", "read_source"]
 
 GENERATOR_PREFIX = "dl2:"
 REFERENCE_PREFIX = "reference:"
@@ -36,13 +37,31 @@ _MIX_NAMES = ", ".join((*MODEL_NAMES, f"{MODEL_NAMES[0]}-async and so on", *ALLR
 GENERATOR_OPTIONS = ("jobs", "arrivals", "max-arrivals", "sizes", "seed", "mix")
 
 
-def load_workload(source: str, options: WorkloadOptions | None = None) -> Workload:
+def read_source(source: str, *, strict: bool = False) -> Recording | None:
+    """The recorded jobs that `source` names; None if it names something else, or nothing.
+
+    Raises:
+        BadInput: the file cannot be used.
+    """
+    if source.startswith((GENERATOR_PREFIX, REFERENCE_PREFIX, DECISIONS_PREFIX)):
+        return None
+    if source.partition(":")[0] in FORMATS and ":" in source:
+        return read_recording(source, strict)
+    path = Path(source)
+    return read_csv(path, strict) if is_file(path) else None
+
+
+def load_workload(source: str, options: WorkloadOptions | None = None, recording: Recording | None = None) -> Workload:
     """Read or generate the workload that `source` names.
+
+    Args:
+        recording: what `read_source` gave for it, so that a file is read once for many workloads.
 
     Raises:
         BadInput: the source, a file or an option cannot be used.
     """
     options = options or WorkloadOptions()
+    recording = recording or read_source(source, strict=options.strict)
     if source.startswith(GENERATOR_PREFIX):
         workload = _window_of(generate(parse_generator(source, options.seed)), options)
     elif source.startswith(REFERENCE_PREFIX):
@@ -55,18 +74,16 @@ def load_workload(source: str, options: WorkloadOptions | None = None) -> Worklo
         from policy_net.laboratory.workloads.decided import read_decided  # noqa: PLC0415
 
         workload = _window_of(read_decided(Path(source.removeprefix(DECISIONS_PREFIX))), options)
-    elif source.partition(":")[0] in FORMATS and ":" in source:
-        workload = workload_of(read_recording(source, options.strict), options)
+    elif recording is not None:
+        in_other_format = source.partition(":")[0] in FORMATS and ":" in source
+        workload = workload_of(recording, options) if in_other_format else trace_of(recording, options)
     else:
-        path = Path(source)
-        if not is_file(path):
-            formats = ", ".join(f"{name}:FILE" for name in FORMATS)
-            missing = "is a folder" if is_folder(path) else "no such file"
-            raise BadInput(
-                f"workload {shown(source)}: {missing}; give a csv file, {formats}, {REFERENCE_PREFIX}TRACE@FILE,"
-                f" or {GENERATOR_PREFIX}jobs=60,arrivals=google,…"
-            )
-        workload = read_trace(path, options)
+        formats = ", ".join(f"{name}:FILE" for name in FORMATS)
+        missing = "is a folder" if is_folder(Path(source)) else "no such file"
+        raise BadInput(
+            f"workload {shown(source)}: {missing}; give a csv file, {formats}, {REFERENCE_PREFIX}TRACE@FILE,"
+            f" or {GENERATOR_PREFIX}jobs=60,arrivals=google,…"
+        )
     return _scale_arrivals(workload, options.arrival_scale)
 
 
@@ -145,4 +162,8 @@ def _scale_arrivals(workload: Workload, scale: float) -> Workload:
     if scale == 1.0:
         return workload
     jobs = tuple(replace(job, submit_time_seconds=job.submit_time_seconds * scale) for job in workload.jobs)
-    return replace(workload, jobs=jobs, notes=(*workload.notes, f"times between arrivals × {scale:g}"))
+    # What was waited under another load is no measure of this one.
+    records = {
+        job_id: replace(record, wait_seconds=None, jct_seconds=None) for job_id, record in workload.records.items()
+    }
+    return replace(workload, jobs=jobs, records=records, notes=(*workload.notes, f"times between arrivals × {scale:g}"))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 from typing import TypeVar
 
 from policy_net.domain import MAX_TASKS_PER_ROLE, Allocation, JobKind, Resources
@@ -93,6 +94,49 @@ class JobSpec:
         return self.total_epochs if self.declared_epochs is None else self.declared_epochs
 
 
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """What a recording says of one job beyond what a simulation needs.
+
+    Attributes:
+        gpus: how many it asked for, before any bound of ours.
+        wait_seconds: from submission to its first start; None where the recording does not say it.
+        jct_seconds: from submission to its end; None likewise.
+        user, account, partition: whose it was and where it was sent; empty where the recording does not say it.
+    """
+
+    gpus: int
+    wait_seconds: float | None = None
+    jct_seconds: float | None = None
+    user: str = ""
+    account: str = ""
+    partition: str = ""
+
+
+class Origin(StrEnum):
+    """Where a figure comes from: the user, the recorded log, or nobody, so that it was assumed."""
+
+    GIVEN = "given"
+    LOG = "log"
+    ASSUMED = "assumed"
+
+
+@dataclass(frozen=True, slots=True)
+class Machines:
+    """The machines of a workload's cluster, all alike, and who says so.
+
+    Attributes:
+        nodes: how many; None where the load suggests it.
+    """
+
+    nodes: int | None
+    gpus_per_node: int
+    cpus_per_node: int
+    nodes_by: Origin = Origin.ASSUMED
+    gpus_by: Origin = Origin.ASSUMED
+    cpus_by: Origin = Origin.ASSUMED
+
+
 @dataclass(frozen=True)
 class Workload:
     """The jobs of one replay.
@@ -102,6 +146,8 @@ class Workload:
         notes: assumptions made when it was read or generated, to be printed with every result.
         suggested_nodes: cluster size that suits the load, if the source knows one.
         slotted: whether decisions are taken by slot (else by event) unless the user says otherwise.
+        machines: of a recorded workload: what its jobs' requests were made for; None where nothing depends on it.
+        records: what was recorded of a job, by its id; empty where nothing was.
     """
 
     name: str
@@ -109,6 +155,8 @@ class Workload:
     notes: tuple[str, ...] = ()
     suggested_nodes: int | None = None
     slotted: bool = False
+    machines: Machines | None = None
+    records: Mapping[str, JobRecord] = field(default_factory=lambda: MappingProxyType({}))
 
     def __post_init__(self) -> None:
         if not self.jobs:

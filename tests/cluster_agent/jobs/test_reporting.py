@@ -120,6 +120,8 @@ def test_the_average_is_that_of_the_log_and_the_simulation_of_the_same_sizes_com
     assert found["requested"]["avgJctSeconds"] == pytest.approx(average, rel=0.1)
     assert found["advised"]["policy"] == "set"
     assert found["advised"]["avgJctSeconds"] < found["requested"]["avgJctSeconds"], "two GPUs were idle"
+    assert found["answer"].startswith("Your 3 jobs would have been done in ")
+    assert " less, by what is assumed), on the same 4 GPUs." in found["answer"], "resizes may stop jobs"
     assert (found["nodes"], found["gpus"]) == (1, 4)
     assert not any("caution" in note for note in found["notes"])
 
@@ -182,6 +184,8 @@ def test_a_page_is_written_and_says_what_was_recorded(tmp_path: Path, capsys: py
     page = (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
     assert "as recorded, they were done in" in page
     assert "FIFO with backfill" in page
+    assert '<th scope="row">As recorded</th>' in page
+    assert "What moves it most by itself is how long a resize stops them" in page
     assert (tmp_path / "page" / "report.png").stat().st_size > 0
 
 
@@ -194,6 +198,7 @@ def test_it_fits_a_narrow_terminal(tmp_path: Path, capsys: pytest.CaptureFixture
     lines = captured.get().splitlines()
     assert max(map(len, lines)) <= columns
     assert any("simulated, under drf" in line and "%" in line for line in lines)
+    assert " ".join("".join(f"{line} " for line in lines).split()).endswith(found["answer"]), "the answer comes last"
 
 
 def test_what_cannot_be_reported_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

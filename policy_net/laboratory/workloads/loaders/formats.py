@@ -19,11 +19,12 @@ from policy_net.laboratory.workloads.loaders.k8s import read_k8s
 from policy_net.laboratory.workloads.loaders.openb import read_openb
 from policy_net.laboratory.workloads.loaders.pai import read_pai
 from policy_net.laboratory.workloads.loaders.philly import read_philly
-from policy_net.laboratory.workloads.loaders.record import RecordedJob, Recording
+from policy_net.laboratory.workloads.loaders.record import RecordedJob, Recording, even_shares
 from policy_net.laboratory.workloads.loaders.sacct import read_sacct
 
 COLUMNS = ("job_id", "submit_time_s", "duration_s", "num_gpus")
-"""Of our own csv: a row a job, times in seconds on any clock."""
+"""Of our own csv: a row a job, times in seconds on any clock. Read too, where they are there: `model`, `start_time_s`,
+`user`, `account`, `partition` and `node_names`, with blanks between the names."""
 
 
 _SACCT_WORDS = frozenset({"JobID", "State"})
@@ -73,7 +74,7 @@ def read_recording(source: str, strict: bool) -> Recording:
 
 
 def read_csv(path: Path, strict: bool = False) -> Recording:
-    """Read a csv with at least `COLUMNS`, and `model` where it is known.
+    """Read a csv with at least `COLUMNS`.
 
     Raises:
         BadInput: the file cannot be used; in strict reading, a row is malformed.
@@ -99,11 +100,22 @@ def _is_of_sacct(path: Path) -> bool:
 
 
 def _record(row: Row) -> RecordedJob:
+    job_id, submit = row.text("job_id"), row.seconds("submit_time_s")
+    seconds, gpus = row.seconds_from_zero("duration_s"), row.gpus("num_gpus")
+    start = None if row.optional("start_time_s") is None else row.seconds("start_time_s")
+    end = None if start is None else start + seconds
+    nodes = (row.optional("node_names") or "").split()
     return RecordedJob(
         number=row.line,
-        job_id=row.text("job_id"),
-        submit_seconds=row.seconds("submit_time_s"),
-        duration_seconds=row.seconds_from_zero("duration_s"),
-        gpus=row.gpus("num_gpus"),
+        job_id=job_id,
+        submit_seconds=submit,
+        duration_seconds=seconds,
+        gpus=gpus,
         model=row.optional("model"),
+        start_seconds=start,
+        end_seconds=end,
+        user=row.optional("user") or "",
+        account=row.optional("account") or "",
+        partition=row.optional("partition") or "",
+        shares=even_shares(nodes, gpus, submit if start is None else start, submit + seconds if end is None else end),
     )

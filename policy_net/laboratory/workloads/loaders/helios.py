@@ -12,7 +12,7 @@ from pathlib import Path
 from policy_net.laboratory.csv_rows import Row, read_rows
 from policy_net.laboratory.workloads.loaders.intake import NEVER_STARTED, UNFINISHED, Intake, LeftOut, Selection
 from policy_net.laboratory.workloads.loaders.record import RecordedJob, Recording
-from policy_net.laboratory.workloads.loaders.times import ZONE_NOTE, stated_moment, unstated
+from policy_net.laboratory.workloads.loaders.times import ZONE_NOTE, moment_if_any, stated_moment, unstated
 
 COLUMNS = ("job_id", "gpu_num", "submit_time", "duration")
 ACTIVE = frozenset({"PENDING", "RUNNING", "SUSPENDED"})
@@ -50,4 +50,16 @@ def _record(row: Row) -> RecordedJob:
         raise LeftOut(UNFINISHED)
     if "start_time" in row.cells and unstated(row.cells["start_time"]):
         raise LeftOut(NEVER_STARTED)
-    return RecordedJob(row.line, job_id, submit, row.seconds_from_zero("duration"), gpus)
+    seconds = row.seconds_from_zero("duration")
+    start = moment_if_any(row.optional("start_time"))
+    return RecordedJob(
+        row.line,
+        job_id,
+        submit,
+        seconds,
+        gpus,
+        start_seconds=start,
+        end_seconds=None if start is None else start + seconds,
+        user=row.optional("user") or "",
+        partition=row.optional("vc") or "",
+    )

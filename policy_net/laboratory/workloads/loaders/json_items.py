@@ -48,6 +48,10 @@ class Item:
             raise self._other(value, field, "a text")
         return value
 
+    def text_if_any(self, value: Any) -> str:
+        """A text that nothing but words depends on: empty where it is missing or something else."""
+        return value.strip() if isinstance(value, str) else ""
+
     def bad(self, column: str, what: str, remedy: str) -> MalformedRow:
         """The error that says what is wrong with a field of this record."""
         name = f" ({shown(self.name)})" if self.name else ""

@@ -21,7 +21,13 @@ from policy_net.laboratory.workloads.loaders.intake import (
     LeftOut,
 )
 from policy_net.laboratory.workloads.loaders.json_items import Item, item, read_json
-from policy_net.laboratory.workloads.loaders.record import Piece, RecordedJob, Recording, as_one_request
+from policy_net.laboratory.workloads.loaders.record import (
+    NodeShare,
+    Piece,
+    RecordedJob,
+    Recording,
+    as_one_request,
+)
 from policy_net.laboratory.workloads.loaders.times import moment, span, stated_moment
 
 EXPECTED = "give what `kubectl get pods -A -o json` prints"
@@ -52,6 +58,7 @@ class _Job:
     first_pod: int
     created_seconds: float
     pieces: list[Piece] = field(default_factory=list)
+    shares: list[NodeShare] = field(default_factory=list)
     gpus: float = 0.0
     unfinished: bool = False
     incomplete: bool = False
@@ -109,6 +116,9 @@ def _add(pod: Item, jobs: dict[str, _Job]) -> None:
         job.unfinished = True
     elif gpus and times is not None:
         job.pieces.append(Piece(*times, gpus))
+        node = pod.text_if_any(pod.an_object(pod.fields.get("spec"), "spec").get("nodeName"))
+        if node:
+            job.shares.append(NodeShare(node, gpus, *times))
 
 
 def _spoil(pod: Item | None, jobs: dict[str, _Job]) -> None:
@@ -132,7 +142,17 @@ def _record(job_id: str, job: _Job) -> RecordedJob:
     if not job.pieces:
         raise LeftOut(NEVER_STARTED)
     held = as_one_request(job.pieces)
-    return RecordedJob(job.first_pod, job_id, job.created_seconds, held.seconds, round(held.gpus))
+    return RecordedJob(
+        job.first_pod,
+        job_id,
+        job.created_seconds,
+        held.seconds,
+        round(held.gpus),
+        start_seconds=min(piece.start_seconds for piece in job.pieces),
+        end_seconds=max(piece.end_seconds for piece in job.pieces),
+        account=job_id.partition("/")[0],
+        shares=tuple(job.shares),
+    )
 
 
 def _job_id(pod: Item, meta: Mapping[str, Any]) -> str:

@@ -65,7 +65,7 @@ def _pod(row: Row) -> _Pod:
         raise LeftOut(UNFINISHED)
     seconds = span(start, end, ("scheduled_time", "deletion_time"), row)
     return _Pod(
-        record=RecordedJob(row.line, name, created, seconds, gpus),
+        record=RecordedJob(row.line, name, created, seconds, gpus, start_seconds=start, end_seconds=end),
         end_seconds=end,
         was_running=(row.optional("pod_phase") or "").lower() == "running",
         shares_gpu=gpus == 1 and milli < WHOLE_GPU_MILLI,

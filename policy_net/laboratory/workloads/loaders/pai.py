@@ -52,7 +52,7 @@ def read_pai(path: Path, strict: bool = False, job_table: str | None = None) -> 
         BadInput: a file cannot be used; in strict reading, a row is malformed.
     """
     intake = Intake(path, strict, "job_name")
-    submitted = _submissions(Path(job_table), intake) if job_table is not None else {}
+    submitted, users = _submissions(Path(job_table), intake) if job_table is not None else ({}, {})
     jobs: dict[str, _Job] = {}
     for row in read_rows(path, NEEDED_TASK_COLUMNS, intake.on_malformed, names_without_header=TASK_COLUMNS):
         try:
@@ -66,7 +66,7 @@ def read_pai(path: Path, strict: bool = False, job_table: str | None = None) -> 
     asked = given = 0.0
     for name in list(jobs):
         with intake.one():
-            record, gpus = _record(name, jobs.pop(name), submitted)
+            record, gpus = _record(name, jobs.pop(name), submitted, users)
             intake.keep(record)
             unknown += name not in submitted
             fractions += gpus < record.gpus
@@ -85,18 +85,20 @@ def read_pai(path: Path, strict: bool = False, job_table: str | None = None) -> 
     return intake.recording(*notes)
 
 
-def _submissions(path: Path, intake: Intake) -> dict[str, float]:
-    """When each job was submitted, by its name."""
+def _submissions(path: Path, intake: Intake) -> tuple[dict[str, float], dict[str, str]]:
+    """When each job was submitted, and by whom, by its name."""
     found: dict[str, float] = {}
+    users: dict[str, str] = {}
     for row in read_rows(path, ("job_name", "start_time"), intake.on_malformed, names_without_header=JOB_COLUMNS):
         with intake.one():
             name = row.text("job_name")
             seconds = moment(row.optional("start_time"), "start_time", row)
             if seconds is not None:
                 found[name] = seconds
+            users[name] = row.optional("user") or ""
     if not found:
         raise BadInput(f"{path}: no job has a start_time; give the trace's pai_job_table.csv")
-    return found
+    return found, users
 
 
 def _add(row: Row, jobs: dict[str, _Job]) -> None:
@@ -125,7 +127,7 @@ def _add(row: Row, jobs: dict[str, _Job]) -> None:
         job.pieces.append(Piece(start, end, gpus))
 
 
-def _record(name: str, job: _Job, submitted: dict[str, float]) -> tuple[RecordedJob, float]:
+def _record(name: str, job: _Job, submitted: dict[str, float], users: dict[str, str]) -> tuple[RecordedJob, float]:
     """The job, and the GPUs asked for before they were rounded up."""
     if job.incomplete:
         raise LeftOut(INCOMPLETE)
@@ -136,4 +138,15 @@ def _record(name: str, job: _Job, submitted: dict[str, float]) -> tuple[Recorded
     held = as_one_request(job.pieces)
     submit = submitted.get(name, min(piece.start_seconds for piece in job.pieces))
     gpus = max(1, math.ceil(held.gpus - _ROUNDING))
-    return RecordedJob(job.line, name, submit, held.seconds, gpus), held.gpus
+    known = name in submitted  # else the wait is not: the job counts as submitted when its first task starts
+    record = RecordedJob(
+        job.line,
+        name,
+        submit,
+        held.seconds,
+        gpus,
+        start_seconds=min(piece.start_seconds for piece in job.pieces) if known else None,
+        end_seconds=max(piece.end_seconds for piece in job.pieces) if known else None,
+        user=users.get(name, ""),
+    )
+    return record, held.gpus

@@ -14,7 +14,13 @@ from typing import Any
 from policy_net.errors import BadInput
 from policy_net.laboratory.workloads.loaders.intake import NEVER_STARTED, NO_GPU, UNFINISHED, Intake, LeftOut, Selection
 from policy_net.laboratory.workloads.loaders.json_items import Item, item, read_json
-from policy_net.laboratory.workloads.loaders.record import Piece, RecordedJob, Recording, as_one_request
+from policy_net.laboratory.workloads.loaders.record import (
+    NodeShare,
+    Piece,
+    RecordedJob,
+    Recording,
+    as_one_request,
+)
 from policy_net.laboratory.workloads.loaders.times import ZONE_NOTE, moment, span, stated_moment
 
 EXPECTED = "give the trace's cluster_job_log"
@@ -62,7 +68,7 @@ def _record(job: Item) -> tuple[RecordedJob, int]:
     attempts = job.a_list(job.fields.get("attempts"), "attempts")
     if not attempts:
         raise LeftOut(NEVER_STARTED)
-    pieces, last_end = _pieces(job, attempts)
+    pieces, shares, last_end = _pieces(job, attempts)
     if last_end is None:
         raise LeftOut(UNFINISHED)
     if not pieces:
@@ -70,12 +76,25 @@ def _record(job: Item) -> tuple[RecordedJob, int]:
     held = as_one_request(pieces)
     if not held.gpus:
         raise LeftOut(NO_GPU)
-    return RecordedJob(job.number, job.name, submit, held.seconds, round(held.gpus)), len(attempts) - len(pieces)
+    record = RecordedJob(
+        job.number,
+        job.name,
+        submit,
+        held.seconds,
+        round(held.gpus),
+        start_seconds=min(piece.start_seconds for piece in pieces),
+        end_seconds=max(piece.end_seconds for piece in pieces),
+        user=job.text_if_any(job.fields.get("user")),
+        partition=job.text_or_none(job.fields.get("vc"), "vc") or "",
+        shares=tuple(shares),
+    )
+    return record, len(attempts) - len(pieces)
 
 
-def _pieces(job: Item, attempts: Sequence[Any]) -> tuple[list[Piece], float | None]:
-    """The attempts that have both times, and the end of the last one."""
+def _pieces(job: Item, attempts: Sequence[Any]) -> tuple[list[Piece], list[NodeShare], float | None]:
+    """The attempts that have both times, what they held of which server, and the end of the last one."""
     pieces: list[Piece] = []
+    shares: list[NodeShare] = []
     end: float | None = None
     for index, value in enumerate(attempts):
         field = f"attempts[{index}]"
@@ -83,11 +102,14 @@ def _pieces(job: Item, attempts: Sequence[Any]) -> tuple[list[Piece], float | No
         names = f"{field}.start_time", f"{field}.end_time"
         start = moment(job.text_or_none(attempt.get("start_time"), names[0]), names[0], job)
         end = moment(job.text_or_none(attempt.get("end_time"), names[1]), names[1], job)
-        gpus = 0
-        for place, server in enumerate(job.a_list(attempt.get("detail"), f"{field}.detail")):
+        held: list[tuple[str, int]] = []
+        for place, value_there in enumerate(job.a_list(attempt.get("detail"), f"{field}.detail")):
             name = f"{field}.detail[{place}]"
-            gpus += len(job.a_list(job.an_object(server, name).get("gpus"), f"{name}.gpus"))
+            server = job.an_object(value_there, name)
+            there = len(job.a_list(server.get("gpus"), f"{name}.gpus"))
+            held.append((job.text_if_any(server.get("ip")), there))
         if start is not None and end is not None:
             span(start, end, names, job)
-            pieces.append(Piece(start, end, gpus))
-    return pieces, end
+            pieces.append(Piece(start, end, sum(gpus for _, gpus in held)))
+            shares += [NodeShare(ip, gpus, start, end) for ip, gpus in held if ip]
+    return pieces, shares, end

@@ -15,6 +15,17 @@ from policy_net.errors import BadInput
 
 
 @dataclass(frozen=True, slots=True)
+class NodeShare:
+    """What a job held of one node, and when."""
+
+    node: str
+    gpus: int
+    start_seconds: float
+    end_seconds: float
+    cpus: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class RecordedJob:
     """One job as it was recorded.
 
@@ -24,6 +35,10 @@ class RecordedJob:
         duration_seconds: how long it held its GPUs; above 0.
         gpus: how many it asked for, above 0; not yet bounded.
         model: what it trained, if the recording says so.
+        start_seconds, end_seconds: its first start and its last end, on the recording's own clock; None where it does
+            not say them.
+        user, account, partition: whose it was and where it was sent; empty where the recording does not say it.
+        shares: what it held of which node; empty where the recording does not say it.
     """
 
     number: int
@@ -32,6 +47,38 @@ class RecordedJob:
     duration_seconds: float
     gpus: int
     model: str | None = None
+    start_seconds: float | None = None
+    end_seconds: float | None = None
+    user: str = ""
+    account: str = ""
+    partition: str = ""
+    shares: tuple[NodeShare, ...] = ()
+
+    @property
+    def wait_seconds(self) -> float | None:
+        """From submission to the first start; None where that is not recorded, or lies before the submission."""
+        return _from(self.submit_seconds, self.start_seconds)
+
+    @property
+    def jct_seconds(self) -> float | None:
+        """From submission to the last end; None likewise."""
+        return _from(self.submit_seconds, self.end_seconds)
+
+
+def even_shares(
+    nodes: Sequence[str], gpus: int, start_seconds: float, end_seconds: float, cpus: int = 0
+) -> tuple[NodeShare, ...]:
+    """What a job held of each of these nodes where only the sums are recorded: the same of each, rounded up."""
+    count = len(nodes)
+    return tuple(
+        NodeShare(node, -(-gpus // count), start_seconds, max(start_seconds, end_seconds), -(-cpus // count))
+        for node in nodes
+    )
+
+
+def _from(submitted: float, moment: float | None) -> float | None:
+    """Clocks of two machines differ, and a job that was submitted again keeps its first start: no wait is negative."""
+    return None if moment is None or moment < submitted else moment - submitted
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
-"""Slurm's accounting: what `sacct -aX -P --format=JobID,Submit,Start,End,ElapsedRaw,State,AllocTRES,ReqTRES` prints.
+"""Slurm's accounting: what `sacct -aX -P` prints; which columns are asked for, and what becomes of each.
 
-Source: sacct(1) and Slurm's description of trackable resources.
+Source: sacct(1) and Slurm's description of trackable resources; scontrol(1), `show hostnames`, for node lists.
 """
 
 from __future__ import annotations
@@ -12,8 +12,16 @@ from pathlib import Path
 from policy_net.errors import BadInput
 from policy_net.laboratory.csv_rows import MOST_GPUS, Row, read_rows, shown
 from policy_net.laboratory.workloads.loaders.intake import NEVER_STARTED, UNFINISHED, Intake, LeftOut
-from policy_net.laboratory.workloads.loaders.record import RecordedJob, Recording
-from policy_net.laboratory.workloads.loaders.times import ZONE_NOTE, elapsed, moment, span, stated_moment, unstated
+from policy_net.laboratory.workloads.loaders.record import NodeShare, RecordedJob, Recording, even_shares
+from policy_net.laboratory.workloads.loaders.times import (
+    ZONE_NOTE,
+    elapsed,
+    moment,
+    moment_if_any,
+    span,
+    stated_moment,
+    unstated,
+)
 
 COLUMNS = ("JobID", "Submit", "State")
 LENGTHS = ("ElapsedRaw", "Elapsed", "End")
@@ -28,10 +36,17 @@ ACTIVE = frozenset(
      "RUNNING", "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT", "STOPPED", "SUSPENDED"}
 )  # fmt: skip
 
-HOW_TO_GET = "print it with sacct -aX -P --format=JobID,Submit,Start,End,ElapsedRaw,State,AllocTRES,ReqTRES"
+HOW_TO_GET = (
+    "print it with sacct -aX -P --format=JobID,Submit,Start,End,ElapsedRaw,State,AllocTRES,ReqTRES,NodeList,User,"
+    "Account,Partition"
+)
 HINT = (
     "Slurm records GPUs only where AccountingStorageTRES in slurm.conf names gres/gpu; ask sacct for AllocTRES, ReqTRES"
 )
+MOST_NODES = 100_000
+"""Of one job; a list of more is no list of nodes."""
+_CPU = re.compile(r"cpu=(\d{1,7})")
+_NODES = re.compile(r"(?P<prefix>[^\[\],]+)(?:\[(?P<numbers>[\d,-]+)\](?P<suffix>[^\[\],]*))?(?:,|$)")
 _GPU = re.compile(r"gres/gpu(?::(?P<type>[^=]+))?=(?P<count>.*)")
 
 
@@ -77,7 +92,24 @@ def _record(row: Row) -> RecordedJob:
     if _state(row) in ACTIVE:
         raise LeftOut(UNFINISHED)
     gpus = _gpus(row)
-    return RecordedJob(row.line, job_id, submit, _seconds(row), gpus)
+    seconds = _seconds(row)
+    start = moment(row.optional("Start"), "Start", row)
+    end = moment_if_any(row.optional("End"))
+    if end is None and start is not None:
+        end = start + seconds
+    return RecordedJob(
+        row.line,
+        job_id,
+        submit,
+        seconds,
+        gpus,
+        start_seconds=start,
+        end_seconds=end,
+        user=row.optional("User") or "",
+        account=row.optional("Account") or "",
+        partition=row.optional("Partition") or "",
+        shares=() if start is None or end is None else _shares(row, gpus, start, end),
+    )
 
 
 def _state(row: Row) -> str:
@@ -102,6 +134,38 @@ def _seconds(row: Row) -> float:
     if start is None:
         raise row.bad("Start", "is not in the file, nor how long the job ran", "ask sacct for ElapsedRaw")
     return span(start, end, ("Start", "End"), row)
+
+
+def _shares(row: Row, gpus: int, start: float, end: float) -> tuple[NodeShare, ...]:
+    """What the job held of which node; nothing where its nodes are not recorded."""
+    nodes = node_names(row.optional("NodeList") or "")
+    cpus = _CPU.search(row.optional("AllocTRES") or "")
+    return even_shares(nodes, gpus, start, end, int(cpus[1]) if cpus else 0)
+
+
+def node_names(text: str) -> list[str]:
+    """The nodes of a list such as `gpu[01-03,07],big1`; none of one that is written otherwise."""
+    if unstated(text) or text.lower() == "none assigned":
+        return []
+    names: list[str] = []
+    at = 0
+    while at < len(text):
+        match = _NODES.match(text, at)
+        if match is None:
+            return []
+        at = match.end()
+        if match["numbers"] is None:
+            names.append(match["prefix"])
+            continue
+        for part in match["numbers"].split(","):
+            first, dash, last = part.partition("-")
+            if not first.isdigit() or (dash and not last.isdigit()):
+                return []
+            numbers = range(int(first), int(last or first) + 1)
+            if len(names) + len(numbers) > MOST_NODES:
+                return []
+            names += [f"{match['prefix']}{number:0{len(first)}d}{match['suffix']}" for number in numbers]
+    return names
 
 
 def _gpus(row: Row) -> int:

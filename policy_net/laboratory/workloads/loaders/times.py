@@ -44,18 +44,30 @@ def moment(text: str | None, column: str, place: Place) -> float | None:
     """
     if text is None or unstated(text):
         return None
+    seconds = _seconds_since_1970(text)
+    if math.isnan(seconds):
+        raise place.bad(
+            column, f"is {shown(text)}", "write a time as YYYY-MM-DD HH:MM:SS or in seconds, within a calendar's range"
+        )
+    return seconds
+
+
+def moment_if_any(text: str | None) -> float | None:
+    """As `moment`, for a time that no job's size or duration depends on: None too where the text is no time."""
+    seconds = math.nan if text is None or unstated(text) else _seconds_since_1970(text)
+    return None if math.isnan(seconds) else seconds
+
+
+def _seconds_since_1970(text: str) -> float:
+    """NaN where the text is no time."""
     seconds = plain_number(text)
     if math.isnan(seconds):
         try:
             when = datetime.fromisoformat(text.strip())
             seconds = (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
         except (ValueError, OverflowError):
-            seconds = math.nan
-    if not abs(seconds) <= LONGEST_SECONDS:  # false for NaN too
-        raise place.bad(
-            column, f"is {shown(text)}", "write a time as YYYY-MM-DD HH:MM:SS or in seconds, within a calendar's range"
-        )
-    return seconds
+            return math.nan
+    return seconds if abs(seconds) <= LONGEST_SECONDS else math.nan  # infinite too
 
 
 def stated_moment(text: str | None, column: str, place: Place) -> float:

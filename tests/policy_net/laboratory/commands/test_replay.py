@@ -12,8 +12,10 @@ from policy_net.exchange.spec import PolicySpec
 
 KEYS = [
     "workload", "policy", "jobs", "completed", "avg_jct_seconds", "p99_jct_seconds", "max_jct_seconds",
-    "makespan_seconds", "avg_bounded_slowdown", "p99_bounded_slowdown", "starved_jobs", "avg_jct_without_tail_seconds",
-    "gpu_utilization", "gpu_training_share", "inference_p50_us", "slot_decide_p99_ms", "wall_seconds",
+    "makespan_seconds", "avg_wait_seconds", "avg_bounded_slowdown", "p99_bounded_slowdown", "starved_jobs",
+    "avg_jct_without_tail_seconds",
+    "gpu_utilization", "gpu_training_share", "gpu_hours", "inference_p50_us", "slot_decide_p99_ms", "wall_seconds",
+    "jobs_beyond_cluster", "jobs_beyond_limit", "recorded", "range",
 ]  # fmt: skip
 SMALL = "dl2:jobs=6,sizes=fixed,seed=5,mix=wlm+resnext-110"
 CSV = "job_id,submit_time_s,duration_s,num_gpus\na,0,600,1\nb,60,900,2\nc,90,300,1\n"
@@ -189,7 +191,10 @@ def test_the_table_keeps_its_units_and_a_file_name_with_brackets(tmp_path: Path,
     assert _policy_net("replay", "--workload", str(path), "--policy", "fifo") == 0
     out = capsys.readouterr().out
     assert path.stem in out
-    assert [out.count(unit) for unit in ("[h]", "[µs]", "[ms]", "[s]")] == [4, 1, 1, 1]
+    assert [out.count(unit) for unit in ("[h]", "[µs]", "[ms]", "[s]")] == [5, 0, 0, 0]
+    assert _policy_net("replay", "--workload", str(path), "--policy", "fifo", "--timing") == 0
+    out = capsys.readouterr().out
+    assert [out.count(unit) for unit in ("[h]", "[µs]", "[ms]", "[s]")] == [5, 1, 1, 1]
 
 
 def test_two_files_of_one_name_have_a_table_each(tmp_path: Path, capsys) -> None:

@@ -42,8 +42,8 @@ def test_assumptions_are_those_of_the_settings_used(made, setting: dict[str, obj
 
 def test_where_the_cluster_size_comes_from_is_said(made) -> None:
     assert "The cluster has 4 machines with 2 GPUs and 8 CPU cores each, as given" in assumptions(made(HOURS))[1]
-    assert "Nobody said how many" in assumptions(made(HOURS, nodes_given=False))[1]
-    assert "4 machines, chosen to suit the jobs." in summary(made(HOURS, nodes_given=False))
+    assert "Nobody said what it is" in assumptions(made(HOURS, nodes_given=False))[1]
+    assert "4 machines, their number chosen to suit the jobs." in summary(made(HOURS, nodes_given=False))
 
 
 def test_what_policies_are_told_about_durations_is_said(made) -> None:

@@ -2,7 +2,8 @@ import dataclasses
 
 import pytest
 
-from policy_net.laboratory.report.findings import change, findings, headline, subline
+from policy_net.laboratory.report.findings import findings
+from policy_net.laboratory.report.headline import change, headline, subline
 
 
 def test_a_better_policy_is_said_to_be_better(made) -> None:

@@ -97,7 +97,7 @@ def test_every_workload_has_its_part_of_the_page_and_the_picture(made) -> None:
 
 
 def test_backfill_is_recommended_where_fifo_stands_without_it(made) -> None:
-    advice = "compare with --policy fifo-backfill"
+    advice = "compare with --policy fifo-easy"
     assert advice in Page(page_html([made(BETTER)])).text
     assert advice not in Page(page_html([made({"fifo-backfill": [2.0], "fifo": [2.0], "set": [1.0]})])).text
 
@@ -117,7 +117,7 @@ def test_any_times_can_be_drawn(made, hours: list[float]) -> None:
 
 
 def test_a_cluster_size_that_nobody_gave_is_cautioned_against(made) -> None:
-    caution = "The number of machines was chosen to suit the jobs"
+    caution = "The machines are assumed, because neither you nor the log says what they are"
     assert caution in Page(page_html([made(BETTER, nodes_given=False)])).text
     assert caution not in Page(page_html([made(BETTER)])).text
 

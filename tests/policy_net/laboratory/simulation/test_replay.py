@@ -47,6 +47,8 @@ def test_the_result_has_the_figures_of_the_command() -> None:
         "avg_jct_without_tail_seconds": 1800.0,
         # GPUs held: 1 in the first slot, 2 in the second (job-0's stays idle from 1800 on), of 8.
         "gpu_utilization": 3 / 16,
+        "gpu_hours": 1.0,
+        "avg_wait_seconds": 300.0,
         "gpu_training_share": 3000 / (8 * 2400),
         "inference_p50_us": None,
         "slot_decide_p99_ms": 1000.0,

@@ -13,6 +13,7 @@ from policy_net.laboratory.speeds.speed import TableSpeedModel, default_speeds
 from policy_net.laboratory.workloads.cluster_size import ClusterSize
 from policy_net.laboratory.workloads.recorded import read_trace, suitable_ps
 from policy_net.laboratory.workloads.source_options import WorkloadOptions
+from policy_net.laboratory.workloads.workload import JobKindChoice
 
 HEADER = "job_id,submit_time_s,duration_s,num_gpus"
 
@@ -28,7 +29,7 @@ def options(**changes: object) -> WorkloadOptions:
     grid = np.zeros((17, 17))
     grid[1:, 1:] = 10.0 * np.minimum(np.arange(1, 17), 4)[:, None]
     speeds = TableSpeedModel(dict.fromkeys(MODEL_NAMES, grid), "test")
-    return WorkloadOptions(**{"speeds": speeds, **changes})
+    return WorkloadOptions(**{"speeds": speeds, "job_kind": JobKindChoice.PS, **changes})
 
 
 def test_rows_become_jobs_by_the_stated_rule(tmp_path: Path) -> None:
@@ -196,7 +197,7 @@ def test_requests_that_nodes_have_too_little_cpu_for_are_counted(tmp_path: Path)
 def test_a_model_without_any_speed_is_refused(tmp_path: Path) -> None:
     speeds = TableSpeedModel(dict.fromkeys(MODEL_NAMES, np.zeros((17, 17))), "test")
     with pytest.raises(BadInput, match=r"line 2: job 'a' asks for 3 GPUs, but .* has no speed with 3 workers"):
-        read_trace(write(tmp_path, "a,0,10,3"), WorkloadOptions(speeds=speeds))
+        read_trace(write(tmp_path, "a,0,10,3"), WorkloadOptions(speeds=speeds, job_kind=JobKindChoice.PS))
 
 
 @given(st.sampled_from(MODEL_NAMES), st.integers(1, 16), st.sampled_from([(2, 8), (8, 8), (1, 8), (4, 64)]))

@@ -125,7 +125,8 @@ def test_every_format_says_the_same_as_our_csv(
     options = WorkloadOptions(strict=True)
     expected = load_workload(str(plain), options)
     found = load_workload(f"{write.__name__}:{other}", options)
-    assert found.suggested_nodes == expected.suggested_nodes
+    if write is not philly:  # which names the one machine that they ran on
+        assert found.suggested_nodes == expected.suggested_nodes
     assert [(job.submit_time_seconds, job.requested.workers) for job in found.jobs] == [
         (job.submit_time_seconds, job.requested.workers) for job in expected.jobs
     ]

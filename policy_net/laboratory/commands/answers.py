@@ -1,0 +1,141 @@
+"""Answers of a replay: what its results come to, under other assumptions too, in sentences on the terminal."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from policy_net.domain import PlacementEffect, PolicyContext, SpeedModel
+from policy_net.laboratory.commands.world_options import WorldOptions
+from policy_net.laboratory.report.caveats import about_the_queue
+from policy_net.laboratory.report.comparison import Comparison
+from policy_net.laboratory.report.findings import as_recorded, certainty, fairness, money
+from policy_net.laboratory.report.headline import headline, subline
+from policy_net.laboratory.report.spread import (
+    KINDS,
+    STALLS_SECONDS,
+    Answer,
+    Assumptions,
+    Case,
+    Replays,
+    World,
+    spread_of,
+    usual_cases,
+)
+from policy_net.laboratory.simulation.compiled import uncovered
+from policy_net.laboratory.simulation.replay import replay
+from policy_net.laboratory.workloads.loaders.record import Recording
+from policy_net.laboratory.workloads.workload import JobKindChoice, Workload
+from policy_net.policy_kinds import load_policy
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all replays of one workload share.
+
+    Attributes:
+        recording: the file's jobs, read once; None for workloads that are no recording.
+    """
+
+    source: str
+    recording: Recording | None
+    options: WorldOptions
+    truth: SpeedModel
+    effect: PlacementEffect | None
+    context: PolicyContext
+
+
+def with_spread(
+    comparison: Comparison, setting: Setting, cases: int | None, on_case: Callable[[float], None] | None = None
+) -> Comparison:
+    """The comparison with what its answer is under other assumptions; as it is where none can be made.
+
+    Args:
+        cases: how many replays at most; None for as many as suit the workload.
+    """
+    base = (comparison.workload, comparison.environment)
+    if not comparison.compares or comparison.workload.machines is None:
+        return comparison
+    proposed = load_policy(comparison.proposed.policy, setting.context)
+    compiled = uncovered(*base, proposed, setting.truth, setting.effect) is None
+    most = usual_cases(len(base[0].jobs), compiled=compiled) if cases is None else cases
+    if not most:
+        return comparison
+    assumptions = _assumptions(setting.options)
+    workloads: dict[tuple[JobKindChoice, int], Workload] = {(assumptions.base.kind, assumptions.base.seed): base[0]}
+
+    def world(case: Case) -> World:
+        resize, resume = case.stall_seconds
+        options = dataclasses.replace(
+            setting.options, job_kind=case.kind, seed=case.seed, resize_seconds=resize, resume_seconds=resume
+        )
+        drawn = (case.kind, case.seed)
+        if drawn not in workloads:
+            workloads[drawn] = options.workload(setting.source, setting.truth, setting.recording)
+        return workloads[drawn], options.environment(workloads[drawn])
+
+    def average_seconds(world: World, policy: str) -> float:
+        result = replay(*world, load_policy(policy, setting.context), setting.truth, placement_effect=setting.effect)
+        return comparison.avg_jct_seconds(result)
+
+    answer = Answer(
+        base,
+        comparison.today.policy,
+        comparison.proposed.policy,
+        comparison.avg_jct_seconds(comparison.today),
+        comparison.avg_jct_seconds(comparison.proposed),
+    )
+    replays = Replays(world, average_seconds, setting.truth, places_matter=setting.effect is not None)
+    return dataclasses.replace(comparison, spread=spread_of(answer, assumptions, replays, most, on_case))
+
+
+def _assumptions(options: WorldOptions) -> Assumptions:
+    """What nobody said: what the user did say is not changed."""
+    stall = (options.resize_seconds, options.resume_seconds)
+    base = Case(options.job_kind or JobKindChoice.ALLREDUCE, options.seed, stall)
+    return Assumptions(
+        base,
+        kinds=KINDS if options.job_kind is None else (base.kind,),
+        stalls_seconds=(stall,) if any(stall) else STALLS_SECONDS,
+    )
+
+
+def sentences(comparison: Comparison) -> Iterator[str]:
+    """What is printed below the tables; the answer itself comes last."""
+    if comparison.compares:
+        for findings in (certainty, as_recorded, fairness, money):
+            for finding in findings(comparison):
+                yield f"{finding.topic}: {finding.text}"
+        for caution in about_the_queue(comparison):
+            yield f"Caution: {caution}"
+    yield subline(comparison)
+    yield headline(comparison)
+
+
+def json_rows(comparison: Comparison) -> list[dict[str, Any]]:
+    """Every policy's figures, with what was recorded and, of the proposed policy, the range of its answer."""
+    recorded = None if comparison.recorded is None else dataclasses.asdict(comparison.recorded)
+    spread = comparison.spread
+    beyond, capped = comparison.cut_jobs
+    rows = []
+    for result, figures in zip(comparison.results, comparison.figures, strict=True):
+        tried = spread if result is comparison.proposed else None
+        rows.append(
+            {
+                **figures,
+                "jobs_beyond_cluster": beyond,
+                "jobs_beyond_limit": capped,
+                "recorded": recorded,
+                "range": tried
+                and {
+                    "against": comparison.today.policy,
+                    "replayed": len(tried.changes),
+                    "planned": tried.planned,
+                    "least_change": tried.least,
+                    "most_change": tried.most,
+                },
+            }
+        )
+    return rows

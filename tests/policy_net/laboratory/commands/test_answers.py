@@ -1,0 +1,149 @@
+"""The answer of `policy-net replay` on recorded jobs: its last sentence, and what stands beside it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from foundation import command_line
+from policy_net.cli import app
+
+HEADER = "JobID|Submit|Start|End|ElapsedRaw|State|AllocTRES|NodeList|User|Account|Partition"
+POLICIES = ["--policy", "fifo", "--policy", "fifo-easy", "--policy", "set"]
+
+
+def moment(minutes: int) -> str:
+    return f"2024-03-0{4 + minutes // 1440}T{minutes // 60 % 24:02}:{minutes % 60:02}:00"
+
+
+def job(number: int, submit: int, wait: int, minutes: int, gpus: int, user: str, node: str) -> str:
+    start = submit + wait
+    return "|".join(
+        [
+            *(str(number), moment(submit), moment(start), moment(start + minutes), str(minutes * 60), "COMPLETED"),
+            *(f"cpu={4 * gpus},gres/gpu={gpus},node=1", node, user, "vision" if user == "ann" else "speech", "gpu"),
+        ]
+    )
+
+
+@pytest.fixture
+def week(tmp_path: Path) -> Path:
+    """Two users on two nodes of 4 GPUs, of which jobs ask for more than there are at a time."""
+    rows = [
+        job(number, 10 * number, 7 * number, 60 + 30 * (number % 3), 4 if number % 4 == 0 else 1,
+            "ann" if number % 2 else "bob", f"gpu[{1 + number % 2}]")
+        for number in range(24)
+    ]  # fmt: skip
+    path = tmp_path / "week.txt"
+    path.write_text("\n".join([HEADER, *rows]) + "\n")
+    return path
+
+
+def run(*words: str) -> int:
+    return command_line.run(app, "policy-net", ("replay", *words))
+
+
+def test_the_terminal_ends_with_the_answer_and_its_range(week: Path, capsys) -> None:
+    assert run("--workload", f"sacct:{week}", *POLICIES) == 0
+    out, err = capsys.readouterr()
+    words = " ".join(out.split())
+    answer = words[words.rindex("Your 24 jobs would have been done in ") :]
+    assert ", by what is assumed)" in answer
+    assert answer.endswith(" GPUs.")
+    assert "The machines are assumed" not in answer
+    assert "27 of 27 sets of assumptions were replayed. What moves it most by itself is " in words
+    assert "infer" not in out
+    assert "machines in the log: 2 nodes" in err
+
+
+def test_recorded_waits_stand_above_the_simulated_ones(week: Path, capsys) -> None:
+    assert run("--workload", f"sacct:{week}", *POLICIES, "--range", "0") == 0
+    out = capsys.readouterr().out
+    rows = [line.split()[0] for line in out.splitlines() if line.split()[:1] and line.split()[0] in
+            ("(recorded)", "fifo", "fifo-easy", "set")]  # fmt: skip
+    assert rows == ["(recorded)", "fifo", "fifo-easy", "set"]
+    recorded = next(line for line in out.splitlines() if "(recorded)" in line).split()
+    average = sum(7 * number for number in range(24)) / 24
+    assert recorded[2] == f"{average / 60:.2f}"
+    assert "As recorded: Really the jobs waited " in " ".join(out.split())
+    assert "by what is assumed" not in out
+
+
+def test_the_same_figures_are_in_the_json(week: Path, capsys) -> None:
+    assert run("--workload", f"sacct:{week}", *POLICIES, "-o", "json", "--range", "6") == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["policy"] for row in rows] == ["fifo", "fifo-easy", "set"]
+    assert rows[0]["recorded"]["wait_jobs"] == 24
+    assert rows[0]["recorded"]["avg_wait_seconds"] == pytest.approx(60 * sum(7 * n for n in range(24)) / 24)
+    assert [row["range"] is None for row in rows] == [True, True, False]
+    found = rows[2]["range"]
+    change = rows[2]["avg_jct_seconds"] / rows[1]["avg_jct_seconds"] - 1
+    assert found["against"] == "fifo-easy"
+    assert (found["replayed"], found["planned"]) == (7, 27)
+    assert found["least_change"] <= change <= found["most_change"]
+    assert rows[0]["gpu_hours"] > 0
+    assert rows[0]["slot_decide_p99_ms"] > 0
+
+
+def test_jobs_beyond_the_cluster_are_counted_in_the_answer(week: Path, capsys) -> None:
+    words = ["--workload", f"sacct:{week}", *POLICIES, "--range", "0", "--nodes", "1", "--gpus-per-node", "2"]
+    assert run(*words) == 0
+    answer = " ".join(capsys.readouterr().out.split())
+    assert answer.endswith(
+        "on the same 2 GPUs. But 6 of the 24 jobs asked for more GPUs than these 2 and are cut to what there is."
+    )
+    assert run(*words, "-o", "json") == 0
+    assert {row["jobs_beyond_cluster"] for row in json.loads(capsys.readouterr().out)} == {6}
+
+
+def test_machines_that_nobody_named_are_asked_for_in_the_answer(tmp_path: Path, capsys) -> None:
+    path = tmp_path / "jobs.csv"
+    path.write_text("job_id,submit_time_s,duration_s,num_gpus\na,0,600,1\nb,60,900,2\n")
+    assert run("--workload", str(path), *POLICIES) == 0
+    answer = " ".join(capsys.readouterr().out.split())
+    assert answer.endswith(
+        "The machines are assumed (1 machine with 2 GPUs each): give yours with --nodes and --gpus-per-node."
+    )
+    assert run("--workload", str(path), *POLICIES, "--nodes", "1", "--gpus-per-node", "4") == 0
+    assert "The machines are assumed" not in capsys.readouterr().out
+
+
+def test_what_the_user_says_is_not_varied(week: Path, capsys) -> None:
+    words = ["--workload", f"sacct:{week}", *POLICIES, "--job-kind", "ps", "--resize-seconds", "30"]
+    assert run(*words) == 0
+    words_said = " ".join(capsys.readouterr().out.split())
+    assert "Over the seed that draws their models the answer is " in words_said
+    assert "3 of 3 sets of assumptions" in words_said
+
+
+def test_users_and_accounts_have_tables_and_who_waits_longer_is_said(week: Path, capsys) -> None:
+    by = ["--by", "user", "--by", "partition"]
+    assert run("--workload", f"sacct:{week}", *POLICIES, "--range", "0", *by) == 0
+    out, err = capsys.readouterr()
+    assert "week by user" in out
+    assert any(line.split()[:2] == ["ann", "12"] for line in out.splitlines())
+    said = " ".join(out.split())
+    assert "Fairness by user: Of 2 users " in said
+    assert "Fairness by account: Of 2 accounts " in said
+    assert "Fairness by partition" not in said
+    assert "--by partition: the log names no two of them" in err
+
+
+def test_a_price_makes_gpu_hours_money(week: Path, capsys) -> None:
+    assert run("--workload", f"sacct:{week}", *POLICIES, "--range", "0", "--gpu-hour-price", "2.5") == 0
+    assert "Money: At 2.50 a GPU-hour, a year like these " in " ".join(capsys.readouterr().out.split())
+
+
+def test_generated_jobs_have_an_answer_without_range_or_owners(capsys) -> None:
+    assert run("--workload", "dl2:jobs=6,seed=5,mix=wlm+resnext-110", "--policy", "fifo", "--policy", "drf") == 0
+    words = " ".join(capsys.readouterr().out.split())
+    assert words[words.rindex("These 6 jobs ") :].endswith(" GPUs.")
+    assert "How sure" not in words
+
+
+def test_the_report_has_range_record_and_owners(week: Path, tmp_path: Path, capsys) -> None:
+    folder = tmp_path / "report"
+    assert run("--workload", f"sacct:{week}", *POLICIES, "--report", str(folder)) == 0
+    page = (folder / "index.html").read_text(encoding="utf-8")
+    for part in ("by what is assumed", "How sure", "As recorded", "<h2>By user</h2>", "as many as the log names"):
+        assert part in page

@@ -1,0 +1,75 @@
+"""By user, account and partition, on comparisons made by hand."""
+
+import dataclasses
+
+from policy_net.laboratory.report.comparison import Comparison
+from policy_net.laboratory.report.findings import fairness
+from policy_net.laboratory.report.owners import owners_by
+from policy_net.laboratory.report.page import page_html
+from policy_net.laboratory.report.tables import owner_table
+from policy_net.laboratory.simulation.metrics import JobOutcome
+from policy_net.laboratory.simulation.replay import ReplayResult
+from policy_net.laboratory.workloads.workload import JobRecord
+
+HOUR = 3600.0
+
+
+def with_waits(result: ReplayResult, hours: list[float]) -> ReplayResult:
+    outcomes = tuple(
+        JobOutcome(outcome.job_id, 0.0, wait * HOUR, outcome.end_seconds)
+        for outcome, wait in zip(result.outcomes, hours, strict=True)
+    )
+    return dataclasses.replace(result, outcomes=outcomes)
+
+
+def owned(made, users: list[str], waits: dict[str, list[float]], jcts: dict[str, list[float]]) -> Comparison:
+    comparison = made(jcts)
+    records = {
+        f"job-{number}": JobRecord(1, wait_seconds=HOUR * number, user=user, partition="gpu")
+        for number, user in enumerate(users)
+    }
+    return dataclasses.replace(
+        comparison,
+        workload=dataclasses.replace(comparison.workload, records=records),
+        results=tuple(with_waits(result, waits[result.policy]) for result in comparison.results),
+    )
+
+
+def test_who_waits_longer_than_today_is_named_with_both_waits(made) -> None:
+    comparison = owned(
+        made,
+        ["ann", "ann", "bob", ""],
+        {"fifo": [2.0, 4.0, 1.0, 1.0], "set": [0.0, 0.0, 3.0, 1.0]},
+        {"fifo": [8.0, 8.0, 8.0, 8.0], "set": [4.0, 4.0, 9.0, 8.0]},
+    )
+    owners = {owner.name: owner for owner in owners_by(comparison, "user")}
+    assert {name: owner.waits_longer for name, owner in owners.items()} == {"ann": False, "bob": True, "(none)": False}
+    assert owners["ann"].recorded_wait_seconds == HOUR / 2
+    [finding] = fairness(comparison)
+    assert finding.topic == "Fairness by user"
+    assert finding.text == (
+        "Of 3 users 1 waits longer on average for the first start than under FIFO, and 1 is done later: bob (1 job:"
+        " starts after 3 h instead of 1 h, done after 9 h instead of 8 h)."
+    )
+    page = page_html([comparison])
+    assert "<h2>By user</h2>" in page
+    assert "<td>180 min ▲</td>" in page or "<td>3 h ▲</td>" in page
+    assert "<h2>By partition</h2>" not in page
+
+
+def test_where_nobody_waits_longer_that_is_said_and_one_owner_alone_is_nobody_to_compare(made) -> None:
+    waits = {"fifo": [2.0, 4.0], "set": [0.0, 0.0]}
+    jcts = {"fifo": [8.0, 8.0], "set": [4.0, 4.0]}
+    [finding] = fairness(owned(made, ["ann", "bob"], waits, jcts))
+    assert finding.text == "Of 2 users none waits longer, or is done later, on average than under FIFO."
+    assert not list(fairness(owned(made, ["ann", "ann"], waits, jcts)))
+
+
+def test_owners_beyond_ten_share_a_row_and_no_job_is_lost(made) -> None:
+    users = [f"user-{number:02}" for number in range(14)]
+    jcts = {"fifo": [4.0] * 14, "set": [2.0] * 14}
+    table = owner_table(owned(made, users, {"fifo": [1.0] * 14, "set": [0.0] * 14}, jcts), "user")
+    assert table is not None
+    assert [row.name for row in table.rows] == [*users[:10], "4 others"]
+    assert sum(int(row.cells[0]) for row in table.rows) == 14
+    assert all(len(row.cells) + 1 == len(table.headings) for row in table.rows)
