@@ -357,6 +357,9 @@ class Trainer:
     def _lesson(self, twin: TwinSource, head: Head, registration: Registration) -> GradientResult | None:
         spec = registration.spec
         if not isinstance(spec, SetSpec):
+            twin.tell(
+                f"the learner's policy is of kind {spec.policy}, and twins teach set policies; see learning.source"
+            )
             return None
         return twin.gradient(
             head.weights, spec, registration.incarnation, lambda: self._draining.is_set() or self._abort.is_set()

@@ -95,13 +95,13 @@ class TwinSource:
         if answer.agreement is not None:
             self._telemetry.twin_agreement.set(answer.agreement)
         if answer.result is None:
-            self._tell(answer.reason)
+            self.tell(answer.reason)
             return None
         self._said = ""
         return answer.result
 
-    def _tell(self, reason: str) -> None:
-        """Once, until something else is the matter."""
+    def tell(self, reason: str) -> None:
+        """Say why nothing is taught: once, until something else is the matter."""
         if reason != self._said:
             self._said = reason
             _log.warning("twin-teaches-nothing", reason=reason)

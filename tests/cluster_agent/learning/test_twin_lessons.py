@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from agent_fakes import SPEC as OTHER_SPEC
 from agent_fakes import WEIGHTS as OTHER_WEIGHTS
 from agent_fakes import Clock, FakeLearner
 from log_worlds import live, make_tape
@@ -28,7 +29,7 @@ from cluster_agent.recording.decision_log import CURRENT
 from cluster_agent.settings import LearningSettings, PolicySettings, RetrySettings, TwinLearningSettings
 from cluster_agent.telemetry import Telemetry
 from policy_net.errors import PolicyNetError
-from policy_net.exchange.spec import SetSpec
+from policy_net.exchange.spec import WeightSpec
 from policy_net.exchange.wire import GradientUpdate
 from policy_net.learning.gradient import GradientResult
 from policy_net.set_policy.policy import default_set_file, set_spec_of
@@ -224,7 +225,7 @@ class SetLearner(FakeLearner):
         return PushAnswer(answered.outcome, answered.reason, answered.head_step, answered.staleness, head)
 
 
-def trainer_of(learner: FakeLearner, source: Source, acting: SetSpec | None = SPEC) -> Trainer:
+def trainer_of(learner: FakeLearner, source: Source, acting: WeightSpec | None = SPEC) -> Trainer:
     session = Session(learner, SPEC.digest, ())
     retry = RetrySettings(initial_seconds=0.001, maximum_seconds=0.002)
     access = LearnerAccess(learner, session, source.telemetry, retry_backoff(retry, "alpha"))
@@ -256,3 +257,15 @@ def test_a_policy_of_another_kind_is_taught_nothing(tmp_path: Path) -> None:
     assert trainer.update() is None
     assert not learner.updates
     assert OTHER_WEIGHTS.size != SPEC.parameter_count
+
+
+def test_a_learner_of_another_kind_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = Source(tmp_path, "raise SystemExit('asked')")
+    learner = FakeLearner()
+    trainer = trainer_of(learner, source, acting=OTHER_SPEC)
+    for _ in range(2):
+        assert trainer.update() is None
+    assert not learner.updates
+    out = capsys.readouterr().out
+    assert "asked" not in out
+    assert out.count("the learner's policy is of kind dl2, and twins teach set policies") == 1
