@@ -242,7 +242,9 @@ class Agent:
             noise = None if settings.privacy is None else UpdateNoise(settings.privacy, settings.state_dir)
             twin = None
             if self._from_twin:
-                twin = TwinSource(settings.learning, settings.state_dir, self._acting_priors, self._telemetry)
+                twin = TwinSource(
+                    settings.learning, settings.cluster, settings.state_dir, self._acting_priors, self._telemetry
+                )
             trainer = Trainer(
                 access(1), self._queue, settings.learning, settings.cluster, policy, time.monotonic, noise, twin
             )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -41,6 +42,7 @@ class TwinSource:
     """Used by the trainer's thread.
 
     Args:
+        cluster: its name; clusters with one seed draw other windows and directions all the same.
         priors: of what acts here now.
         command: reads one question and writes one answer, as `twin_process` does.
         clock: monotonic seconds.
@@ -49,6 +51,7 @@ class TwinSource:
     def __init__(
         self,
         settings: LearningSettings,
+        cluster: str,
         state_dir: Path,
         priors: Callable[[], Sequence[SpeedStatistic]],
         telemetry: Telemetry,
@@ -57,6 +60,7 @@ class TwinSource:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings
+        self._cluster = cluster
         self._state_dir = state_dir
         self._priors = priors
         self._telemetry = telemetry
@@ -82,7 +86,7 @@ class TwinSource:
             head_file(spec, head, self._priors()),
             self._state_dir.resolve(),
             self._settings.twin,
-            _seed(self._settings.seed, incarnation, self._asked),
+            _seed(self._cluster, self._settings.seed, incarnation, self._asked),
             self._settings.permute_rewards,
         )
         try:
@@ -107,5 +111,6 @@ class TwinSource:
             _log.warning("twin-teaches-nothing", reason=reason)
 
 
-def _seed(seed: int, incarnation: int, asked: int) -> int:
-    return int(np.random.SeedSequence((seed, incarnation, asked)).generate_state(1, np.uint64)[0] >> 1)
+def _seed(cluster: str, seed: int, incarnation: int, asked: int) -> int:
+    entropy = (zlib.crc32(cluster.encode()), seed, incarnation, asked)
+    return int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0] >> 1)

@@ -145,11 +145,11 @@ def test_a_log_that_was_changed_teaches_nothing(lived: Path) -> None:
 class Source:
     """A source whose process is a program of the test's."""
 
-    def __init__(self, folder: Path, program: str, seconds: float = 600.0) -> None:
+    def __init__(self, folder: Path, program: str, seconds: float = 600.0, cluster: str = "alpha") -> None:
         self.telemetry = Telemetry()
         settings = LearningSettings(source="twin", twin=SETTINGS)
         command = (sys.executable, "-c", program)
-        self.source = TwinSource(settings, folder, lambda: FILE.priors, self.telemetry, command, seconds)
+        self.source = TwinSource(settings, cluster, folder, lambda: FILE.priors, self.telemetry, command, seconds)
 
     def ask(self, *, ending: bool = False) -> GradientResult | None:
         return self.source.gradient(FILE.weights, SPEC, 1, lambda: ending)
@@ -200,6 +200,17 @@ def test_without_the_compiled_twin_lessons_take_longer_and_it_is_said_once(
     out = capsys.readouterr().out
     assert out.count("twin-is-slow") == 1
     assert "the compiled twin was not built" in out
+
+
+def test_clusters_with_one_seed_ask_for_other_windows_and_one_cluster_each_time_for_another(tmp_path: Path) -> None:
+    keep = (
+        f"import sys; open({str(tmp_path / 'asked')!r}, 'ab').write(sys.stdin.buffer.readline()); raise SystemExit(1)"
+    )
+    for cluster in ("alpha", "beta"):
+        source = Source(tmp_path, keep, cluster=cluster)
+        assert source.ask() is source.ask() is None
+    asked = [TwinQuestion.from_line(line) for line in (tmp_path / "asked").read_bytes().splitlines()]
+    assert len({question.seed for question in asked}) == 4
 
 
 def test_how_far_the_twin_is_believed_is_a_metric(tmp_path: Path) -> None:
