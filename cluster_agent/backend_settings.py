@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from foundation.files import is_file
 from policy_net.domain import CapacityMode
 from policy_net.settings import Seconds, Section
 
@@ -304,3 +305,17 @@ BackendSettings = Annotated[
     BeforeValidator(_kind_unless_said),
 ]
 """The settings of any kind of backend."""
+
+
+def resolved_source(source: str, folder: Path) -> str:
+    """A workload's source with the paths in it, if any are, taken from the folder."""
+    if is_file(folder / source):
+        return str(folder / source)
+    name, colon, text = source.partition(":")
+    begin, text = (f"{name}:", text) if colon else ("", source)
+    if text and is_file(folder / text):
+        return f"{begin}{folder / text}"
+    # TRACE@FILE of reference traces, FILE@VC of recordings, TASKS@JOBS of two tables
+    return begin + "@".join(
+        str(folder / part) if part and is_file(folder / part) else part for part in text.rsplit("@", 1)
+    )

@@ -244,6 +244,11 @@ class AgentSettings(Section):
     def _something_can_decide(self) -> AgentSettings:
         if self.policy.initial is None and self.learner is None:
             raise ValueError("policy.initial must name a policy where there is no learner to fetch one from")
+        if self.learns and self.learning.source == "twin" and not self.decision_log.enabled:
+            raise ValueError(
+                "learning.source is twin, which replays what the decision log shows, and decision_log.enabled is off: "
+                "leave one of the two out"
+            )
         if self.privacy is not None and not self.learns:
             raise ValueError(
                 "privacy is noise on what this cluster teaches, and it teaches nothing (no learner, or "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from cluster_agent.backend_settings import resolved_source
 from cluster_agent.backends.base import backend_module
 from cluster_agent.errors import BadConfig
 from cluster_agent.settings import AgentSettings
@@ -35,6 +36,10 @@ def _resolved(settings: AgentSettings, folder: Path) -> AgentSettings:
     initial = settings.policy.initial
     if initial is not None and is_file(folder / initial):
         changes["policy"] = settings.policy.model_copy(update={"initial": str(folder / initial)})
+    twin = settings.learning.twin
+    if twin.history:
+        found = twin.model_copy(update={"history": tuple(resolved_source(source, folder) for source in twin.history)})
+        changes["learning"] = settings.learning.model_copy(update={"twin": found})
     learner = settings.learner
     if learner is not None and learner.tls is not None:
         files = {name: folder / value for name, value in learner.tls}

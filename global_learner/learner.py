@@ -12,12 +12,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic
 
+from global_learner.aggregation.modes import build_aggregator
 from global_learner.aggregation.region import RegionAggregator
 from global_learner.aggregation.settings import Mode
 from global_learner.beliefs.intake import FleetBeliefs
 from global_learner.errors import FleetFull, NoHeadYet, NoRounds, NotNow, Rejection, UnknownIncarnation, UpdateRejected
 from global_learner.fleet import Fleet, Status
-from global_learner.maintenance import Maintenance
+from global_learner.maintenance import Maintenance, max_log_bytes
 from global_learner.operator import Operator
 from global_learner.recovery import Recovered
 from global_learner.registry.registrations import Registration
@@ -314,3 +315,13 @@ class Learner(Generic[Status]):
         telemetry.clusters.set_function(lambda: len(self.fleet))
         telemetry.quarantined.set_function(lambda: self.quarantine.count)
         telemetry.waiting.set_function(lambda: self.head.aggregator.waiting)
+
+
+def check_fits(settings: LearnerSettings, spec: Spec) -> None:
+    """See that policies of a spec can be learned under these settings, before anything is begun.
+
+    Raises:
+        BadConfig: they cannot.
+    """
+    max_log_bytes(settings, spec)
+    build_aggregator(settings.aggregation, settings.optimizer, spec)

@@ -134,7 +134,15 @@ def _settle(
         if head.aggregator.close_early(head.state):
             _log.warning("cohort-closed-early", head_step=head.step, reason="the aggregation settings were changed")
         head.aggregator = build_aggregator(wanted, settings.optimizer, first.spec)
+        before = head.weights.copy()
         head.bound(trust_region(first, (wanted, settings.optimizer)))
+        cut = int((head.weights != before).sum())
+        if cut:
+            _log.warning(
+                "weights-cut",
+                parameters=cut,
+                reason="they were further from the first version than the new optimizer settings let them be",
+            )
     if found.replayed or changed:
         # What was replayed need not be replayed again, and a torn tail goes with the segment that it ends.
         save(state, head, found.spec_digest, found.counters)

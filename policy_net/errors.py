@@ -33,6 +33,10 @@ class MalformedRow(BadInput):
         self.reason = reason
 
 
+class NothingRecorded(BadInput):
+    """A decision log is whole, and shows no job whose work is known yet."""
+
+
 class UnknownPolicy(BadInput):
     """No policy is registered under this name and no file of this name exists."""
 

@@ -69,9 +69,9 @@ class TwinAnswer:
     """What the replays said.
 
     Attributes:
-        result: the gradient; its samples are the jobs that were replayed, less what the twin is not believed.
+        result: the gradient; its samples are the jobs that were replayed.
         agreement: from 0 to 1; None where too few jobs have ended under the agent to say.
-        reason: why there is no gradient, in one line.
+        reason: why there is no gradient, in one line; empty where the twin is believed in part, and was not this time.
     """
 
     result: GradientResult | None

@@ -28,8 +28,8 @@ from policy_net.twin.library import notice
 
 _log = structlog.get_logger()
 
-LONGEST_SECONDS = 3600.0
-"""For one lesson, rests included."""
+MOST_CPU_SECONDS = 1800.0
+"""For one lesson; at 5% of a core that is ten hours. In the compiled twin it takes seconds."""
 
 
 def lesson_command(cpu_percent: float) -> list[str]:
@@ -56,7 +56,7 @@ class TwinSource:
         priors: Callable[[], Sequence[SpeedStatistic]],
         telemetry: Telemetry,
         command: Sequence[str] | None = None,
-        longest_seconds: float = LONGEST_SECONDS,
+        longest_seconds: float | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings
@@ -65,7 +65,8 @@ class TwinSource:
         self._priors = priors
         self._telemetry = telemetry
         self._command = list(command or lesson_command(settings.twin.cpu_percent))
-        self._longest_seconds = longest_seconds
+        share = settings.twin.cpu_percent / 100.0
+        self._longest_seconds = MOST_CPU_SECONDS / share if longest_seconds is None else longest_seconds
         self._clock = clock
         self._asked = 0
         self._said = ""
@@ -99,7 +100,8 @@ class TwinSource:
         if answer.agreement is not None:
             self._telemetry.twin_agreement.set(answer.agreement)
         if answer.result is None:
-            self.tell(answer.reason)
+            if answer.reason:
+                self.tell(answer.reason)
             return None
         self._said = ""
         return answer.result

@@ -23,8 +23,7 @@ from global_learner.beliefs.intake import FleetBeliefs
 from global_learner.beliefs.priors import PriorsSource
 from global_learner.errors import BadConfig, StateUnusable
 from global_learner.identity import OperatorIdentity
-from global_learner.learner import Learner, Opened
-from global_learner.maintenance import max_log_bytes
+from global_learner.learner import Learner, Opened, check_fits
 from global_learner.operator_socket import OPERATOR_SOCKET, SocketAddress, socket_name
 from global_learner.recovery import recover
 from global_learner.registry.registry import Registry
@@ -87,7 +86,7 @@ async def serve(settings: LearnerSettings) -> None:
         asyncio.get_running_loop().add_signal_handler(number, ending.set)
     initial = read_policy_file(settings.initial_policy)
     limits = _limits(settings, initial.spec)
-    max_log_bytes(settings, initial.spec)
+    check_fits(settings, initial.spec)
     check_free("listen", settings.listen)
     _check_port_file(settings.port_file)
     check_free("telemetry.http_listen", settings.telemetry.http_listen)

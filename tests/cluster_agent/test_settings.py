@@ -61,6 +61,9 @@ def test_paths_of_recordings_are_taken_from_the_configurations_folder(
     (tmp_path / "a@b").touch()
     text = GOOD.replace("dl2:jobs=3,seed=1", source)
     assert read_settings(write(tmp_path, text)).backend.workloads[0].source == resolved.format(tmp_path)
+    of_twin = f"{GOOD}learning: {{source: twin, twin: {{history: ['{source}', 'dl2:jobs=30']}}}}"
+    history = read_settings(write(tmp_path, of_twin)).learning.twin.history
+    assert history == (resolved.format(tmp_path), "dl2:jobs=30")
 
 
 @pytest.mark.parametrize(
@@ -82,6 +85,14 @@ def test_paths_of_recordings_are_taken_from_the_configurations_folder(
         (
             ("policy:", "learner: {address: 127.0.0.1}\npolicy:"),
             "setting learner.address = '127.0.0.1': write HOST:PORT, such as 127.0.0.1:7070",
+        ),
+        (
+            (
+                "policy:",
+                "learner: {address: '127.0.0.1:7070'}\nlearning: {source: twin}\n"
+                "decision_log: {enabled: false}\npolicy:",
+            ),
+            "learning.source is twin, which replays what the decision log shows, and decision_log.enabled is off",
         ),
     ],
 )

@@ -18,9 +18,9 @@ from pathlib import Path
 import structlog
 
 import policy_net.baselines  # noqa: F401  (registers the schedulers' names)
-from cluster_agent.backend_settings import SimulatedBackendSettings
+from cluster_agent.backend_settings import SimulatedBackendSettings, resolved_source
 from cluster_agent.backends.base import AgentParts, BackendStatus
-from cluster_agent.backends.simulated.episodes import Episodes, load_episodes, resolved_source
+from cluster_agent.backends.simulated.episodes import Episodes, load_episodes
 from cluster_agent.backends.simulated.pace import Pacer, build_pacer
 from cluster_agent.errors import StateDamaged
 from cluster_agent.recording.state_files import read_json, write_json

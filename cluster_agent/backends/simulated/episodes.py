@@ -5,19 +5,16 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from hashlib import sha256
-from pathlib import Path
 
 import structlog
 
 from cluster_agent.backend_settings import EpisodeSettings, SimulatedBackendSettings
 from cluster_agent.errors import BadConfig
-from foundation.files import is_file
 from policy_net.domain import CapacityMode, PlacementEffect, SpeedModel
 from policy_net.laboratory.simulation.environment import DecideOn, Environment, PlacementStrategy
 from policy_net.laboratory.speeds.placement_effect import default_placement_effect
 from policy_net.laboratory.speeds.speed import default_speeds, read_speed_table
 from policy_net.laboratory.workloads.estimates import parse_durations, with_estimates
-from policy_net.laboratory.workloads.loaders.formats import FORMATS
 from policy_net.laboratory.workloads.loaders.intake import MALFORMED
 from policy_net.laboratory.workloads.sources import WorkloadOptions, load_workload
 from policy_net.laboratory.workloads.workload import JobKindChoice, Workload
@@ -123,19 +120,3 @@ def _load(settings: SimulatedBackendSettings, chosen: EpisodeSettings, turn: int
         seed=machines.seed + turn,
     )
     return Episode(workload, environment)
-
-
-def resolved_source(source: str, folder: Path) -> str:
-    """A workload's source with the paths in it, if any are, taken from the folder."""
-    name, colon, text = source.partition(":")
-    begin = f"{name}:" if colon and name in FORMATS else ""
-    text = text if begin else source
-    whole = _resolved_path(text, folder)
-    if whole != text:
-        return f"{begin}{whole}"
-    # TRACE@FILE of reference traces, FILE@VC of recordings, TASKS@JOBS of two tables
-    return begin + "@".join(_resolved_path(part, folder) for part in text.rsplit("@", 1))
-
-
-def _resolved_path(text: str, folder: Path) -> str:
-    return str(folder / text) if text and is_file(folder / text) else text

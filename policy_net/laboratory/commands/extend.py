@@ -1,6 +1,6 @@
-"""Command `policy-net extend`: a `set` policy's file with further numbers to learn, which acts as it did at first.
+"""Command `policy-net extend`: a `set` policy's file with further numbers to learn.
 
-What is added are groups of a spec (`exchange.spec.SetSpec`): prices, all as they have always been, and the model of
+What is added are groups of a spec (`exchange.spec.SetSpec`): prices, with which it acts as it did, and the model of
 sessions, at its usual numbers, which ranks jobs of unknown work by others that were submitted with them from the first
 decision on. A fleet whose learner starts from such a file learns them too.
 """

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from policy_net.domain import Resources, SpeedModel
+from policy_net.domain import CapacityMode, Resources, SpeedModel
 from policy_net.errors import BadInput
 from policy_net.exchange.spec import SetSpec, Weights
 from policy_net.exchange.statistics import SpeedStatistic
@@ -71,10 +71,12 @@ class TwinWindow:
 
 @dataclass(frozen=True, slots=True)
 class Machines:
-    """What the cluster has, and how often it decides."""
+    """What the cluster has, how often it decides, and what a job loses by a start or a resize."""
 
     nodes: tuple[Resources, ...]
     slot_seconds: float
+    pause_seconds: float = 0.0
+    capacity_mode: CapacityMode = CapacityMode.NODES
 
 
 class DrawnSpeeds:
@@ -142,13 +144,12 @@ class History:
         names = list(self._jobs)
         counts = np.array(list(self._jobs.values()), dtype=np.float64)
         source = names[int(generator.choice(len(names), p=counts / counts.sum()))]
-        # A last window that is much shorter than the others is left out.
-        window = int(generator.integers(max(1, round(self._jobs[source] / self._choice.jobs))))
+        window = _drawn_window(self._jobs[source], self._choice.jobs, generator)
         model_seed, noise_seed, speed_seed = (int(seed) for seed in generator.integers(2**31, size=3))
         if source == _LOG:
             assert self._log is not None  # noqa: S101  (narrows the type)
             jobs = take_window(self._log.workload.jobs, self._choice.jobs, window, self._log.workload.name)
-            machines = Machines(self._log.usual_nodes, self._log.slot_seconds)
+            machines = replace(self._machines, nodes=self._log.usual_nodes)
             truth: SpeedModel = self._log.speeds
         else:
             options = replace(self._options, seed=model_seed, limit_jobs=self._choice.jobs, window=window)
@@ -173,12 +174,18 @@ def environment_of(machines: Machines, speed_noise: float = 0.0, seed: int = 0) 
         BadInput: none has any room.
     """
     rooms = tuple(room for room in machines.nodes if room.cpu_milli > 0)
+    if not rooms:
+        raise BadInput("no node of the cluster had any room: nothing can be replayed on it")
     return Environment(
         nodes=len(rooms),
         node_sizes=rooms,
         slot_seconds=machines.slot_seconds,
         decide_on=DecideOn.EVENT,
         debounce_seconds=min(_DEBOUNCE_SECONDS, machines.slot_seconds),
+        capacity_mode=machines.capacity_mode,
+        resize_seconds=machines.pause_seconds,
+        resume_seconds=machines.pause_seconds,
+        start_seconds=machines.pause_seconds,
         speed_noise=speed_noise,
         seed=seed,
     )
@@ -201,37 +208,52 @@ def cost_of(
 def agreement_of(
     recorded: RecordedJobs,
     policy: SchedulerPolicy,
+    machines: Machines,
     days: float = 7.0,
     on_progress: Callable[[float], None] | None = None,
 ) -> float | None:
     """How far the twin is to be believed, from 0 to 1: 1 where it says of the last days what really happened, 0 where
     its mean JCT is off by half or more; None where too few jobs have ended.
 
+    Jobs of as many days before are replayed too, and those that go on: they held what the others waited for.
+
     Args:
         policy: that acted in those days.
+        machines: what else than nodes there is to the cluster.
     """
-    since = recorded.end_seconds - recorded.start_seconds - days * _DAY_SECONDS
-    ends = recorded.jct_seconds
-    jobs = [
-        job
+    end = recorded.end_seconds - recorded.start_seconds
+    ends = {
+        job.job_id: job.submit_time_seconds + recorded.jct_seconds[job.job_id]
         for job in recorded.workload.jobs
-        if job.job_id in ends and job.submit_time_seconds + ends[job.job_id] >= since
-    ]
-    if len(jobs) < FEWEST_JOBS:
+        if job.job_id in recorded.jct_seconds
+    }
+    jobs = [job for job in recorded.workload.jobs if ends.get(job.job_id, end) >= end - 2.0 * days * _DAY_SECONDS]
+    compared = {job_id for job_id, ended in ends.items() if ended >= end - days * _DAY_SECONDS}
+    if len(compared) < FEWEST_JOBS:
         return None
-    environment = environment_of(Machines(recorded.usual_nodes, recorded.slot_seconds))
+    environment = environment_of(replace(machines, nodes=recorded.usual_nodes))
     window = _window(recorded.workload.name, jobs, environment, recorded.speeds)
-    really = math.fsum(ends[job.job_id] for job in window.workload.jobs) / len(window.workload.jobs)
-    said = _mean_jct(window, policy, on_progress)
-    if really <= 0.0:
+    result = replay(window.workload, window.environment, policy, window.speeds, on_progress)
+    said = [one.jct_seconds for one in result.outcomes if one.job_id in compared and one.jct_seconds is not None]
+    really = [recorded.jct_seconds[job.job_id] for job in window.workload.jobs if job.job_id in compared]
+    if len(said) < FEWEST_JOBS:
+        return None
+    if math.fsum(really) <= 0.0:
         return 0.0
-    return max(0.0, 1.0 - abs(math.log(said / really)) / math.log(1.0 + FAR))
+    return max(0.0, 1.0 - abs(math.log(math.fsum(said) / math.fsum(really))) / math.log(1.0 + FAR))
 
 
 def _mean_jct(window: TwinWindow, policy: SchedulerPolicy, on_progress: Callable[[float], None] | None) -> float:
     found = summarise(replay(window.workload, window.environment, policy, window.speeds, on_progress).outcomes)
     assert found.avg_jct_seconds is not None  # noqa: S101  (every job of a replay ends; narrows the type)
     return found.avg_jct_seconds
+
+
+def _drawn_window(jobs: int, length: int, generator: np.random.Generator) -> int:
+    """The number of a window, each job being as likely to be in it; a rest of too few jobs is left out."""
+    lengths = [min(length, jobs - start) for start in range(0, jobs, length)]
+    weights = np.array([size if size >= FEWEST_JOBS else 0 for size in lengths], dtype=np.float64)
+    return int(generator.choice(len(lengths), p=weights / weights.sum()))
 
 
 def _window(name: str, jobs: Sequence[JobSpec], environment: Environment, speeds: SpeedModel) -> TwinWindow:

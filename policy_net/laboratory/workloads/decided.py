@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 
 from policy_net.domain import SUSPENDED, Allocation, Job, Resources
-from policy_net.errors import BadInput
+from policy_net.errors import BadInput, NothingRecorded
 from policy_net.laboratory.logged import LoggedDecision
 from policy_net.laboratory.speeds.decided_speeds import logged_decisions
 from policy_net.laboratory.workloads.workload import JobRecord, JobSpec, Workload
@@ -71,6 +71,7 @@ class RecordedJobs:
         slot_seconds: the longest time between two decisions.
         end_seconds: of the log, in its own time.
         left_out: how many jobs are not in the workload.
+        pause_seconds: the mean pause of a job that was started or resized, if any was seen.
     """
 
     workload: Workload
@@ -81,15 +82,18 @@ class RecordedJobs:
     slot_seconds: float
     end_seconds: float
     left_out: int
+    pause_seconds: float = 0.0
 
     @cached_property
     def usual_nodes(self) -> tuple[Resources, ...]:
-        """What nodes had in the middle of the time, by GPUs, then CPU."""
+        """What nodes had in the middle of the time in which there were any, by GPUs, then CPU."""
         passed = 0.0
-        ordered = sorted(self.rooms.items(), key=lambda item: _size(item[0]))
+        # A cluster that is let go of while nobody needs it has nothing then, which is not what jobs run on.
+        with_room = {nodes: seconds for nodes, seconds in self.rooms.items() if _size(nodes) > (0, 0)} or self.rooms
+        ordered = sorted(with_room.items(), key=lambda item: _size(item[0]))
         for nodes, seconds in ordered:
             passed += seconds
-            if 2 * passed >= sum(self.rooms.values()):
+            if 2 * passed >= sum(with_room.values()):
                 return nodes
         return ordered[-1][0]
 
@@ -98,7 +102,8 @@ def read_decided(path: Path) -> Workload:
     """The jobs of a decision log, or of an agent's state directory, with time from zero at the first.
 
     Raises:
-        BadInput: it cannot be read, or shows no job whose work is known.
+        BadInput: it cannot be read.
+        NothingRecorded: it shows no job whose work is known.
     """
     return read_recorded(path).workload
 
@@ -113,8 +118,10 @@ def read_recorded(path: Path) -> RecordedJobs:
     there: dict[str, _Seen] = {}
     rooms: dict[tuple[Resources, ...], float] = {}
     speeds = OnlineFit()
+    pauses: list[float] = []
     before: LoggedDecision | None = None
     for logged in logged_decisions(path):
+        pauses += [entry.paused_seconds for entry in logged.observed if entry.paused_seconds > 0.0]
         speeds.observe(logged.observed)
         speeds.introduce(logged.state.jobs)
         if before is not None:
@@ -136,7 +143,7 @@ def read_recorded(path: Path) -> RecordedJobs:
         raise BadInput(f"{path}: holds no decision")
     found = [(known, epochs) for known in seen.values() if (epochs := _epochs(known, speeds)) is not None]
     if not found:
-        raise BadInput(f"{path}: shows no job whose work is known; wait until one has ended")
+        raise NothingRecorded(f"{path}: shows no job whose work is known; wait until one has ended")
     found.sort(key=lambda item: item[0].job.submit_time_seconds)
     start = found[0][0].job.submit_time_seconds
     names = _names([known.job.job_id for known, _ in found])
@@ -160,7 +167,10 @@ def read_recorded(path: Path) -> RecordedJobs:
             for job in jobs
         },
     )
-    return RecordedJobs(workload, start, ended, rooms, speeds, state.slot_seconds, state.time_seconds, left_out)
+    pause_seconds = sum(pauses) / len(pauses) if pauses else 0.0
+    return RecordedJobs(
+        *(workload, start, ended, rooms, speeds, state.slot_seconds, state.time_seconds, left_out, pause_seconds)
+    )
 
 
 def _take_interval(

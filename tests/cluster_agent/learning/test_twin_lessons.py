@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,13 @@ import numpy as np
 import pytest
 from agent_fakes import SPEC as OTHER_SPEC
 from agent_fakes import WEIGHTS as OTHER_WEIGHTS
-from agent_fakes import Clock, FakeLearner
+from agent_fakes import Clock, FakeLearner, make_state
 from log_worlds import live, make_tape
 
 from cluster_agent.acting.active_policy import CandidateFactory
 from cluster_agent.fleet.learner_protocol import Head, PushAnswer, Registration
 from cluster_agent.fleet.session import LearnerAccess, Session, retry_backoff
-from cluster_agent.learning import twin_source
+from cluster_agent.learning import twin_process, twin_source
 from cluster_agent.learning.experience import ExperienceQueue
 from cluster_agent.learning.trainer import TrainedPolicy, Trainer
 from cluster_agent.learning.twin_lesson import TwinAnswer, TwinQuestion, head_file
@@ -31,8 +32,13 @@ from cluster_agent.telemetry import Telemetry
 from policy_net.errors import PolicyNetError
 from policy_net.exchange.spec import WeightSpec
 from policy_net.exchange.wire import GradientUpdate
+from policy_net.laboratory.workloads.decided import RecordedJobs
+from policy_net.laboratory.workloads.source_options import WorkloadOptions
+from policy_net.laboratory.workloads.sources import load_workload
+from policy_net.laboratory.workloads.workload import Workload
 from policy_net.learning.gradient import GradientResult
 from policy_net.set_policy.policy import default_set_file, set_spec_of
+from policy_net.throughput.parametric import OnlineFit
 
 FILE = default_set_file()
 SPEC = set_spec_of(FILE, "set")
@@ -140,6 +146,32 @@ def test_a_log_that_was_changed_teaches_nothing(lived: Path) -> None:
     found = answer(question(lived, SETTINGS.model_copy(update={"history": ()})), nothing)
     assert found.result is None
     assert found.reason
+
+
+def test_a_line_in_the_middle_that_was_changed_teaches_nothing_with_a_recording_either(lived: Path) -> None:
+    log = lived / CURRENT
+    lines = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join([*lines[:2], lines[2].replace(b"job-3", b"job-7"), *lines[3:]]))
+    found = answer(question(lived), nothing)
+    assert found.result is None
+    assert "damaged" in found.reason
+
+
+def test_a_twin_that_is_believed_in_part_teaches_as_often(lived: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = replace(read_recorded_stand_in(), rooms={tuple(node.capacity for node in make_state(2).nodes): 1.0})
+    monkeypatch.setattr(twin_process, "read_recorded", lambda _: seen)
+    monkeypatch.setattr(twin_process, "agreement_of", lambda *_, **__: 0.3)
+    answers = [answer(question(lived, seed=seed), nothing) for seed in range(20)]
+    taught = [each for each in answers if each.result is not None]
+    assert 1 <= len(taught) <= 12
+    assert all(each.agreement == 0.3 and not each.reason for each in answers)
+    assert all(each.result is not None and each.result.samples == 2 * 40 for each in taught)
+
+
+def read_recorded_stand_in() -> RecordedJobs:
+    """A log of one job, too few to be drawn from."""
+    job = load_workload("dl2:jobs=1,seed=1", WorkloadOptions()).jobs[0]
+    return RecordedJobs(Workload("log", (job,)), 0.0, {}, {}, OnlineFit(), 600.0, 0.0, 0)
 
 
 class Source:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policy_net.domain import PolicyContext, Resources
+from policy_net.domain import CapacityMode, PolicyContext, Resources
 from policy_net.errors import BadInput
 from policy_net.laboratory.simulation.replay import replay
 from policy_net.laboratory.speeds.speed import default_speeds
@@ -21,6 +21,7 @@ from policy_net.laboratory.training.twin_windows import (
     History,
     Machines,
     WindowChoice,
+    _drawn_window,
     agreement_of,
     cost_of,
     environment_of,
@@ -140,17 +141,50 @@ def test_a_past_that_teaches_nothing_is_one_line() -> None:
 
 def test_a_twin_that_says_what_happened_is_believed_and_one_that_is_off_by_half_is_not() -> None:
     under_drf, drf = as_simulated("drf"), build_policy("drf", PolicyContext())
-    assert agreement_of(recorded(under_drf), drf, ALL_DAYS) == pytest.approx(1.0)
+    assert agreement_of(recorded(under_drf), drf, MACHINES, ALL_DAYS) == pytest.approx(1.0)
     quarter = {name: 1.25 * seconds for name, seconds in under_drf.items()}
-    found = agreement_of(recorded(quarter), drf, ALL_DAYS)
+    found = agreement_of(recorded(quarter), drf, MACHINES, ALL_DAYS)
     assert found == pytest.approx(1.0 - math.log(1.25) / math.log(1.5))
     for factor in (1.6, 4.0, 0.5):
         off = {name: factor * seconds for name, seconds in under_drf.items()}
-        assert agreement_of(recorded(off), drf, ALL_DAYS) == 0.0
+        assert agreement_of(recorded(off), drf, MACHINES, ALL_DAYS) == 0.0
 
 
 def test_only_the_last_days_tell_whether_the_twin_is_to_be_believed_and_few_jobs_nothing() -> None:
     under_drf, drf = as_simulated("drf"), build_policy("drf", PolicyContext())
-    assert agreement_of(recorded(under_drf), drf, days=1e-6) is None
+    assert agreement_of(recorded(under_drf), drf, MACHINES, days=1e-6) is None
     some = dict(list(under_drf.items())[: FEWEST_JOBS - 1])
-    assert agreement_of(recorded(some), drf, ALL_DAYS) is None
+    assert agreement_of(recorded(some), drf, MACHINES, ALL_DAYS) is None
+
+
+def test_jobs_that_ended_before_the_days_that_are_compared_held_what_the_others_waited_for() -> None:
+    under_drf, drf = as_simulated("drf"), build_policy("drf", PolicyContext())
+    ends = sorted(job.submit_time_seconds + under_drf[job.job_id] for job in WORKLOAD.jobs)
+    found = agreement_of(recorded(under_drf), drf, MACHINES, (ends[-1] - ends[-25]) / 86_400.0)
+    assert found == pytest.approx(1.0, abs=0.15)
+
+
+def test_what_a_start_cost_in_the_log_it_costs_in_the_twin() -> None:
+    log = replace(recorded({}), pause_seconds=90.0)
+    machines = replace(MACHINES, pause_seconds=log.pause_seconds, capacity_mode=CapacityMode.POOLED)
+    window = History((), log, machines, WindowChoice(jobs=30)).draw(np.random.default_rng(1))
+    environment = window.environment
+    assert (environment.resize_seconds, environment.resume_seconds, environment.start_seconds) == (90.0, 90.0, 90.0)
+    assert environment.capacity_mode is CapacityMode.POOLED
+
+
+def test_a_cluster_that_is_let_go_of_while_nobody_needs_it_is_replayed_as_it_was_in_use() -> None:
+    log = replace(recorded({}), rooms={(): 900.0, MACHINES.nodes: 100.0})
+    assert (
+        len(History((), log, MACHINES, WindowChoice(jobs=30)).draw(np.random.default_rng(1)).environment.node_list) == 6
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(FEWEST_JOBS, 500), st.integers(FEWEST_JOBS, 120), st.integers(0, 2**31))
+def test_every_window_of_enough_jobs_is_drawn_by_its_jobs(jobs: int, length: int, seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    numbers = {_drawn_window(jobs, length, generator) for _ in range(200)}
+    assert max(numbers) * length + FEWEST_JOBS <= jobs
+    if jobs <= 3 * length and jobs % length >= max(FEWEST_JOBS, length / 2):
+        assert jobs // length in numbers, "the newest jobs teach too"

@@ -1,0 +1,71 @@
+"""A process that is asked a question: it ends with its asker also while it takes no step, and when it is in trouble."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from foundation.asked_process import answer_of
+
+DEADLINE_SECONDS = 60.0
+ASKED = """
+import os, sys, time
+from foundation.asked_process import be_modest
+be_modest(int(sys.argv[1]), 100.0, 2**30)
+open(sys.argv[2], "w").write(str(os.getpid()))
+time.sleep(100000)  # no step, as when a large file is read
+"""
+ASKER = """
+import os, subprocess, sys
+subprocess.Popen([sys.executable, "-c", sys.argv[1], str(os.getpid()), sys.argv[2]]).wait()
+"""
+
+
+def test_what_was_asked_comes_back() -> None:
+    echo = "import sys; sys.stdout.buffer.write(sys.stdin.buffer.read()[::-1])"
+    big = b"0123456789" * 100_000
+    assert answer_of([sys.executable, "-c", echo], big, DEADLINE_SECONDS, lambda: False) == big[::-1]
+
+
+@pytest.mark.parametrize(
+    ("program", "error", "said"),
+    [
+        ("raise SystemExit('out of luck')", ValueError, "out of luck"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", ValueError, "ended with -9"),
+    ],
+)
+def test_trouble_is_its_last_line(program: str, error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        answer_of([sys.executable, "-c", program], b"", DEADLINE_SECONDS, lambda: False)
+
+
+def test_nobody_waits_longer_than_the_deadline_nor_than_the_asker() -> None:
+    hang = [sys.executable, "-c", "import time; time.sleep(100000)"]
+    with pytest.raises(TimeoutError, match=r"not done in 0\.1 s"):
+        answer_of(hang, b"", 0.1, lambda: False)
+    with pytest.raises(TimeoutError, match="the agent ends"):
+        answer_of(hang, b"", DEADLINE_SECONDS, lambda: True)
+    with pytest.raises(OSError, match="no/such"):
+        answer_of(["/no/such/program"], b"", DEADLINE_SECONDS, lambda: False)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+def test_it_ends_with_an_asker_that_is_killed_also_where_it_takes_no_step(tmp_path: Path) -> None:
+    number = tmp_path / "pid"
+    asker = subprocess.Popen([sys.executable, "-c", ASKER, ASKED, str(number)])
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not (number.exists() and number.read_text()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    asked = int(number.read_text())
+    os.kill(asker.pid, signal.SIGKILL)
+    asker.wait(DEADLINE_SECONDS)
+    while Path(f"/proc/{asked}").exists() and " Z " not in Path(f"/proc/{asked}/stat").read_text():
+        assert time.monotonic() < deadline, "it goes on though nobody waits"
+        time.sleep(0.05)
