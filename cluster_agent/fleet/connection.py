@@ -33,7 +33,9 @@ OPTIONS = (
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     # gRPC reconnects by itself; it must not wait longer than our own backoff does.
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    # How long gRPC lets one attempt take, whatever its name says: a tenth of a second is too little for TLS on a busy
+    # machine or over an ocean.
+    ("grpc.min_reconnect_backoff_ms", 1000),
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.enable_retries", 0),
     # No compression: a message is measured before it is unpacked, and a small one may unpack to gigabytes.

@@ -102,7 +102,7 @@ def test_policyctl_shows_its_certificate(learner: LearnerProcess, certificates: 
 
     assert asked("policyctl") == 0
     assert run(policyctl.app, "policyctl", ["fleet", "--learner", learner.address]) == 3
-    assert "name yours with --cert" in capsys.readouterr().err
+    assert "name your identity file with --cert" in capsys.readouterr().err
     assert asked("north") == 1
     assert "may not ask about the fleet" in capsys.readouterr().err
 
