@@ -73,24 +73,29 @@ def file_with(terms: Sequence[float]) -> PolicyFile:
 def validation_cells(clusters: Sequence[Cluster], setting: str, seed: int) -> Iterator[RealCell]:
     """The windows to choose on; a cluster with too few windows has none."""
     kind, durations = SETTINGS[setting]
-    seeds = SEEDS[Part.VALIDATION]
     for cluster in clusters:
         for window, part in windows_of(cluster.jobs, WINDOW_JOBS).items():
             if part is Part.VALIDATION:
-                yield RealCell(
-                    cluster=cluster.name,
-                    file_digest=cluster.file_digest,
-                    jobs=min(WINDOW_JOBS, cluster.jobs - window * WINDOW_JOBS),
-                    window=window,
-                    window_jobs=WINDOW_JOBS,
-                    part=part,
-                    model_seed=seeds.models[seed],
-                    noise_seed=seeds.disturbances[seed],
-                    job_kind=kind,
-                    load=LOAD,
-                    durations=durations,
-                    capacity=CapacityMode.POOLED,
-                )
+                yield window_cell(cluster, window, part, seed, kind, durations)
+
+
+def window_cell(cluster: Cluster, window: int, part: Part, seed: int, kind: str, durations: Durations) -> RealCell:
+    """A window of a recorded cluster on pooled GPUs, under the part's so many-th draw of models and noise."""
+    seeds = SEEDS[part]
+    return RealCell(
+        cluster=cluster.name,
+        file_digest=cluster.file_digest,
+        jobs=min(WINDOW_JOBS, cluster.jobs - window * WINDOW_JOBS),
+        window=window,
+        window_jobs=WINDOW_JOBS,
+        part=part,
+        model_seed=seeds.models[seed],
+        noise_seed=seeds.disturbances[seed],
+        job_kind=kind,
+        load=LOAD,
+        durations=durations,
+        capacity=CapacityMode.POOLED,
+    )
 
 
 def measure(

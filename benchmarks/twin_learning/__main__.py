@@ -24,19 +24,18 @@ import numpy as np
 
 from benchmarks.policy_quality.cells import Durations, RealCell
 from benchmarks.policy_quality.plan import WINDOW_JOBS
-from benchmarks.policy_quality.seeds import SEEDS, Part, windows_of
+from benchmarks.policy_quality.seeds import Part, windows_of
 from benchmarks.policy_quality.worlds import Cluster, build_world, clusters_in
+from benchmarks.set_prices import file_with, window_cell
 from benchmarks.twin_learning.fleet import Past, Training, first_jobs, train
 from foundation.errors import BAD_INPUT, DONE
-from policy_net.domain import CapacityMode
 from policy_net.errors import BadInput
 from policy_net.exchange.policy_file import PolicyFile, write_policy_file
-from policy_net.exchange.spec import PRICE_COUNT, PRICES_VERSION, SESSION_COUNT, SESSIONS_VERSION, SetSpec, Weights
+from policy_net.exchange.spec import PRICE_COUNT, SESSION_COUNT, SetSpec, Weights
 from policy_net.laboratory.simulation.replay import replay
 from policy_net.set_policy.policy import SetPolicy, default_set_file, set_spec_of
 
 PROGRAM = "python -m benchmarks.twin_learning"
-LOAD = 0.9
 SETTINGS = {
     "mix-unknown": ("mix", Durations.UNKNOWN),
     "mix-known": ("mix", Durations.KNOWN),
@@ -50,10 +49,8 @@ _NORMAL_95 = 1.96
 
 def start_file() -> PolicyFile:
     """The shipped policy with prices and sessions, all as they have always been."""
-    shipped = default_set_file()
-    spec = set_spec_of(shipped, "set").model_copy(update={"prices": PRICES_VERSION, "sessions": SESSIONS_VERSION})
-    weights = np.append(shipped.weights, np.zeros(PRICE_COUNT + SESSION_COUNT)).astype(np.float32)
-    return PolicyFile(spec, weights, dict(shipped.card), shipped.priors)
+    made = file_with((0.0,) * (PRICE_COUNT + SESSION_COUNT))
+    return PolicyFile(made.spec, made.weights, dict(default_set_file().card), made.priors)
 
 
 def parts_of(cluster: Cluster) -> dict[Part, int]:
@@ -63,22 +60,7 @@ def parts_of(cluster: Cluster) -> dict[Part, int]:
 
 def cell(cluster: Cluster, part: Part, setting: str, seed: int) -> RealCell:
     """A window under one draw of models and noise."""
-    kind, durations = SETTINGS[setting]
-    window, seeds = parts_of(cluster)[part], SEEDS[part]
-    return RealCell(
-        cluster=cluster.name,
-        file_digest=cluster.file_digest,
-        jobs=min(WINDOW_JOBS, cluster.jobs - window * WINDOW_JOBS),
-        window=window,
-        window_jobs=WINDOW_JOBS,
-        part=part,
-        model_seed=seeds.models[seed],
-        noise_seed=seeds.disturbances[seed],
-        job_kind=kind,
-        load=LOAD,
-        durations=durations,
-        capacity=CapacityMode.POOLED,
-    )
+    return window_cell(cluster, parts_of(cluster)[part], part, seed, *SETTINGS[setting])
 
 
 def pasts_of(clusters: Sequence[Cluster], setting: str, data: Path, folder: Path) -> list[Past]:
