@@ -35,16 +35,19 @@ def publish_worse(state_dir: Path) -> tuple[int, int]:
         StateUnusable: the learner still runs, or left something unusable.
     """
     with StateDir(state_dir) as state, closing(Registry(state.path, state.commits)) as registry:
-        newest = max(card.version for card in registry.versions())
+        versions = registry.versions()
+        newest = max(card.version for card in versions)
         card, data = registry.policy_bytes(newest)
         policy = made_worse(parse_policy_file(data, f"v{newest}"))
         details = VersionDetails(
             policy=kind_of(policy), prior_statistics=len(policy.priors), notes=f"v{newest} made worse on purpose"
         )
-        # There is one version of a head step; the next one is nobody's, as nothing more is published.
+        # There is one version of a head step, and none of a step that the log does not have yet: an earlier free one.
+        taken = {each.head_step for each in versions}
+        free = next((step for step in range(card.head_step - 1, 0, -1) if step not in taken), card.head_step + 1)
         worse = registry.publish(
             policy,
-            card.head_step + 1,
+            free,
             time.time(),
             {},
             0.0,
