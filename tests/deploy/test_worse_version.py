@@ -44,8 +44,6 @@ def test_it_follows_the_newest_version_and_says_what_it_is(tmp_path: Path) -> No
     with StateDir(tmp_path) as state, closing(Registry(state.path, state.commits)) as registry:
         card, data = registry.policy_bytes(3)
         assert (card.parent, card.spec_digest) == (2, SHIPPED.spec.digest)
-        assert card.head_step == 9, (
-            "a step that the log has, also if it ends at the newest version's"
-        )
+        assert card.head_step == 9, "a step that the log has, also if it ends at the newest version's"
         assert card.details.notes == "v2 made worse on purpose"
         assert parse_policy_file(data, "v3").priors == made_worse(SHIPPED).priors
