@@ -52,6 +52,7 @@ class Program:
 
     def __init__(self, module: str, command: str, config: Path, *, forked: bool = False) -> None:
         self.output = config.with_suffix(".log")
+        self.output.touch()  # a forked process opens it only once it runs, and a test may look before
         if forked and FORKS:
             self.process = ForkedProgram(module, [command, "--config", str(config)], self.output)
             return
