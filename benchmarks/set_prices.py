@@ -2,7 +2,8 @@
 
 Recorded workloads, every cluster that has a window to choose on, in a mix of job kinds and all-reduce alone, with known
 and unknown work. Figures are average JCT over the shipped policy's on the same arrivals; no window that judges is seen.
-Some minutes. `--write NAME --out FILE` makes the policy file of one row, for `benchmarks.policy_quality` to judge.
+Some minutes. `--write NAME --out FILE` makes the policy file of one row, for `benchmarks.policy_quality` to judge;
+`--file NAME=FILE` chooses among policy files, such as those that `benchmarks.twin_learning --write` makes.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from benchmarks.policy_quality.worlds import Cluster, build_world, clusters_in
 from foundation.errors import BAD_INPUT, DONE
 from policy_net.domain import CapacityMode
 from policy_net.errors import BadInput
-from policy_net.exchange.policy_file import PolicyFile, write_policy_file
+from policy_net.exchange.policy_file import PolicyFile, read_policy_file, write_policy_file
 from policy_net.exchange.spec import PRICE_COUNT, PRICES_VERSION, SESSION_COUNT, SESSIONS_VERSION
 from policy_net.laboratory.simulation.replay import replay
 from policy_net.set_policy.policy import default_set_file, set_policy_of, set_spec_of
@@ -99,10 +100,10 @@ def window_cell(cluster: Cluster, window: int, part: Part, seed: int, kind: str,
 
 
 def measure(
-    clusters: Sequence[Cluster], data: Path, seeds: int, variants: Mapping[str, Sequence[float]]
+    clusters: Sequence[Cluster], data: Path, seeds: int, variants: Mapping[str, PolicyFile]
 ) -> dict[str, dict[Run, dict[str, float]]]:
     """Figures of the shipped policy and of every variant, by run."""
-    files = {SHIPPED: default_set_file()} | {name: file_with(terms) for name, terms in variants.items()}
+    files = {SHIPPED: default_set_file(), **variants}
     found: dict[str, dict[Run, dict[str, float]]] = {name: {} for name in files}
     for setting in SETTINGS:
         for seed in range(seeds):
@@ -163,6 +164,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--variant", action="append", default=[], metavar="NAME=P0,…,P5[,S0,S1,S2]", help="in place of the usual ones"
     )
+    parser.add_argument("--file", action="append", default=[], metavar="NAME=FILE", help="in place of them, too")
     parser.add_argument("--write", metavar="NAME", help="make the policy file of this variant, and measure nothing")
     parser.add_argument("--out", type=Path, help="where to write it")
     try:
@@ -173,7 +175,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    variants = dict(map(_variant, options.variant)) or VARIANTS
+    terms = dict(map(_variant, options.variant)) or ({} if options.file else VARIANTS)
+    variants = {name: file_with(values) for name, values in terms.items()} | dict(map(_file, options.file))
     if options.write is not None:
         return _write(options.write, options.out, variants)
     if options.data is None or options.seeds < 1 or options.every < 1:
@@ -183,7 +186,7 @@ def _run(options: argparse.Namespace) -> int:
     if not rows:
         raise BadInput(f"{options.data}: no workloads/*.csv is long enough to have a window to choose on")
     if options.output == "json":
-        print(json.dumps({"variants": variants, "rows": rows}, indent=1))
+        print(json.dumps({"variants": terms, "files": options.file, "rows": rows}, indent=1))
     else:
         Console().print(_table(rows))
     return DONE
@@ -200,10 +203,19 @@ def _variant(text: str) -> tuple[str, tuple[float, ...]]:
     return name, terms
 
 
-def _write(name: str, out: Path | None, variants: Mapping[str, Sequence[float]]) -> int:
+def _file(text: str) -> tuple[str, PolicyFile]:
+    name, separator, path = text.partition("=")
+    if not separator:
+        raise BadInput(f"--file {text!r}: use NAME=FILE")
+    content = read_policy_file(Path(path))
+    set_spec_of(content, path)
+    return name, content
+
+
+def _write(name: str, out: Path | None, variants: Mapping[str, PolicyFile]) -> int:
     if out is None or name not in variants:
         raise BadInput(f"--write {name!r}: give --out FILE, and one of {', '.join(variants)}")
-    write_policy_file(out, file_with(variants[name]))
+    write_policy_file(out, variants[name])
     return DONE
 
 

@@ -12,7 +12,7 @@ from benchmarks.policy_quality.worlds import Cluster
 from benchmarks.set_prices import SETTINGS, SHIPPED, main, summarise, validation_cells
 from foundation.errors import BAD_INPUT, DONE
 from policy_net.exchange.policy_file import read_policy_file
-from policy_net.set_policy.policy import default_set_file, set_policy_of
+from policy_net.set_policy.policy import DEFAULT_SET_FILE, default_set_file, set_policy_of
 from policy_net.set_policy.prices import PriceTerms
 from policy_net.set_policy.sessions import SessionTerms
 
@@ -66,9 +66,12 @@ def test_short_windows_are_measured(
 ) -> None:
     monkeypatch.setattr(set_prices, "WINDOW_JOBS", 40)
     options = ["--seeds", "1", "--every", "30", "-o", "json", "--variant", "usual=0,0,0,0,0,0"]
+    options += ["--file", f"same={DEFAULT_SET_FILE}"]
     assert main(["--data", str(data_folder), *options]) == DONE
     rows = json.loads(capsys.readouterr().out)["rows"]
-    assert {row["setting"] for row in rows} == set(SETTINGS)
+    assert {(row["setting"], row["variant"]) for row in rows} == {
+        (setting, name) for setting in SETTINGS for name in ("usual", "same")
+    }
     assert all(row["mean"] == row["worst"] == row["longest"] == 0.0 for row in rows)
 
 
@@ -81,6 +84,8 @@ def test_short_windows_are_measured(
         ([], "give --data FOLDER"),
         (["--data", "nowhere", "--seeds", "0"], "1 or more"),
         (["--write", "never heard of", "--out", "x"], "one of speed exponent"),
+        (["--file", "policy.safetensors"], "use NAME=FILE"),
+        (["--file", "mine=nowhere.safetensors"], "nowhere.safetensors"),
     ],
 )
 def test_bad_input_is_one_line(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

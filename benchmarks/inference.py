@@ -1,0 +1,134 @@
+"""`python -m benchmarks.inference [-o json]`: what one inference costs, and one decision about many jobs.
+
+An inference is one action of `dl2` with forty jobs in a batch: features, network, mask and pick; its weights are new,
+as they do not change what it costs. A decision is one of the shipped `set`, from state to allocation, with tasks placed
+on nodes: generated jobs that all come at once, and only decisions at which nine in ten of them are still there. Beside
+them stands what `set`'s own network takes for forty jobs. All in one process; a minute.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from foundation.errors import DONE
+from policy_net.dl2.network import initial_weights
+from policy_net.dl2.policy import LearnedPolicy
+from policy_net.exchange.spec import SET_INPUTS, PolicySpec
+from policy_net.laboratory.simulation.engine import Simulation
+from policy_net.laboratory.simulation.environment import Environment
+from policy_net.laboratory.speeds.speed import default_speeds
+from policy_net.laboratory.workloads.sources import load_workload
+from policy_net.policy import SchedulerPolicy
+from policy_net.set_policy.policy import SetPolicy, default_set_file, set_policy_of
+
+PROGRAM = "python -m benchmarks.inference"
+JOBS_PER_BATCH = 40
+LEAST_SHARE_OF_JOBS = 0.9
+CROWD_NODES = 500
+_NODES_OF_A_BATCH = 16
+
+
+def decide_seconds(policy: SchedulerPolicy, jobs: int, nodes: int, seed: int) -> list[float]:
+    """Of every decision at which nine in ten of the jobs are there; all have come at once."""
+    workload = load_workload(f"dl2:jobs={jobs},sizes=varied,seed={seed}")
+    at_once = replace(workload, jobs=tuple(replace(job, submit_time_seconds=0.0) for job in workload.jobs))
+    simulation = Simulation(at_once, Environment(nodes=nodes), default_speeds())
+    found: list[float] = []
+    while not simulation.finished:
+        state, trigger = simulation.observe()
+        if len(state.jobs) < LEAST_SHARE_OF_JOBS * jobs:
+            break
+        began = time.perf_counter()
+        decision = policy.decide(state, trigger)
+        found.append(time.perf_counter() - began)
+        policy.observe(simulation.apply(decision))
+    return found
+
+
+def decisions(jobs: int, nodes: int, least: int) -> list[float]:
+    """Seconds of at least so many decisions, over as many workloads as that takes, each from the shipped beliefs."""
+    found: list[float] = []
+    seed = 0
+    while len(found) < least:
+        seed += 1
+        found += decide_seconds(_shipped(), jobs, nodes, seed)
+    return found
+
+
+def inferences(actions: int) -> list[float]:
+    """Seconds of at least so many actions of `dl2`."""
+    spec = PolicySpec(jobs_per_batch=JOBS_PER_BATCH)
+    policy = LearnedPolicy(spec, initial_weights(spec, seed=1))
+    seed = 0
+    while len(policy.inference_seconds) < actions:
+        seed += 1
+        decide_seconds(policy, JOBS_PER_BATCH, _NODES_OF_A_BATCH, seed)
+    return policy.inference_seconds
+
+
+def tilts(times: int) -> list[float]:
+    """Seconds that `set`'s network takes for the tilts of a batch's jobs, their features given."""
+    policy = _shipped()
+    inputs_JF = np.random.default_rng(1).normal(size=(JOBS_PER_BATCH, SET_INPUTS + 1))
+    found = []
+    for _ in range(times):
+        began = time.perf_counter()
+        policy.residual.tilts(inputs_JF)
+        found.append(time.perf_counter() - began)
+    return found
+
+
+def measure(least: int) -> dict[str, Any]:
+    """All figures.
+
+    Args:
+        least: decisions of each size, and a hundredth of the actions.
+    """
+    few, many = (decisions(jobs, CROWD_NODES, least) for jobs in (200, 1000))
+    return {
+        "inference_j40_p50_us": 1e6 * float(np.median(inferences(100 * least))),
+        "set_network_j40_p50_us": 1e6 * float(np.median(tilts(100 * least))),
+        "slot_200_jobs_500_nodes_p50_ms": 1e3 * float(np.median(few)),
+        "slot_200_jobs_500_nodes_p99_ms": 1e3 * float(np.percentile(few, 99)),
+        "slot_1000_jobs_p50_ms": 1e3 * float(np.median(many)),
+        "slot_1000_jobs_p99_ms": 1e3 * float(np.percentile(many, 99)),
+        "decisions_200_jobs": len(few),
+        "decisions_1000_jobs": len(many),
+    }
+
+
+def _shipped() -> SetPolicy:
+    return set_policy_of(default_set_file(), "set")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    parser = argparse.ArgumentParser(prog=PROGRAM, description=__doc__)
+    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    parser.add_argument("--decisions", type=int, default=200, help="at least so many of each size")
+    options = parser.parse_args(arguments)
+    if options.decisions < 1:
+        parser.error(f"--decisions {options.decisions}: use 1 or more")
+    found = measure(options.decisions)
+    if options.output == "json":
+        print(json.dumps(found, indent=1))
+        return DONE
+    table = Table("figure", "value")
+    for name, value in found.items():
+        table.add_row(name, f"{value:.4g}")
+    Console().print(table)
+    return DONE
+
+
+if __name__ == "__main__":
+    sys.exit(main())
