@@ -218,6 +218,11 @@ class Trainer:
             try:
                 registration = self._session.registered()
                 if registration.rounds:
+                    if self._twin is not None:
+                        self._twin.tell(
+                            "the learner works in rounds, which are answered from live experience alone; let it take"
+                            " updates as they come, or see learning.source"
+                        )
                     return None  # the learner asks, and `rounds` answers
                 if not registration.learning:
                     self._count("unwanted")

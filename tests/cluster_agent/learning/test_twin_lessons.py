@@ -312,3 +312,21 @@ def test_a_learner_of_another_kind_is_said(tmp_path: Path, capsys: pytest.Captur
     out = capsys.readouterr().out
     assert "asked" not in out
     assert out.count("the learner's policy is of kind dl2, and twins teach set policies") == 1
+
+
+def test_a_learner_in_rounds_asks_for_no_lessons_and_it_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = Source(tmp_path, "raise SystemExit('asked')")
+    learner = SetLearner()
+    registered = learner.register
+    monkeypatch.setattr(
+        learner, "register", lambda digest, job_types: replace(registered(digest, job_types), rounds=True)
+    )
+    trainer = trainer_of(learner, source)
+    for _ in range(2):
+        assert trainer.update() is None
+    assert not learner.updates
+    out = capsys.readouterr().out
+    assert "asked" not in out
+    assert out.count("the learner works in rounds") == 1
