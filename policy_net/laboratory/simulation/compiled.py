@@ -159,8 +159,10 @@ def run_compiled(
     speeds: SpeedModel,
     effect: PlacementEffect | None = None,
     on_progress: Callable[[float], None] | None = None,
+    *,
+    keep_beliefs: bool = True,
 ) -> CompiledRun:
-    """Run a case that is not `uncovered` to its end; the policy then believes what it has found out.
+    """Run a case that is not `uncovered` to its end; the policy then believes what it has found out, if it is to.
 
     Raises:
         BadInput: a job of the workload can never run in this environment.
@@ -182,8 +184,9 @@ def run_compiled(
         library().twin_close(twin)
     if standing.status == _OUT_OF_MEMORY:
         raise MemoryError("no memory for a simulation")
-    policy.decision_index += standing.decisions
-    case.keep_beliefs()
+    if keep_beliefs:
+        policy.decision_index += standing.decisions
+        case.keep_beliefs()
     return case.result(standing)
 
 

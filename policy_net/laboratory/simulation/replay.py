@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -98,6 +99,7 @@ def replay(
     placement_effect: PlacementEffect | None = None,
     until_done: str | None = None,
     compiled: bool = True,
+    keep_beliefs: bool = True,
 ) -> ReplayResult:
     """Simulate until every job has ended, or the one that is asked about.
 
@@ -110,6 +112,7 @@ def replay(
         placement_effect: see `Simulation`.
         until_done: id of the job with whose end the replay ends.
         compiled: whether the compiled twin may be used; it measures no time of single decisions.
+        keep_beliefs: whether the policy goes on with what it found out here; without, it is as it was.
 
     Raises:
         BadInput: a job of the workload can never run in this environment.
@@ -123,8 +126,12 @@ def replay(
         and isinstance(policy, SetPolicy)
         and uncovered(workload, environment, policy, speeds, placement_effect) is None
     ):
-        run = run_compiled(workload, environment, policy, speeds, placement_effect, on_progress)
+        run = run_compiled(
+            workload, environment, policy, speeds, placement_effect, on_progress, keep_beliefs=keep_beliefs
+        )
         return _compiled_result(run, workload, policy, speeds, lambda: clock() - started)
+    if not keep_beliefs:
+        policy = copy.deepcopy(policy)
     simulation = Simulation(workload, environment, speeds, placement_effect)
     decide_seconds: list[float] = []
     timeline: dict[str, list[tuple[float, int, int]]] = {}

@@ -24,7 +24,7 @@ from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.laboratory.simulation.admission import check_jobs_can_run
 from policy_net.laboratory.simulation.environment import DecideOn, Environment
 from policy_net.laboratory.simulation.metrics import summarise
-from policy_net.laboratory.simulation.replay import replay
+from policy_net.laboratory.simulation.replay import ReplayResult, replay
 from policy_net.laboratory.workloads.decided import RecordedJobs
 from policy_net.laboratory.workloads.source_options import WorkloadOptions
 from policy_net.laboratory.workloads.sources import load_workload
@@ -198,9 +198,12 @@ def cost_of(
     on_progress: Callable[[float], None] | None = None,
 ) -> Callable[[Weights], float]:
     """The mean JCT of a window in seconds, as a function of the weights; every call begins with the priors alone."""
+    policy = SetPolicy(spec, np.zeros(spec.parameter_count, dtype=np.float32), priors)
 
     def cost(weights: Weights) -> float:
-        return _mean_jct(window, SetPolicy(spec, weights, priors), on_progress)
+        policy.load_weights(weights)
+        found = replay(window.workload, window.environment, policy, window.speeds, on_progress, keep_beliefs=False)
+        return _mean_jct(found)
 
     return cost
 
@@ -243,10 +246,10 @@ def agreement_of(
     return max(0.0, 1.0 - abs(math.log(math.fsum(said) / math.fsum(really))) / math.log(1.0 + FAR))
 
 
-def _mean_jct(window: TwinWindow, policy: SchedulerPolicy, on_progress: Callable[[float], None] | None) -> float:
-    found = summarise(replay(window.workload, window.environment, policy, window.speeds, on_progress).outcomes)
-    assert found.avg_jct_seconds is not None  # noqa: S101  (every job of a replay ends; narrows the type)
-    return found.avg_jct_seconds
+def _mean_jct(result: ReplayResult) -> float:
+    found = summarise(result.outcomes).avg_jct_seconds
+    assert found is not None  # noqa: S101  (every job of a replay ends; narrows the type)
+    return found
 
 
 def _drawn_window(jobs: int, length: int, generator: np.random.Generator) -> int:

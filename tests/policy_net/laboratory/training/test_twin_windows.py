@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from policy_net.domain import CapacityMode, PolicyContext, Resources
 from policy_net.errors import BadInput
+from policy_net.laboratory.simulation import replay as replay_module
 from policy_net.laboratory.simulation.replay import replay
 from policy_net.laboratory.speeds.speed import default_speeds
 from policy_net.laboratory.training.twin_windows import (
@@ -31,7 +32,7 @@ from policy_net.laboratory.workloads.source_options import WorkloadOptions
 from policy_net.laboratory.workloads.sources import load_workload
 from policy_net.laboratory.workloads.workload import Workload
 from policy_net.policy import build_policy
-from policy_net.set_policy.policy import default_set_file, set_spec_of
+from policy_net.set_policy.policy import default_set_file, set_policy_of, set_spec_of
 from policy_net.throughput.parametric import OnlineFit
 
 MACHINES = Machines((Resources(8000, 2),) * 6, 1200.0)
@@ -79,6 +80,38 @@ def test_a_seed_draws_the_same_window_and_cost_again(seed: int) -> None:
     assert not any(job.work_known for job in first.workload.jobs)
     costs = {cost_of(window, SPEC, POLICY.priors)(POLICY.weights) for window in (first, again)}
     assert len(costs) == 1
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_costs_of_a_window_do_not_hang_on_what_was_asked_before(
+    compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not compiled:
+        monkeypatch.setattr(replay_module, "uncovered", lambda *_: "the reference is meant")
+    window = history(SOURCE).draw(np.random.default_rng(1))
+    others = POLICY.weights + np.float32(0.5)
+    cost = cost_of(window, SPEC, POLICY.priors)
+    asked = [cost(weights) for weights in (POLICY.weights, others, POLICY.weights)]
+    assert asked[0] == asked[2] != asked[1]
+    assert asked[1] == cost_of(window, SPEC, POLICY.priors)(others)
+
+
+def test_a_policy_that_is_not_to_keep_what_it_found_out_is_as_it_was() -> None:
+    for compiled in (True, False):
+        policy = set_policy_of(POLICY, "set")
+        assert policy.beliefs is not None
+        before = policy.beliefs.digest()
+        results = [
+            replay(WORKLOAD, environment_of(MACHINES), policy, default_speeds(), compiled=compiled, keep_beliefs=keep)
+            for keep in (False, False, True)
+        ]
+        assert results[0].outcomes == results[1].outcomes == results[2].outcomes
+        assert policy.beliefs.digest() != before, "the last was to keep them"
+        policy = set_policy_of(POLICY, "set")
+        replay(WORKLOAD, environment_of(MACHINES), policy, default_speeds(), compiled=compiled, keep_beliefs=False)
+        assert policy.beliefs is not None
+        assert policy.beliefs.digest() == before
+        assert policy.decision_index == 0
 
 
 def test_windows_and_chance_differ_from_draw_to_draw() -> None:
