@@ -26,7 +26,7 @@ setup(
             sources=sorted(str(path) for path in CORE.glob("*.c")),
             depends=sorted(str(path) for path in CORE.glob("*.h")),
             # Contraction would round once where the reference rounds twice.
-            extra_compile_args=["-std=c11", "-O2", "-ffp-contract=off"],
+            extra_compile_args=["-std=c11", "-O3", "-ffp-contract=off"],
             define_macros=[("TWIN_SOURCES", f'"{source_digest()}"')],
             libraries=["m"],
             optional=True,
