@@ -170,6 +170,11 @@ class _Launcher:
         self._wait()
         return self._warm.pid
 
+    def given_up(self) -> bool:
+        """Whether no server is started again."""
+        self._look()
+        return self._warm._start_at is None
+
     def waits(self, command: list[str]) -> bool:
         """Whether a task is to wait for the server, which imports for seconds from now on."""
         self._warm.rest()

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from started_tasks import Tasks, gone, wait_for
 
+from elastic_runtime.launcher.warm.starter import _RESTARTS as RESTARTS
+
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(600)]
 
 STAYS = "import signal\nprint('at work', flush=True)\nsignal.pause()\n"
@@ -64,9 +66,19 @@ def children_of(pid: int) -> list[int]:
 
 def test_a_server_that_dies_again_and_again_is_given_up(tmp_path: Path) -> None:
     with Tasks(tmp_path) as tasks:
-        while (server := tasks.server()) is not None:
-            os.kill(server, signal.SIGKILL)
-            wait_for(lambda number=server: gone(number))
+        killed = set()
+
+        def kill_until_given_up() -> bool:
+            server = tasks.server()  # none is there while the next one's pause lasts
+            if server is not None:
+                os.kill(server, signal.SIGKILL)
+                wait_for(lambda: gone(server))
+                killed.add(server)
+            return tasks.ask(do="given_up")
+
+        wait_for(kill_until_given_up)
+        assert len(killed) == 1 + RESTARTS
+        assert tasks.server() is None
         assert not tasks.run("print('hello')\n").warm
 
 
