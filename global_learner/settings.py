@@ -32,7 +32,7 @@ from global_learner.section_settings import (
     SigningSettings,
 )
 from policy_net.errors import BadInput
-from policy_net.exchange.spec import SET, WeightSpec
+from policy_net.exchange.spec import SET, SHIPPED, WeightSpec
 from policy_net.settings import Section, read_settings_file
 
 _EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104  (refused, not listened on)
@@ -223,7 +223,7 @@ class LearnerSettings(Section):
     start of the other one, a failover takes less than 10 s, and a database that restarts within 4 s is not noticed."""
     initial_policy: Path
     """The policy file that becomes v1 in an empty state directory; later starts only compare its spec. The
-    word `set` is the trained one that ships with fedl2."""
+    words `set` and `set-taught` are the trained ones that ship with fedl2."""
     listen: Address = "127.0.0.1:7070"
     """HOST:PORT of the service; port 0 takes a free one and needs `port_file`."""
     port_file: Path | None = None
@@ -354,16 +354,17 @@ def read_settings(path: Path) -> LearnerSettings:
 
 
 def _initial_policy(named: Path, folder: Path) -> Path:
-    if named != Path(SET):
-        if not (folder / named).exists() and nearest(str(named), (SET,)):
+    if str(named) not in SHIPPED:
+        close = None if (folder / named).exists() else nearest(str(named), SHIPPED)
+        if close is not None:
             raise BadConfig(
-                f"setting initial_policy = {str(named)!r}: there is no such file in {folder}; did you mean {SET}, the "
-                "policy that ships with fedl2?"
+                f"setting initial_policy = {str(named)!r}: there is no such file in {folder}; did you mean {close}, "
+                "which ships with fedl2?"
             )
         return folder / named
-    from policy_net.set_policy.policy import DEFAULT_SET_FILE  # noqa: PLC0415  (a policy, and all that it plans with)
+    from policy_net.set_policy.policy import SHIPPED_FILES  # noqa: PLC0415  (a policy, and all that it plans with)
 
-    return DEFAULT_SET_FILE
+    return SHIPPED_FILES[str(named)]
 
 
 def _resolved(settings: LearnerSettings, folder: Path) -> LearnerSettings:

@@ -5,7 +5,8 @@ from their first jobs, on windows that nobody was taught with: those to choose o
 only judge. `learned` is against the same structure at learning rate 0, `over_set` against the shipped policy, `control`
 what comes of permuted pairs, `taught` what comes where those that are judged teach too, and `silent_share` how much of
 that who teaches nothing has; all are changes of average JCT as fractions, the mean over clusters. A quarter of an hour
-a setting on one core; `--settings` picks some, `--write FILE` keeps what all clusters have taught in all of them.
+a setting on one core; `--settings` picks some, `--write FILE` keeps what all clusters have taught in all of them, and
+`--file FILE` judges such a file against the shipped policy, or `--against start` the same structure untaught.
 """
 
 from __future__ import annotations
@@ -28,10 +29,12 @@ from benchmarks.policy_quality.seeds import Part, windows_of
 from benchmarks.policy_quality.worlds import Cluster, build_world, clusters_in
 from benchmarks.set_prices import file_with, window_cell
 from benchmarks.twin_learning.fleet import Past, Training, first_jobs, train
+from benchmarks.twin_learning.judged import compare
+from benchmarks.twin_learning.judged import summary as judged_summary
 from foundation.errors import BAD_INPUT, DONE
 from policy_net.errors import BadInput
-from policy_net.exchange.policy_file import PolicyFile, write_policy_file
-from policy_net.exchange.spec import PRICE_COUNT, SESSION_COUNT, SetSpec, Weights
+from policy_net.exchange.policy_file import PolicyFile, digest_of, read_policy_file, write_policy_file
+from policy_net.exchange.spec import PRICE_COUNT, SESSION_COUNT, SET, SetSpec, Weights
 from policy_net.laboratory.simulation.replay import replay
 from policy_net.set_policy.policy import SetPolicy, default_set_file, set_spec_of
 
@@ -199,6 +202,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--learning-rate", type=float, default=0.3, help="of the first step, in spreads")
     parser.add_argument("--no-control", action="store_true", help="leave the permuted pairs out")
     parser.add_argument("--write", type=Path, help="keep what all clusters teach in all settings, and judge nothing")
+    parser.add_argument("--permute", action="store_true", help="give each pair a random sign in --write: a control")
+    parser.add_argument("--file", type=Path, help="judge what --write has kept, and train nothing")
+    parser.add_argument("--against", choices=("set", "start"), default="set", help="what --file is compared with")
     options = parser.parse_args(arguments)
     try:
         return _run(options)
@@ -211,6 +217,9 @@ def _run(options: argparse.Namespace) -> int:
     if min(options.seeds, options.updates, options.pairs, options.window_jobs) < 1 or options.folds < 2:
         raise BadInput("--seeds, --updates, --pairs and --window-jobs are 1 or more, --folds 2 or more")
     clusters = clusters_in(options.data)
+    if options.file is not None:
+        print(json.dumps(judge(options, clusters), indent=1))
+        return DONE
     if not any(Part.TRAIN in parts_of(cluster) for cluster in clusters):
         raise BadInput(f"{options.data}: no workloads/*.csv is long enough to have a window to teach with")
     began = time.process_time()
@@ -224,19 +233,54 @@ def _run(options: argparse.Namespace) -> int:
     return DONE
 
 
+def judge(options: argparse.Namespace, clusters: Sequence[Cluster]) -> dict[str, Any]:
+    """The figures of a file that is kept, in each setting.
+
+    Raises:
+        BadInput: it cannot be used, or no cluster has a window to judge on.
+    """
+    part = Part(options.judge)
+    file = read_policy_file(options.file)
+    set_spec_of(file, str(options.file))
+    other = default_set_file() if options.against == SET else start_file()
+    found = {}
+    for setting in options.settings:
+
+        def window(cluster: Cluster, draw: int, setting: str = setting) -> RealCell | None:
+            return cell(cluster, part, setting, draw) if part in parts_of(cluster) else None
+
+        compared = compare(file, other, clusters, window, JUDGED_SEEDS, options.data)
+        if not compared:
+            raise BadInput(f"{options.data}: no workloads/*.csv is long enough to have a window to judge on")
+        found[setting] = judged_summary(compared)
+    return {
+        "file": digest_of(options.file.read_bytes()),
+        "judge": options.judge,
+        "against": options.against,
+        "settings": found,
+    }
+
+
 def _write(options: argparse.Namespace, clusters: Sequence[Cluster], folder: Path) -> int:
     start = start_file()
     pasts = [past for setting in options.settings for past in pasts_of(clusters, setting, options.data, folder)]
-    weights = train(start, pasts, training_of(options), 0)
-    card = {
-        **start.card,
-        "taught_by": PROGRAM,
-        "taught_settings": options.settings,
-        "taught_clusters": sorted({past.cluster for past in pasts}),
-        "taught_updates": options.updates,
-    }
-    write_policy_file(options.write, PolicyFile(start.spec, weights, card, start.priors))
+    weights = train(start, pasts, training_of(options, options.permute), 0)
+    clusters_taught = sorted({past.cluster for past in pasts})
+    write_policy_file(options.write, PolicyFile(start.spec, weights, card_of(options, clusters_taught), start.priors))
     return DONE
+
+
+def card_of(options: argparse.Namespace, clusters: Sequence[str]) -> dict[str, Any]:
+    """What a file that `--write` makes says of itself."""
+    return {
+        "made_by": f"{PROGRAM} --write",
+        "started_from": SET,
+        "data": "arrivals and lengths of recorded clusters; types, speeds and noise drawn",
+        "clusters": list(clusters),
+        "settings": list(options.settings),
+        **{name: getattr(options, name) for name in ("updates", "pairs", "window_jobs", "learning_rate")},
+        **({"control": "pairs permuted"} if options.permute else {}),
+    }
 
 
 if __name__ == "__main__":

@@ -21,10 +21,10 @@ from policy_net.dl2.policy import ActingMode, JobAwareExploration, LearnedPolicy
 from policy_net.domain import PolicyContext
 from policy_net.errors import BadInput
 from policy_net.exchange.policy_file import digest_of, parse_policy_file
-from policy_net.exchange.spec import SET, PolicySpec, SetSpec, Weights, WeightSpec, weights_to_bytes
+from policy_net.exchange.spec import PolicySpec, SetSpec, Weights, WeightSpec, weights_to_bytes
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.policy import SchedulerPolicy, build_policy, policy_names
-from policy_net.set_policy.policy import DEFAULT_SET_FILE, SetPolicy
+from policy_net.set_policy.policy import SHIPPED_FILES, SetPolicy
 from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
 from policy_net.throughput.parametric import OnlineFit
 
@@ -64,7 +64,7 @@ class Candidate:
     @property
     def spec_to_register(self) -> str:
         """Digest of the spec that a learner must have; empty for what was chosen by name, and goes with any learner."""
-        return "" if self.spec is None or self.identity.name == SET else self.spec.digest
+        return "" if self.spec is None or self.identity.name in SHIPPED_FILES else self.spec.digest
 
     @property
     def beliefs(self) -> GaussianProcessBeliefs | None:
@@ -85,8 +85,8 @@ class CandidateFactory:
         Raises:
             UnknownPolicy, PolicyFileError: neither, or a file that cannot be used.
         """
-        if name_or_path == SET:
-            return self.from_bytes(DEFAULT_SET_FILE.read_bytes(), Identity(SET))
+        if name_or_path in SHIPPED_FILES:
+            return self.from_bytes(SHIPPED_FILES[name_or_path].read_bytes(), Identity(name_or_path))
         if name_or_path in policy_names() or not is_file(Path(name_or_path)):
             policy = build_policy(name_or_path, PolicyContext(seed=self._settings.seed))
             return Candidate(policy, Identity(policy.name, digest=policy.name))

@@ -45,6 +45,9 @@ OTHER_TYPE = "other"
 """The reserved type of every job whose model is not in the vocabulary; always column 0."""
 
 SET = "set"
+SET_TAUGHT = "set-taught"
+SHIPPED = (SET, SET_TAUGHT)
+"""Names under which policy files come with the package; `set_policy.policy.SHIPPED_FILES` has them."""
 
 SET_FEATURE_VERSION = 1
 """Raised whenever the meaning of an input changes."""

@@ -4,22 +4,24 @@ Whatever the residual says, the planner's gains decide what is admissible; and w
 the cluster shows. So the policy is never worse off than its parts without being told.
 The trained policy that ships with the package is what `--policy set` is, and where a new fleet may start. It is made by
 `python -m benchmarks.set_default`, on generated workloads alone; its card (`policy-net inspect`) has the seeds and the
-scores.
+scores. `set-taught` is what clusters made of it by replays of their pasts; its card names them, and it is made by
+`python -m benchmarks.twin_learning --write`.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 
 from policy_net.domain import ClusterState, Decision, PolicyContext, Progress, SpeedModel, Trigger
 from policy_net.errors import PolicyFileError
 from policy_net.exchange.policy_file import PolicyFile, read_policy_file
-from policy_net.exchange.spec import SET, SetSpec, Weights
+from policy_net.exchange.spec import SET, SET_TAUGHT, SetSpec, Weights
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.set_policy.beliefs import SetBeliefs
 from policy_net.set_policy.draws import Array, Chance, SetSamples, drawn_plan
@@ -30,6 +32,10 @@ from policy_net.set_policy.sessions import SessionTerms
 from policy_net.set_policy.steps import Prices, StepTable, StepTables
 
 DEFAULT_SET_FILE = Path(__file__).with_name("default.safetensors")
+SHIPPED_FILES: Mapping[str, Path] = MappingProxyType(
+    {SET: DEFAULT_SET_FILE, SET_TAUGHT: Path(__file__).with_name("taught.safetensors")}
+)
+"""The policies that ship with the package, by name."""
 
 
 class SetPolicy:
@@ -198,14 +204,23 @@ class SetPolicy:
         return job_inputs(state, tables, uncertainties)
 
 
-@cache
 def default_set_file() -> PolicyFile:
-    """The file, read once.
+    """The file of `set`, read once.
 
     Raises:
         PolicyFileError: it is missing or damaged: the package was installed badly.
     """
-    return read_policy_file(DEFAULT_SET_FILE)
+    return shipped_file(SET)
+
+
+@cache
+def shipped_file(name: str) -> PolicyFile:
+    """The file of a policy that ships, by its name, read once.
+
+    Raises:
+        PolicyFileError: it is missing or damaged: the package was installed badly.
+    """
+    return read_policy_file(SHIPPED_FILES[name])
 
 
 def set_policy_of(content: PolicyFile, label: str) -> SetPolicy:
@@ -231,6 +246,11 @@ def set_spec_of(content: PolicyFile, label: str) -> SetSpec:
 def build_set(context: PolicyContext) -> SetPolicy:  # noqa: ARG001  (plans on its own beliefs, no truth)
     """Build the policy registered as `set`."""
     return set_policy_of(default_set_file(), "set")
+
+
+def build_set_taught(context: PolicyContext) -> SetPolicy:  # noqa: ARG001  (as `build_set`)
+    """Build the policy registered as `set-taught`."""
+    return set_policy_of(shipped_file(SET_TAUGHT), SET_TAUGHT)
 
 
 def build_set_fresh(context: PolicyContext) -> SetPolicy:  # noqa: ARG001  (as `build_set`)

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from benchmarks.policy_quality.cells import Durations
+from benchmarks.policy_quality.cells import Durations, RealCell
 from benchmarks.policy_quality.seeds import Part
 from benchmarks.policy_quality.worlds import Cluster, clusters_in
-from benchmarks.twin_learning.__main__ import cell, folds_of, main, parts_of, pasts_of, start_file, summary
+from benchmarks.twin_learning.__main__ import SETTINGS, cell, folds_of, main, parts_of, pasts_of, start_file, summary
 from benchmarks.twin_learning.fleet import Training, first_jobs, train
+from benchmarks.twin_learning.judged import Compared, compare
+from benchmarks.twin_learning.judged import summary as judged_summary
 from foundation.errors import BAD_INPUT, DONE
-from policy_net.exchange.policy_file import read_policy_file
-from policy_net.set_policy.policy import default_set_file
+from policy_net.exchange.policy_file import PolicyFile, read_policy_file, write_policy_file
+from policy_net.exchange.spec import SET_TAUGHT
+from policy_net.set_policy.policy import default_set_file, shipped_file
 
 JOBS = 2600
 
@@ -88,8 +92,66 @@ def test_what_it_prints_and_what_it_keeps(data: Path, tmp_path: Path, capsys: py
     assert main([*small, "--settings", "mix-known", "allreduce-unknown", "--write", str(out)]) == DONE
     kept = read_policy_file(out)
     assert kept.spec == start_file().spec
-    assert kept.card["taught_clusters"] == ["east", "west"]
+    assert kept.card["clusters"] == ["east", "west"]
     assert not np.array_equal(kept.weights, start_file().weights)
+    judged = ["--data", str(data), "--settings", "allreduce-known", "--judge", "test", "--file", str(out)]
+    assert main(judged) == DONE
+    found = json.loads(capsys.readouterr().out)
+    assert (found["judge"], found["against"]) == ("test", "set")
+    figures = found["settings"]["allreduce-known"]
+    assert figures["all"] == figures["taught"]
+    assert "never_seen" not in figures
+    assert figures["all"]["mean"] == pytest.approx(sum(figures["clusters"].values()) / 2)
+    assert 0.0 < abs(figures["all"]["mean"]) < 0.2
+
+
+@pytest.mark.heavy
+def test_the_start_against_itself_changes_nothing(data: Path) -> None:
+    start = start_file()
+    file = PolicyFile(start.spec, start.weights, {"clusters": ["east"]}, start.priors)
+
+    def window(cluster: Cluster, draw: int) -> RealCell | None:
+        return cell(cluster, Part.VALIDATION, "mix-unknown", draw) if cluster.name == "east" else None
+
+    (found,) = compare(file, start, clusters_in(data), window, 2, data)
+    assert found == Compared("east", True, (0.0, 0.0, 0.0))
+
+
+def test_clusters_that_taught_and_clusters_never_seen_are_told_apart() -> None:
+    found = judged_summary(
+        [
+            Compared("a", True, (math.log(0.9), 0.0, 0.0)),
+            Compared("b", False, (math.log(0.8), math.log(1.1), 0.0)),
+            Compared("c", False, (math.log(1.0), math.log(0.9), math.log(2.0))),
+        ]
+    )
+    assert found["taught"]["mean"] == pytest.approx(-0.1)
+    assert found["taught"]["standard_error"] is None
+    assert found["never_seen"]["mean"] == pytest.approx(-0.1)
+    assert found["never_seen"]["standard_error"] == pytest.approx(0.1)
+    assert (found["never_seen"]["best"], found["never_seen"]["worst"]) == (pytest.approx(-0.2), pytest.approx(0.0))
+    assert found["never_seen"]["p99_mean"] == pytest.approx(0.0)
+    assert found["never_seen"]["longest_mean"] == pytest.approx(0.5)
+    assert found["all"]["clusters"] == 3
+
+
+def test_a_file_that_names_no_teachers_is_refused(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start = start_file()
+    file = tmp_path / "no-card.safetensors"
+    write_policy_file(file, PolicyFile(start.spec, start.weights, {}, start.priors))
+    assert main(["--data", str(data), "--file", str(file)]) == BAD_INPUT
+    assert "does not say which clusters taught it" in capsys.readouterr().err
+
+
+def test_the_taught_policy_that_ships_says_who_taught_it_and_that_it_came_of_set() -> None:
+    shipped = shipped_file(SET_TAUGHT)
+    assert shipped.spec == start_file().spec
+    assert shipped.priors == default_set_file().priors
+    assert len(shipped.card["clusters"]) == 11
+    assert shipped.card["settings"] == list(SETTINGS)
+    assert not np.array_equal(shipped.weights, start_file().weights)
 
 
 def test_changes_are_averaged_over_seeds_before_clusters() -> None:

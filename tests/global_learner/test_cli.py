@@ -58,7 +58,7 @@ UPSTREAM = {"address": "127.0.0.1:1", "name": "east"}
         ({"initial_policy": "nowhere.safetensors"}, "cannot be read"),
         ({"initial_policy": "learner.yaml"}, "no policy file"),
         ({"initial_policy": "sett"}, "setting initial_policy = 'sett': there is no such file in"),
-        ({"initial_policy": "Set"}, "did you mean set, the policy that ships with fedl2?"),
+        ({"initial_policy": "Set"}, "did you mean set, which ships with fedl2?"),
         ({"state_dir": "v1.safetensors"}, "cannot be used"),
         ({"telemetry": {"http_listen": "192.0.2.1:1"}}, "http_listen"),
         ({"tls": {"certificate_file": "no.pem", "key_file": "no.key"}}, "tls.key_file"),

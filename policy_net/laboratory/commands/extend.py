@@ -25,7 +25,7 @@ class Group(StrEnum):
 
 
 def extend(
-    file: Annotated[Path, typer.Argument(help="A policy file of kind set; the word `set` is the one that ships.")],
+    file: Annotated[Path, typer.Argument(help="A policy file of kind set; or `set`, which ships.")],
     groups: Annotated[
         list[Group],
         typer.Option("--with", help="What it gets (repeatable); policy-net inspect says what it has."),
@@ -43,11 +43,11 @@ def extend(
         read_policy_file,
         write_policy_file,
     )
-    from policy_net.exchange.spec import PRICES_VERSION, SESSIONS_VERSION, SET, split_weights  # noqa: PLC0415
-    from policy_net.set_policy.policy import DEFAULT_SET_FILE, set_spec_of  # noqa: PLC0415
+    from policy_net.exchange.spec import PRICES_VERSION, SESSIONS_VERSION, split_weights  # noqa: PLC0415
+    from policy_net.set_policy.policy import SHIPPED_FILES, set_spec_of  # noqa: PLC0415
 
     check_writable(out)
-    path = DEFAULT_SET_FILE if str(file) == SET else file
+    path = SHIPPED_FILES.get(str(file), file)
     content = read_policy_file(path)
     spec = set_spec_of(content, str(file))
     versions = {Group.PRICES: PRICES_VERSION, Group.SESSIONS: SESSIONS_VERSION}

@@ -31,6 +31,7 @@ _LABELS = {
     "oracle": "Oracle",
     "set": "Set",
     "set-fresh": "Set, no priors",
+    "set-taught": "Set, taught",
 }
 
 _WORDS = {
@@ -60,6 +61,7 @@ _WORDS = {
     " simulation to start from. Uses what is known of the work left, or else how long jobs of this cluster took; learns"
     " the speeds while the jobs run.",
     "set-fresh": "like Set, but it knows no speeds to start from.",
+    "set-taught": "like Set, with prices and priorities that replays of recorded clusters have taught it.",
     "oracle": "like Marginal, but told the true speeds, which no real scheduler knows: how far one could get.",
 }
 

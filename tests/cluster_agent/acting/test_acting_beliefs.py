@@ -8,9 +8,9 @@ from cluster_agent.errors import StateDamaged
 from cluster_agent.recording.memory import MEMORY, AgentMemory
 from cluster_agent.settings import PolicySettings
 from policy_net.domain import Allocation, Progress
-from policy_net.exchange.policy_file import PolicyFile
+from policy_net.exchange.policy_file import PolicyFile, digest_of
 from policy_net.exchange.statistics import SpeedStatistic
-from policy_net.set_policy.policy import DEFAULT_SET_FILE, SetPolicy, default_set_file
+from policy_net.set_policy.policy import DEFAULT_SET_FILE, SHIPPED_FILES, SetPolicy, default_set_file
 from policy_net.throughput.fleet_priors import merge_fleet
 from policy_net.throughput.parametric import OnlineFit
 
@@ -82,6 +82,16 @@ def test_a_set_file_acts_and_is_known_by_its_digest() -> None:
     assert acting.spec == default_set_file().spec
     assert acting.spec_to_register == acting.spec.digest
     assert candidate().spec_to_register == "", "what was chosen by name goes with any learner"
+
+
+def test_the_taught_policy_that_ships_acts_by_its_name_with_prices_of_its_own() -> None:
+    acting = CandidateFactory(PolicySettings()).from_name_or_file("set-taught")
+    assert isinstance(acting.policy, SetPolicy)
+    assert acting.policy.name == acting.identity.name == "set-taught"
+    assert not acting.policy.price_terms.usual
+    assert acting.policy.session_terms is not None
+    assert acting.spec_to_register == ""
+    assert acting.identity.digest == digest_of(SHIPPED_FILES["set-taught"].read_bytes())
 
 
 def successor_on(priors: tuple[SpeedStatistic, ...], version: int = 2) -> Candidate:

@@ -32,7 +32,7 @@ from policy_net.domain import JobKind
 from policy_net.exchange.policy_file import PolicyFile, parse_policy_file
 from policy_net.exchange.spec import PolicySpec, SetSpec
 from policy_net.exchange.statistics import SpeedStatistic
-from policy_net.set_policy.policy import DEFAULT_SET_FILE
+from policy_net.set_policy.policy import DEFAULT_SET_FILE, SHIPPED_FILES
 from policy_net.set_policy.spreads import spreads_of
 
 SPEC = SetSpec()
@@ -164,6 +164,8 @@ def test_a_configuration_names_the_shipped_policy_by_its_word(tmp_path: Path) ->
     config = tmp_path / "learner.yaml"
     config.write_text("state_dir: state\ninitial_policy: set\n")
     assert read_settings(config).initial_policy == DEFAULT_SET_FILE
+    config.write_text("state_dir: state\ninitial_policy: set-taught\n")
+    assert read_settings(config).initial_policy == SHIPPED_FILES["set-taught"]
     config.write_text("state_dir: state\ninitial_policy: mine/set\n")
     assert read_settings(config).initial_policy == tmp_path / "mine" / "set"
 

@@ -59,6 +59,7 @@ def test_a_file_that_has_prices_gets_sessions_and_its_prices_stay(tmp_path: Path
         (["DL2", "--with", "prices"], "not a set policy"),
         (["set", "--with", "price"], "prices"),
         (["set"], "--with"),
+        (["set-taught", "--with", "sessions"], "set-taught: has sessions already"),
     ],
 )
 def test_what_cannot_be_extended_is_one_line_and_nothing_is_written(
