@@ -20,6 +20,9 @@ from deploy.site.sources import Sources, find_sources
 CONFIGURATION = Path(__file__).with_name("mkdocs.yml")
 _STYLE = Path(__file__).with_name("site.css")
 PAGES = "pages"
+_BEHIND = ("CHANGELOG.md", "docs/decisions/", "docs/experiments.md", "docs/results/")
+_FOUND_LATER = "---\nsearch:\n  boost: 0.3\n---\n\n"
+"""Heads those pages: who searches for a word wants to use it first, and to know its history then."""
 _DIAGRAMS = "diagrams"
 _SCALE = 0.8
 _LOOK = "%%{init: {'theme': 'neutral', 'themeVariables': {'fontFamily': 'sans-serif'}}}%%\n"
@@ -97,4 +100,5 @@ def _page(root: Path, pages: Path, sources: Sources, name: str) -> str:
 
     text = (root / name).read_text(encoding="utf-8")
     text = with_links(text, lambda target: sources.link(name, target))
-    return with_plain_lists(with_diagrams(text, picture))
+    head = _FOUND_LATER if name.startswith(_BEHIND) else ""
+    return head + with_plain_lists(with_diagrams(text, picture))

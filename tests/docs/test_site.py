@@ -129,6 +129,6 @@ def test_in_a_browser_it_is_searched_and_asks_nobody_else(address: str) -> None:
                 assert browser.execute_script(wider) == 0, f"{name} is wider than {width} pixels"
         look(browser, 1280)
         browser.get(f"{address}/index.html")
-        browser.find_element(By.CSS_SELECTOR, ".md-search__input").send_keys("washout")
-        until(browser, ".md-search-result__list", "Rollouts")
+        browser.find_element(By.CSS_SELECTOR, ".md-search__input").send_keys("every_steps")
+        until(browser, ".md-search-result__list", "Settings")
         assert [said for said in complaints(browser) if "favicon" not in str(said)] == []

@@ -67,6 +67,8 @@ def test_everything_lies_where_links_say_and_what_was_there_before_is_gone(root:
     }
     assert "](guide/a.md#part) and [the licence](LICENSE.txt)" in (pages / "index.md").read_text()
     assert "[![Diagram: B](diagrams/b-1.svg)](diagrams/b-1.svg)" in (pages / "guide/b.md").read_text()
+    assert (pages / "CHANGELOG.md").read_text().startswith("---\nsearch:"), "the search finds it behind the guide"
+    assert (pages / "guide/a.md").read_text().startswith("# A")
     drawing = (pages / "guide/diagrams/b-1.svg").read_text()
     assert drawing.startswith("<svg")
     assert 'width="100%"' not in drawing, "a page shows it in a size of its own"
