@@ -20,7 +20,7 @@ JOB_PROTO := elastic_runtime/proto
 JOB_GENERATED := elastic_runtime/generated
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-train demo-kube test test-long soak check format proto reference chart bench clean
+.PHONY: help setup demo demo-train demo-kube test test-long soak check docs format proto reference chart bench clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 11
@@ -40,7 +40,7 @@ $(PACKAGES): pyproject.toml constraints.txt
 	@if $(BIN)/python -m pip list --format=freeze | grep -i '^nvidia[-_]' | grep -iv '^nvidia[-_]ml[-_]py=' >/dev/null; then \
 	  echo "setup: the package index gave torch's CUDA build (nvidia-* packages). Remove $(VENV) and run again with TORCH_INDEX=<address of PyTorch's CPU wheel index>; see docs/guide/install.md" >&2; \
 	  exit 2; fi
-	@echo "setup: the other pinned packages, 350 MB, and fedl2 itself (2 of 2); silent too. In all a minute beside a fast index, several far from one"
+	@echo "setup: the other pinned packages, 1.2 GB, and fedl2 itself (2 of 2); silent too. In all a minute beside a fast index, several far from one"
 	$(BIN)/python -m pip install -qq -c constraints.txt -e '.[dev]'
 	@$(BIN)/python -m pip check
 	@touch $(PACKAGES)
@@ -75,12 +75,15 @@ soak: $(STAMP) ## nightly: 1,000 kills of the learner, 200 damaged places of eac
 	@# These take longer than whatever else hangs that long.
 	FEDL2_KILLS=1000 FEDL2_PLACES=200 $(BIN)/python -m pytest -s -o faulthandler_timeout=0 tests/faults/test_learner_killed.py tests/hostile/test_durability.py
 
-check: $(STAMP) ## ruff, mypy, import-linter, docs tests
+check: $(STAMP) ## ruff, mypy, import-linter, docs tests, and the site builds
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest tests/docs
+	$(BIN)/python -m pytest -m 'not heavy and not long' tests/docs
+
+docs: $(STAMP) ## the documentation as a site, in build/site; `make check` builds it too
+	@$(BIN)/python -m deploy.site
 
 format: $(STAMP) ## let ruff rewrite the code
 	$(BIN)/ruff check --fix .

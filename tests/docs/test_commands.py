@@ -27,7 +27,7 @@ OPTIONS |= {name for parameter in PARAMETERS for name in (*parameter.opts, *para
 OPTIONS |= {"--from-file", "--for", "--timeout", "--type", "--cascade"}  # of kubectl
 OPTIONS |= BENCHMARK_OPTIONS | {name for names in STARTERS.values() for name in names}
 ENVIRONMENT = {str(parameter.envvar) for parameter in PARAMETERS if parameter.envvar}
-FOREIGN = ("rm", "sacct", "kubectl", "helm", "docker", "openssl")
+FOREIGN = ("cd", "mkdir", "rm", "source", "sacct", "kubectl", "helm", "docker", "openssl")
 """Programs that are not ours, and may stand in a shell block."""
 METRIC = re.compile(r"\bfedl2_(?:learner|agent|elastic)_[a-z_]+\b")
 

@@ -1,0 +1,1 @@
+"""The documentation as a site: what `make docs` builds of README.md and docs/."""
