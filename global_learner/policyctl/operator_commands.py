@@ -6,12 +6,12 @@ import sys
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from foundation.option_groups import with_option_groups
+from foundation.tables import Column, FactSheet, FittedTable
 from global_learner.errors import BadConfig
 from global_learner.policyctl.options import CallOptions, VersionArgument, version_number
-from global_learner.policyctl.views import Facts
+from global_learner.policyctl.views import Facts, version_name
 from policy_net.exchange.generated import fleet_pb2
 
 head_app = typer.Typer(no_args_is_help=True, help="The learner's head: the newest weights.")
@@ -113,17 +113,27 @@ def assigned_facts(reply: fleet_pb2.AssignVersionReply) -> list[Facts]:
 
 def pinned_line(reply: fleet_pb2.AssignVersionReply) -> str:
     """What a running rollout makes of the command; empty if nothing."""
-    return f"\nrollout {reply.rollout} leaves alone: {', '.join(reply.pinned)}" if reply.pinned else ""
+    return f"rollout {reply.rollout} leaves alone: {', '.join(reply.pinned)}" if reply.pinned else ""
 
 
-def assignments_table(assignments: list[Facts], more: str = "") -> Table:
+def assignments_table(assignments: list[Facts], more: str = "") -> FittedTable:
     """All clusters of a command."""
-    caption = f"in force at a cluster's next heartbeat{more}"
-    table = Table("cluster", "was to act on", "is to act on", "", caption=caption)
-    for entry in assignments:
-        held = "held" if entry["held"] else "not held"
-        table.add_row(entry["cluster"], f"v{entry['from_version']}", f"v{entry['to_version']}", held)
-    return table
+    columns = (
+        Column("cluster"),
+        Column("was to\nact on", 1),
+        Column("is to\nact on"),
+        Column("held", 2, text=True),
+    )
+    rows = [
+        (
+            entry["cluster"],
+            version_name(entry["from_version"]),
+            version_name(entry["to_version"]),
+            "held" if entry["held"] else "not held",
+        )
+        for entry in assignments
+    ]
+    return FittedTable("", columns, rows, ["in force at a cluster's next heartbeat", *([more] if more else [])])
 
 
 def reset_facts(version: int, reply: fleet_pb2.ResetHeadReply) -> Facts:
@@ -137,11 +147,15 @@ def reset_facts(version: int, reply: fleet_pb2.ResetHeadReply) -> Facts:
     }
 
 
-def reset_table(facts: Facts) -> Table:
+def reset_table(facts: Facts) -> FactSheet:
     """What the head is now."""
-    table = Table("head", f"reset to v{facts['version']}")
-    table.add_row("step before", str(facts["from_step"]))
-    table.add_row("step now", str(facts["head_step"]) + ("" if facts["changed"] else " (it was there already)"))
     kept = "the version's own" if facts["moments"] == "kept" else "zero: the version's were not kept"
-    table.add_row("moments", kept)
-    return table
+    return FactSheet(
+        "",
+        [
+            ("head", f"reset to v{facts['version']}"),
+            ("step before", str(facts["from_step"])),
+            ("step now", str(facts["head_step"]) + ("" if facts["changed"] else " (it was there already)")),
+            ("moments", kept),
+        ],
+    )

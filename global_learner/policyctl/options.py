@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 import yaml
-from rich.console import Console
-from rich.table import Table
+from rich.console import Console, RenderableType
 
 from global_learner.errors import BadConfig
 from global_learner.policyctl.views import Facts
@@ -94,7 +93,7 @@ class CallOptions:
         finally:
             client.close()
 
-    def show(self, facts: Facts | list[Facts], table: Table) -> None:
+    def show(self, facts: Facts | list[Facts], table: RenderableType) -> None:
         """Print a result in the form that was asked for."""
         if self.output is Output.JSON:
             print(json.dumps(facts, indent=2))
