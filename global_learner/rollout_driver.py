@@ -162,12 +162,22 @@ class RolloutDriver:
             raise RolloutRefused("another rollout was begun meanwhile; look at it, and ask again")
         return taken
 
-    async def assign(self, version: int, clusters: Sequence[str] | None, actor: str) -> Taken:
+    async def assign(self, version: int, clusters: Sequence[str] | None, actor: str, why: str = "") -> Taken:
         """Assign by an operator's word; see `RolloutStore.assign`, of which it has the errors."""
-        now = self._wall_clock()
-        done = await self._told_of(
-            self._registry.call(self.store.assign, version, self._spec_digest, clusters, actor, now, self.auto_assign)
-        )
+        _check_reason(why)
+        asked = (version, self._spec_digest, clusters, actor, self._wall_clock(), self.auto_assign, why)
+        return await self._assigned(self._registry.call(self.store.assign, *asked), actor)
+
+    async def go_back(self, clusters: Sequence[str] | None, actor: str, why: str, *, dry_run: bool) -> Taken:
+        """Go back to the version before; see `RolloutStore.go_back`, of which it has the errors."""
+        _check_reason(why)
+        asked = (self._spec_digest, clusters, actor, self._wall_clock(), why)
+        hold = self.auto_assign or self.versions_come_from_above
+        going = self._registry.call(self.store.go_back, *asked, hold=hold, dry_run=dry_run)
+        return await (going if dry_run else self._assigned(going, actor))
+
+    async def _assigned(self, change: Awaitable[Taken], actor: str) -> Taken:
+        done = await self._told_of(change)
         for entry in done.assigned:
             _log.info(
                 "assigned",

@@ -15,7 +15,7 @@ from global_learner.errors import BadConfig
 from global_learner.policyctl.audit_commands import audit_app
 from global_learner.policyctl.cluster_commands import cluster_app
 from global_learner.policyctl.key_commands import key_app
-from global_learner.policyctl.operator_commands import assign_version, head_app, unassign_version
+from global_learner.policyctl.operator_commands import assign_version, head_app, roll_back, unassign_version
 from global_learner.policyctl.options import CallOptions
 from global_learner.policyctl.role_commands import operator_app
 from global_learner.policyctl.rollout_commands import rollout_app
@@ -93,6 +93,7 @@ app.command("report")(write_report)
 app.add_typer(head_app, name="head")
 app.command("assign")(assign_version)
 app.command("unassign")(unassign_version)
+app.command("rollback")(roll_back)
 app.add_typer(audit_app, name="audit")
 app.command("fleet")(show_fleet)
 

@@ -135,11 +135,18 @@ class AdminClient:
         request = fleet_pb2.PinVersionRequest(version=version, pinned=pinned)
         return bool(self._call(self._admin.PinVersion, request).changed)
 
-    def assign(self, version: int, clusters: Sequence[str], every: bool) -> fleet_pb2.AssignVersionReply:
+    def assign(
+        self, version: int, clusters: Sequence[str], every: bool, reason: str = ""
+    ) -> fleet_pb2.AssignVersionReply:
         """Let clusters act on a version; 0 takes that back."""
-        request = fleet_pb2.AssignVersionRequest(version=version, clusters=clusters, all=every)
+        request = fleet_pb2.AssignVersionRequest(version=version, clusters=clusters, all=every, reason=reason)
         reply: fleet_pb2.AssignVersionReply = self._call(self._admin.AssignVersion, request)
         return reply
+
+    def roll_back(self, clusters: Sequence[str], every: bool, reason: str, dry_run: bool) -> list[fleet_pb2.Assignment]:
+        """Let clusters act on the version before."""
+        request = fleet_pb2.RollBackRequest(clusters=clusters, all=every, reason=reason, dry_run=dry_run)
+        return list(self._call(self._admin.RollBack, request, RolloutRefused).assignments)
 
     def start_rollout(self, version: int, plan_json: str, reason: str, dry_run: bool) -> fleet_pb2.StartRolloutReply:
         """Bring a version to the fleet in stages."""

@@ -34,6 +34,8 @@ class Output(StrEnum):
 
 
 VersionArgument = Annotated[str, typer.Argument(help="A version such as 3 or v3, or `latest`.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would happen, and change nothing.")]
+Reason = Annotated[str, typer.Option("--reason", help="Why, in a line for others.")]
 _AGO = re.compile(r"(\d{1,6})([smhd])", re.ASCII)
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _FILE_WIDTH = 160

@@ -131,7 +131,15 @@ ROWS: dict[str, Row] = {
     "GetFleet": Row(Caller.ADMIN),
     "GetReport": Row(Caller.ADMIN),
     "AssignVersion": Row(  # of version 0: no longer held on any
-        Caller.ADMIN, {"version": 1, "clusters": [GOOD_CLUSTER]}, frozenset({"version=zero", "all=false"}), changes=True
+        Caller.ADMIN,
+        {"version": 1, "clusters": [GOOD_CLUSTER]},
+        frozenset({"version=zero", "all=false", "reason"}),
+        changes=True,
+    ),
+    "RollBack": Row(
+        Caller.ADMIN,
+        {"clusters": [GOOD_CLUSTER], "reason": "as a test", "dry_run": True},
+        frozenset({"all=false", "reason", "dry_run"}),
     ),
     "PinVersion": Row(Caller.ADMIN, {"version": 1, "pinned": True}, frozenset({"pinned"}), changes=True),
     "ResetHead": Row(Caller.ADMIN, {"version": 1}, changes=True),

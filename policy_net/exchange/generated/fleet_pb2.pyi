@@ -748,14 +748,16 @@ class ReleaseClusterReply(_message.Message):
     def __init__(self, released: _Optional[bool] = ...) -> None: ...
 
 class AssignVersionRequest(_message.Message):
-    __slots__ = ("version", "clusters", "all")
+    __slots__ = ("version", "clusters", "all", "reason")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     CLUSTERS_FIELD_NUMBER: _ClassVar[int]
     ALL_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
     version: int
     clusters: _containers.RepeatedScalarFieldContainer[str]
     all: bool
-    def __init__(self, version: _Optional[int] = ..., clusters: _Optional[_Iterable[str]] = ..., all: _Optional[bool] = ...) -> None: ...
+    reason: str
+    def __init__(self, version: _Optional[int] = ..., clusters: _Optional[_Iterable[str]] = ..., all: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Assignment(_message.Message):
     __slots__ = ("cluster", "from_version", "to_version", "held")
@@ -778,6 +780,24 @@ class AssignVersionReply(_message.Message):
     pinned: _containers.RepeatedScalarFieldContainer[str]
     rollout: int
     def __init__(self, assignments: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ..., pinned: _Optional[_Iterable[str]] = ..., rollout: _Optional[int] = ...) -> None: ...
+
+class RollBackRequest(_message.Message):
+    __slots__ = ("clusters", "all", "reason", "dry_run")
+    CLUSTERS_FIELD_NUMBER: _ClassVar[int]
+    ALL_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    clusters: _containers.RepeatedScalarFieldContainer[str]
+    all: bool
+    reason: str
+    dry_run: bool
+    def __init__(self, clusters: _Optional[_Iterable[str]] = ..., all: _Optional[bool] = ..., reason: _Optional[str] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+
+class RollBackReply(_message.Message):
+    __slots__ = ("assignments",)
+    ASSIGNMENTS_FIELD_NUMBER: _ClassVar[int]
+    assignments: _containers.RepeatedCompositeFieldContainer[Assignment]
+    def __init__(self, assignments: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ...) -> None: ...
 
 class PinVersionRequest(_message.Message):
     __slots__ = ("version", "pinned")

@@ -25,7 +25,14 @@ from global_learner.policyctl.cluster_commands import (
     revocation_table,
 )
 from global_learner.policyctl.key_commands import keys_table, rotated_table
-from global_learner.policyctl.operator_commands import assigned_facts, assignments_table, pinned_line, reset_table
+from global_learner.policyctl.operator_commands import (
+    assigned_facts,
+    assignments_table,
+    back_facts,
+    back_table,
+    pinned_line,
+    reset_table,
+)
 from global_learner.policyctl.role_commands import enrolled_table, operator_facts, operators_table, revoked_table
 from global_learner.policyctl.rollout_views import changes_table, history_table, rollout_facts, rollout_table
 from global_learner.policyctl.version_diff import diff_table, difference
@@ -191,6 +198,11 @@ def assignments() -> RenderableType:
     return assignments_table(assigned_facts(reply), pinned_line(reply))
 
 
+def back() -> RenderableType:
+    entry = pb.Assignment(cluster=NAME, from_version=1190, to_version=1188, held=True)
+    return back_table(back_facts([entry], dry_run=True))
+
+
 def enrollment() -> RenderableType:
     file = "/home/somebody/of-a-long-name/enrollments/2026-09-21/gpu-cluster-of-the-northern-hall-17.enrollment"
     return enrollment_table({"cluster": NAME, "file": file, "expires_unix_seconds": LATE, "voided_tokens": 1})
@@ -223,6 +235,7 @@ def verified() -> RenderableType:
 SAMPLES: dict[Callable[..., object], Callable[[], RenderableType]] = {
     assignments_table: assignments,
     audit_table: audit,
+    back_table: back,
     certificates_table: lambda: clusters_table(identities()),
     chains_table: lambda: chains_table([Chain("versions", 12, 1234, DIGEST, None)], "1234 lines in audit.jsonl"),
     changes_table: changes,
