@@ -130,9 +130,9 @@ class AdminClient:
         """The number that `latest` stands for."""
         return int(self.fleet().latest_version)
 
-    def pin(self, version: int, pinned: bool) -> bool:
+    def pin(self, version: int, pinned: bool, reason: str) -> bool:
         """Keep a version, or no longer; False if it was so already."""
-        request = fleet_pb2.PinVersionRequest(version=version, pinned=pinned)
+        request = fleet_pb2.PinVersionRequest(version=version, pinned=pinned, reason=reason)
         return bool(self._call(self._admin.PinVersion, request).changed)
 
     def assign(
@@ -232,9 +232,9 @@ class AdminClient:
         """Turn a person out; how many certificates were good until now."""
         return int(self._call(self._admin.RevokeOperator, fleet_pb2.RevokeOperatorRequest(name=name)).certificates)
 
-    def release_cluster(self, cluster: str) -> bool:
+    def release_cluster(self, cluster: str, reason: str) -> bool:
         """End a cluster's quarantine; False if it was in none."""
-        request = fleet_pb2.ReleaseClusterRequest(cluster=cluster)
+        request = fleet_pb2.ReleaseClusterRequest(cluster=cluster, reason=reason)
         return bool(self._call(self._admin.ReleaseCluster, request).released)
 
     def _call(

@@ -16,7 +16,7 @@ from foundation.files import check_replaceable
 from foundation.option_groups import with_option_groups
 from foundation.tables import Column, FactSheet, FittedTable
 from global_learner.errors import BadConfig
-from global_learner.policyctl.options import CallOptions
+from global_learner.policyctl.options import CallOptions, Reason
 from global_learner.policyctl.views import Facts, certificates_table, moment
 from policy_net.exchange.generated import fleet_pb2
 
@@ -80,10 +80,10 @@ def revoke_cluster(name: Name, options: CallOptions) -> None:
 
 @cluster_app.command("release")
 @with_option_groups
-def release_cluster(name: Name, options: CallOptions) -> None:
+def release_cluster(name: Name, reason: Reason = "", *, options: CallOptions) -> None:
     """End a cluster's quarantine: its updates are looked at again."""
     with options.client() as client:
-        facts: Facts = {"cluster": name, "released": client.release_cluster(name)}
+        facts: Facts = {"cluster": name, "released": client.release_cluster(name, reason)}
     options.show(facts, released_table(facts))
 
 

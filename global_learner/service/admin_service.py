@@ -161,7 +161,9 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
     ) -> fleet_pb2.ReleaseClusterReply:
         """End a cluster's quarantine."""
         actor = self._identity.person(context.auth_context())
-        return fleet_pb2.ReleaseClusterReply(released=await self._learner.operator.release(request.cluster, actor))
+        return fleet_pb2.ReleaseClusterReply(
+            released=await self._learner.operator.release(request.cluster, actor, request.reason)
+        )
 
     # Versions, the head, and the audit log.
 
@@ -249,7 +251,7 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
     async def PinVersion(self, request: fleet_pb2.PinVersionRequest, context: Context) -> fleet_pb2.PinVersionReply:
         """Keep a version whatever its age, or no longer."""
         actor = self._identity.person(context.auth_context())
-        changed = await self._learner.operator.pin(request.version, request.pinned, actor)
+        changed = await self._learner.operator.pin(request.version, request.pinned, actor, request.reason)
         return fleet_pb2.PinVersionReply(changed=changed)
 
     @answered

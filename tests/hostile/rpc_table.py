@@ -141,7 +141,7 @@ ROWS: dict[str, Row] = {
         {"clusters": [GOOD_CLUSTER], "reason": "as a test", "dry_run": True},
         frozenset({"all=false", "reason", "dry_run"}),
     ),
-    "PinVersion": Row(Caller.ADMIN, {"version": 1, "pinned": True}, frozenset({"pinned"}), changes=True),
+    "PinVersion": Row(Caller.ADMIN, {"version": 1, "pinned": True}, frozenset({"pinned", "reason"}), changes=True),
     "ResetHead": Row(Caller.ADMIN, {"version": 1}, changes=True),
     "ListAudit": Row(  # a moment is only compared with
         Caller.ADMIN, passes=frozenset(f"since_unix_seconds={kind}" for kind in ("negative", "largest", "denormal"))
@@ -162,7 +162,7 @@ ROWS: dict[str, Row] = {
     "ListOperators": Row(Caller.ADMIN),
     "RevokeOperator": Row(Caller.ADMIN, {"name": "ada"}, changes=True),
     "RevokeCluster": Row(Caller.ADMIN, changes=True),
-    "ReleaseCluster": Row(Caller.ADMIN),
+    "ReleaseCluster": Row(Caller.ADMIN, passes=frozenset({"reason"})),
 }
 
 

@@ -736,10 +736,12 @@ class ClusterView(_message.Message):
     def __init__(self, cluster: _Optional[str] = ..., incarnation: _Optional[int] = ..., seconds_since_heard: _Optional[float] = ..., updates_accepted: _Optional[int] = ..., updates_duplicate: _Optional[int] = ..., updates_rejected: _Optional[_Mapping[str, int]] = ..., last_staleness: _Optional[int] = ..., assigned_version: _Optional[int] = ..., status: _Optional[_Union[ClusterStatus, _Mapping]] = ..., held: _Optional[bool] = ..., quarantined_until_unix_seconds: _Optional[float] = ..., identity: _Optional[str] = ..., speed_statistics: _Optional[int] = ..., speed_observations: _Optional[int] = ...) -> None: ...
 
 class ReleaseClusterRequest(_message.Message):
-    __slots__ = ("cluster",)
+    __slots__ = ("cluster", "reason")
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
     cluster: str
-    def __init__(self, cluster: _Optional[str] = ...) -> None: ...
+    reason: str
+    def __init__(self, cluster: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class ReleaseClusterReply(_message.Message):
     __slots__ = ("released",)
@@ -800,12 +802,14 @@ class RollBackReply(_message.Message):
     def __init__(self, assignments: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ...) -> None: ...
 
 class PinVersionRequest(_message.Message):
-    __slots__ = ("version", "pinned")
+    __slots__ = ("version", "pinned", "reason")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     PINNED_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
     version: int
     pinned: bool
-    def __init__(self, version: _Optional[int] = ..., pinned: _Optional[bool] = ...) -> None: ...
+    reason: str
+    def __init__(self, version: _Optional[int] = ..., pinned: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class PinVersionReply(_message.Message):
     __slots__ = ("changed",)

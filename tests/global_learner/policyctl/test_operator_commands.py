@@ -80,8 +80,8 @@ def test_an_operator_moves_the_fleet_to_a_version_and_the_head_back(tmp_path: Pa
         assert found["weights"]["all"]["l2"] > 0.0
         assert found["scores"] == {"reason": "not both have a score"}
         assert [typed("version", "diff", *pair)[0] for pair in (("v2", "v9"), ("v1", "v2"))] == [2, 0]
-        assert asked("version", "pin", "v2")["changed"] is True
-        assert asked("version", "show", "v2")["pinned"] is True
+        assert asked("version", "pin", "v2", "--reason", "for the audit")["changed"] is True
+        assert (asked("version", "show", "v2")["pinned"], "v2: for the audit" in typed("audit")[1]) == (True, True)
         assert asked("version", "unpin", "v2")["changed"] is True
         done = asked("head", "reset", "--to", "v2", "--yes")
         assert (done["from_step"], done["head_step"], done["moments"], done["changed"]) == (2, 3, "kept", True)
