@@ -22,6 +22,7 @@ from global_learner.fleet import Status
 from global_learner.maintenance import Maintenance
 from global_learner.registry.cards import VersionCard
 from global_learner.registry.signing import Signing
+from global_learner.rollout.events import check_reason
 from global_learner.settings import PublishSettings
 from global_learner.storage.audit_chain import AuditLine
 from global_learner.storage.snapshot import AdamState, Kept, Snapshot, parse_snapshot, snapshot_parts
@@ -81,25 +82,29 @@ class Operator(Generic[Status]):
         self._rounds = rounds
         self._telemetry.auto_assign.set(settings.auto_assign)
 
-    async def pin(self, version: int, pinned: bool, actor: str) -> bool:
+    async def pin(self, version: int, pinned: bool, actor: str, why: str = "") -> bool:
         """Keep a version whatever its age, or no longer; False if it was so already.
 
         Raises:
             UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
+            BadRequest: the reason cannot be used.
         """
-        return await self._registry.call(self._registry.registry.pin, version, pinned, actor, self._wall_clock())
+        check_reason(why)
+        return await self._registry.call(self._registry.registry.pin, version, pinned, actor, self._wall_clock(), why)
 
-    async def release(self, cluster: str, actor: str) -> bool:
+    async def release(self, cluster: str, actor: str, why: str = "") -> bool:
         """End a cluster's quarantine; False if it was in none.
 
         Raises:
             UnknownCluster: no such cluster is registered.
+            BadRequest: the reason cannot be used.
         """
+        check_reason(why)
         if self._fleet.get(cluster) is None:
             raise UnknownCluster(f"no cluster {cluster[:63]!r} is registered; `policyctl fleet` shows which are")
         released = self._quarantine.release(cluster)
         if released:
-            await self.note(actor, "released", cluster, "out of quarantine")
+            await self.note(actor, "released", cluster, f"out of quarantine: {why}" if why else "out of quarantine")
         return released
 
     async def policy(self, version: int) -> tuple[VersionCard, bytes]:

@@ -93,6 +93,7 @@ NEEDS: Mapping[str, Need] = MappingProxyType(
         "ListRollouts": _VIEWER,
         # What the fleet acts on and learns from.
         "AssignVersion": _OPERATOR,
+        "RollBack": _OPERATOR,
         "PinVersion": _OPERATOR,
         "ResetHead": _OPERATOR,
         "ReleaseCluster": _OPERATOR,

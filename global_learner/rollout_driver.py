@@ -27,7 +27,7 @@ from global_learner.errors import (
 from global_learner.fleet import Fleet
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.rollout.brought import check_asked, checked_blocks, checked_shadow
-from global_learner.rollout.events import MOST_REASON, Abort, Pause, Pin, Promote, Resume, What
+from global_learner.rollout.events import Abort, Pause, Pin, Promote, Resume, What, check_reason
 from global_learner.rollout.evidence_store import Brought, EvidenceStore, KeptVerdict
 from global_learner.rollout.judging import Judge, pairs_in, told
 from global_learner.rollout.observing import Heard, observed
@@ -125,7 +125,7 @@ class RolloutDriver:
         """
         if self.versions_come_from_above:
             raise RolloutRefused("a region's versions come from the learner above: start the rollout there")
-        _check_reason(why)
+        check_reason(why)
         plan = plan_of(plan_json)
         self.queries.check(plan)
         away, gone = self._away(), self._gone()
@@ -152,7 +152,7 @@ class RolloutDriver:
             RolloutRefused: it does not suit where the rollout stands.
             BadRequest: no such action, a cluster that the rollout does not know, or a reason that cannot be used.
         """
-        _check_reason(why)
+        check_reason(why)
         if action not in (*_ACTIONS, _PIN) or bool(cluster) is not (action == _PIN):
             raise BadRequest(f"an action is one of {', '.join(_ACTIONS)}, or pin with a cluster's name")
         what: What = Pin(cluster=cluster, why=why) if action == _PIN else _ACTIONS[action](why=why)
@@ -162,12 +162,22 @@ class RolloutDriver:
             raise RolloutRefused("another rollout was begun meanwhile; look at it, and ask again")
         return taken
 
-    async def assign(self, version: int, clusters: Sequence[str] | None, actor: str) -> Taken:
+    async def assign(self, version: int, clusters: Sequence[str] | None, actor: str, why: str = "") -> Taken:
         """Assign by an operator's word; see `RolloutStore.assign`, of which it has the errors."""
-        now = self._wall_clock()
-        done = await self._told_of(
-            self._registry.call(self.store.assign, version, self._spec_digest, clusters, actor, now, self.auto_assign)
-        )
+        check_reason(why)
+        asked = (version, self._spec_digest, clusters, actor, self._wall_clock(), self.auto_assign, why)
+        return await self._assigned(self._registry.call(self.store.assign, *asked), actor)
+
+    async def go_back(self, clusters: Sequence[str] | None, actor: str, why: str, *, dry_run: bool) -> Taken:
+        """Go back to the version before; see `RolloutStore.go_back`, of which it has the errors."""
+        check_reason(why)
+        asked = (self._spec_digest, clusters, actor, self._wall_clock(), why)
+        hold = self.auto_assign or self.versions_come_from_above
+        going = self._registry.call(self.store.go_back, *asked, hold=hold, dry_run=dry_run)
+        return await (going if dry_run else self._assigned(going, actor))
+
+    async def _assigned(self, change: Awaitable[Taken], actor: str) -> Taken:
+        done = await self._told_of(change)
         for entry in done.assigned:
             _log.info(
                 "assigned",
@@ -367,8 +377,3 @@ class RolloutDriver:
 
     def _gone(self) -> set[str]:
         return {entry.cluster for entry in self._fleet.entries() if self.turned_out(entry.cluster)}
-
-
-def _check_reason(why: str) -> None:
-    if len(why) > MOST_REASON or not why.isprintable():
-        raise BadRequest(f"the reason is longer than {MOST_REASON} characters, or not one line")

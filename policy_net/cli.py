@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from policy_net.exchange.spec import PolicySpec, SetSpec
 
 SET_NAME = "set"
-_LABEL_COLUMNS = 24
-"""On a terminal of 60 columns more than half is left for what is said."""
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -44,15 +42,10 @@ def inspect(
         print(json.dumps(facts, indent=2))
         return
     from rich.console import Console  # noqa: PLC0415
-    from rich.markup import escape  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
 
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(style="bold", max_width=_LABEL_COLUMNS)
-    table.add_column(overflow="fold")
-    for label, value in _rows(facts):
-        table.add_row(escape(label), escape(value))
-    Console().print(table)
+    from foundation.tables import FactSheet  # noqa: PLC0415
+
+    Console().print(FactSheet("", _rows(facts)))
 
 
 def describe(file: Path) -> dict[str, Any]:
@@ -93,18 +86,20 @@ def _shape_of(spec: PolicySpec | SetSpec) -> dict[str, int]:
 
 def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
     """The facts in words."""
+    from foundation.tables import in_words, name_in_words  # noqa: PLC0415
+
     rows = [
         ("file", facts["file"]),
         ("digest", facts["digest"]),
         ("size", f"{facts['size_bytes']:,} bytes"),
         ("policy", facts["policy"]),
         ("structure", _structure(facts)),
-        ("spec", _shown({name: value for name, value in facts["spec"].items() if name != "policy"})),
+        ("spec", in_words({name: value for name, value in facts["spec"].items() if name != "policy"})),
         ("spec's digest", facts["spec_digest"]),
     ]
     if facts["priors"]:
         rows.append(("priors", f"{facts['priors']:,} speeds that others observed"))
-    return rows + [(f"card, {_words(name)}", _shown(value)) for name, value in facts["card"].items()]
+    return rows + [(f"card, {name_in_words(name)}", in_words(value)) for name, value in facts["card"].items()]
 
 
 def _structure(facts: dict[str, Any]) -> str:
@@ -113,21 +108,6 @@ def _structure(facts: dict[str, Any]) -> str:
         return f"{weights}, {facts['features']:,} inputs, {facts['actions']:,} actions"
     groups = [f"with{'' if facts['spec'].get(name) else 'out'} {name}" for name in ("prices", "sessions")]
     return f"{weights}, {facts['features']} inputs for each job, {' and '.join(groups)}"
-
-
-def _shown(value: Any) -> str:
-    """A value of any depth on one line: `learning rate 0.06, pairs 16`; semicolons where a part has commas."""
-    if isinstance(value, dict):
-        parts = [f"{_words(str(name))} {_shown(part)}" for name, part in value.items()]
-    elif isinstance(value, list):
-        parts = [_shown(part) for part in value]
-    else:
-        return str(value)
-    return ("; " if any("," in part for part in parts) else ", ").join(parts) or "none"
-
-
-def _words(name: str) -> str:
-    return name.replace("_", " ")
 
 
 app.command("replay")(replay_command)

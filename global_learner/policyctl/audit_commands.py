@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import click
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.table import Column, Table
 
 from foundation.files import check_replaceable, write_whole
 from foundation.option_groups import with_option_groups
+from foundation.tables import NOTHING, Column, FittedTable
 from global_learner.errors import AuditUnsound, BadConfig, LearnerError
 from global_learner.policyctl.options import CallOptions, moment_of
 from global_learner.policyctl.views import Facts, moment
@@ -93,7 +92,7 @@ def export_audit(
         raise BadConfig(f"--out {out}: cannot be written ({error.strerror}); name another file") from error
     chains = [checked_chain(log, _of(log, lines), [line.before for line in lines]) for log in LOGS]
     facts: Facts = {"file": str(out), "lines": len(lines), "logs": [_chain_facts(chain) for chain in chains]}
-    options.show(facts, _chains_table(chains, f"{len(lines)} lines in {out}"))
+    options.show(facts, chains_table(chains, f"{len(lines)} lines in {out}"))
 
 
 @audit_app.command("verify")
@@ -138,7 +137,7 @@ def verify_audit(
         "logs": [_chain_facts(chain) for chain in chains],
         "heads": heads,
     }
-    options.show(facts, _chains_table(chains, "whole" if not faults else "NOT what was written"))
+    options.show(facts, chains_table(chains, "whole" if not faults else "NOT what was written"))
     if faults:
         raise AuditUnsound(f"{file if file is not None else 'the audit log'}: {faults[0]}")
 
@@ -224,13 +223,18 @@ def _chain_facts(chain: Chain) -> Facts:
     }
 
 
-def _chains_table(chains: Sequence[Chain], title: str) -> Table:
+def chains_table(chains: Sequence[Chain], title: str) -> FittedTable:
     """Both logs, with the digests to note elsewhere."""
-    table = Table("log", "lines", Column("head: note it elsewhere", no_wrap=True), title=title, box=SIMPLE_HEAD)
-    for chain in chains:
-        span = f"{chain.first} to {chain.first + chain.lines - 1}" if chain.lines else "none"
-        table.add_row(chain.log, span, chain.head or "–")
-    return table
+    columns = (Column("log"), Column("lines"), Column("head: note it elsewhere", words=True))
+    rows = [
+        (
+            chain.log,
+            f"{chain.first} to {chain.first + chain.lines - 1}" if chain.lines else "none",
+            f"head {chain.head}" if chain.head else NOTHING,
+        )
+        for chain in chains
+    ]
+    return FittedTable(title, columns, rows)
 
 
 def audit_facts(entry: fleet_pb2.AuditEntry) -> Facts:
@@ -248,9 +252,16 @@ def audit_facts(entry: fleet_pb2.AuditEntry) -> Facts:
     }
 
 
-def audit_table(entries: list[Facts]) -> Table:
-    """The log, oldest first."""
-    table = Table(Column("UTC", no_wrap=True), "who", "did", "to", "")
-    for entry in entries:
-        table.add_row(moment(entry["unix_seconds"]), entry["actor"], entry["action"], entry["subject"], entry["detail"])
-    return table
+def audit_table(entries: list[Facts]) -> FittedTable:
+    """The log, oldest first; to whom or what, and what of it, in words."""
+    columns = (Column("UTC"), Column("who", text=True), Column("did", text=True), Column("to", words=True))
+    rows = [
+        (
+            moment(entry["unix_seconds"]),
+            entry["actor"],
+            entry["action"],
+            ": ".join(said for said in (entry["subject"], entry["detail"]) if said),
+        )
+        for entry in entries
+    ]
+    return FittedTable("", columns, rows)

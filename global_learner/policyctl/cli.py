@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from foundation.command_line import leave, run
 from foundation.option_groups import with_option_groups
+from foundation.tables import FactSheet
 from global_learner.errors import BadConfig
 from global_learner.policyctl.audit_commands import audit_app
 from global_learner.policyctl.cluster_commands import cluster_app
 from global_learner.policyctl.key_commands import key_app
-from global_learner.policyctl.operator_commands import assign_version, head_app, unassign_version
+from global_learner.policyctl.operator_commands import assign_version, head_app, roll_back, unassign_version
 from global_learner.policyctl.options import CallOptions
 from global_learner.policyctl.role_commands import operator_app
 from global_learner.policyctl.rollout_commands import rollout_app
@@ -70,13 +70,17 @@ def write_report(
     options.show(facts, report_table(facts))
 
 
-def report_table(facts: Facts) -> Table:
+def report_table(facts: Facts) -> FactSheet:
     """Where the page is, and what it says first."""
-    table = Table("report", facts["page"])
-    table.add_row("says", facts["headline"])
-    table.add_row("clusters", str(facts["clusters"]))
-    table.add_row("versions", str(facts["versions"]))
-    return table
+    return FactSheet(
+        "",
+        [
+            ("report", facts["page"]),
+            ("says", facts["headline"]),
+            ("clusters", str(facts["clusters"])),
+            ("versions", str(facts["versions"])),
+        ],
+    )
 
 
 # In the order in which the help shows them.
@@ -89,6 +93,7 @@ app.command("report")(write_report)
 app.add_typer(head_app, name="head")
 app.command("assign")(assign_version)
 app.command("unassign")(unassign_version)
+app.command("rollback")(roll_back)
 app.add_typer(audit_app, name="audit")
 app.command("fleet")(show_fleet)
 

@@ -130,16 +130,23 @@ class AdminClient:
         """The number that `latest` stands for."""
         return int(self.fleet().latest_version)
 
-    def pin(self, version: int, pinned: bool) -> bool:
+    def pin(self, version: int, pinned: bool, reason: str) -> bool:
         """Keep a version, or no longer; False if it was so already."""
-        request = fleet_pb2.PinVersionRequest(version=version, pinned=pinned)
+        request = fleet_pb2.PinVersionRequest(version=version, pinned=pinned, reason=reason)
         return bool(self._call(self._admin.PinVersion, request).changed)
 
-    def assign(self, version: int, clusters: Sequence[str], every: bool) -> fleet_pb2.AssignVersionReply:
+    def assign(
+        self, version: int, clusters: Sequence[str], every: bool, reason: str = ""
+    ) -> fleet_pb2.AssignVersionReply:
         """Let clusters act on a version; 0 takes that back."""
-        request = fleet_pb2.AssignVersionRequest(version=version, clusters=clusters, all=every)
+        request = fleet_pb2.AssignVersionRequest(version=version, clusters=clusters, all=every, reason=reason)
         reply: fleet_pb2.AssignVersionReply = self._call(self._admin.AssignVersion, request)
         return reply
+
+    def roll_back(self, clusters: Sequence[str], every: bool, reason: str, dry_run: bool) -> list[fleet_pb2.Assignment]:
+        """Let clusters act on the version before."""
+        request = fleet_pb2.RollBackRequest(clusters=clusters, all=every, reason=reason, dry_run=dry_run)
+        return list(self._call(self._admin.RollBack, request, RolloutRefused).assignments)
 
     def start_rollout(self, version: int, plan_json: str, reason: str, dry_run: bool) -> fleet_pb2.StartRolloutReply:
         """Bring a version to the fleet in stages."""
@@ -225,9 +232,9 @@ class AdminClient:
         """Turn a person out; how many certificates were good until now."""
         return int(self._call(self._admin.RevokeOperator, fleet_pb2.RevokeOperatorRequest(name=name)).certificates)
 
-    def release_cluster(self, cluster: str) -> bool:
+    def release_cluster(self, cluster: str, reason: str) -> bool:
         """End a cluster's quarantine; False if it was in none."""
-        request = fleet_pb2.ReleaseClusterRequest(cluster=cluster)
+        request = fleet_pb2.ReleaseClusterRequest(cluster=cluster, reason=reason)
         return bool(self._call(self._admin.ReleaseCluster, request).released)
 
     def _call(

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Column, Table
 
 from foundation.files import check_replaceable
 from foundation.option_groups import with_option_groups
+from foundation.tables import Column, FactSheet, FittedTable
 from global_learner.errors import BadConfig
-from global_learner.policyctl.options import CallOptions
-from global_learner.policyctl.views import Facts, moment
+from global_learner.policyctl.options import CallOptions, Reason
+from global_learner.policyctl.views import Facts, certificates_table, moment
 from policy_net.exchange.generated import fleet_pb2
 
 if TYPE_CHECKING:
@@ -80,10 +80,10 @@ def revoke_cluster(name: Name, options: CallOptions) -> None:
 
 @cluster_app.command("release")
 @with_option_groups
-def release_cluster(name: Name, options: CallOptions) -> None:
+def release_cluster(name: Name, reason: Reason = "", *, options: CallOptions) -> None:
     """End a cluster's quarantine: its updates are looked at again."""
     with options.client() as client:
-        facts: Facts = {"cluster": name, "released": client.release_cluster(name)}
+        facts: Facts = {"cluster": name, "released": client.release_cluster(name, reason)}
     options.show(facts, released_table(facts))
 
 
@@ -133,41 +133,37 @@ def revocation_facts(cluster: str, reply: fleet_pb2.RevokeClusterReply) -> Facts
     return {"cluster": cluster, "certificates": reply.certificates, "tokens": reply.tokens}
 
 
-def enrollment_table(facts: Facts) -> Table:
+def enrollment_table(facts: Facts) -> FactSheet:
     """What to do with the invitation."""
-    table = Table("enrollment of", facts["cluster"])
-    table.add_row("file", facts["file"])
-    table.add_row("good until", moment(facts["expires_unix_seconds"]) + " UTC, once")
+    rows = [
+        ("enrollment of", facts["cluster"]),
+        ("file", facts["file"]),
+        ("good until", moment(facts["expires_unix_seconds"]) + " UTC, once"),
+    ]
     if facts["voided_tokens"]:
-        table.add_row("in place of", "an earlier token that nobody had used: its file counts no longer, delete it")
-    table.add_row("next", "copy the file to the cluster, name it as learner.enrollment_file, start the agent")
-    return table
+        rows.append(("in place of", "an earlier token that nobody had used: its file counts no longer, delete it"))
+    rows.append(("next", "copy the file to the cluster, name it as learner.enrollment_file, start the agent"))
+    return FactSheet("", rows)
 
 
-def clusters_table(clusters: list[Facts]) -> Table:
+def clusters_table(clusters: list[Facts]) -> FittedTable:
     """All clusters, by name."""
-    table = Table("cluster", "state", *(Column(name, no_wrap=True) for name in ("issued", "until", "certificate")))
-    for entry in clusters:
-        until = entry["revoked_unix_seconds"] or entry["expires_unix_seconds"]
-        table.add_row(
-            entry["cluster"],
-            entry["state"],
-            *("–" if seconds is None else moment(seconds) for seconds in (entry["issued_unix_seconds"], until)),
-            (entry["fingerprint"] or "–")[:16],
-        )
-    return table
+    return certificates_table([Column("cluster")], [((entry["cluster"],), entry) for entry in clusters])
 
 
-def revocation_table(facts: Facts) -> Table:
+def revocation_table(facts: Facts) -> FactSheet:
     """What counts no longer."""
-    table = Table("revoked", facts["cluster"])
-    table.add_row("certificates", str(facts["certificates"]))
-    table.add_row("tokens", str(facts["tokens"]))
-    return table
+    return FactSheet(
+        "",
+        [
+            ("revoked", facts["cluster"]),
+            ("certificates", str(facts["certificates"])),
+            ("tokens", str(facts["tokens"])),
+        ],
+    )
 
 
-def released_table(facts: Facts) -> Table:
+def released_table(facts: Facts) -> FactSheet:
     """What became of a release."""
-    table = Table("cluster", "quarantine")
-    table.add_row(facts["cluster"], "ended" if facts["released"] else "there was none")
-    return table
+    ended = "ended" if facts["released"] else "there was none"
+    return FactSheet("", [("cluster", facts["cluster"]), ("quarantine", ended)])

@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 
 from foundation.option_groups import with_option_groups
+from foundation.tables import Column, FactSheet, FittedTable
 from global_learner.errors import BadConfig, StateUnusable
 from global_learner.policyctl.options import CallOptions
-from global_learner.policyctl.views import Facts
+from global_learner.policyctl.views import SHOWN_OF_A_KEY, Facts
 from policy_net.errors import NotTrusted
 from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.signed_documents import Role, Root, SignedDocument, follow_roots, public_hex, read_root, signed
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
     from global_learner.policyctl.client import AdminClient
 
 key_app = typer.Typer(no_args_is_help=True, help="The keys that sign for the fleet.")
-
-_SHOWN_CHARACTERS = 16
 
 
 @key_app.command("show")
@@ -44,7 +41,7 @@ def show_keys(options: CallOptions) -> None:
         "root_key_present": reply.root_key_present,
         "keys": {role.value: list(root.keys[role]) for role in Role},
     }
-    options.show(facts, _table(facts))
+    options.show(facts, keys_table(facts))
 
 
 @key_app.command("rotate")
@@ -81,11 +78,7 @@ def rotate_key(
         "from_key": before.keys[role][0],
         "to_key": after.keys[role][0],
     }
-    table = Table("role", "key before", "key now", "root", box=SIMPLE_HEAD, pad_edge=False)
-    table.add_row(
-        role.value, facts["from_key"][:_SHOWN_CHARACTERS], facts["to_key"][:_SHOWN_CHARACTERS], str(after.number)
-    )
-    options.show(facts, table)
+    options.show(facts, rotated_table(facts))
 
 
 def _signed_root(
@@ -121,15 +114,19 @@ def _newest(messages: Sequence[fleet_pb2.SignedDocument]) -> Root:
         raise StateUnusable(f"the learner's roots cannot be followed: {error}") from error
 
 
-def _table(facts: Facts) -> Table:
+def keys_table(facts: Facts) -> FactSheet:
+    """The public key of every role, whole: it is what others are told."""
     where = "on the learner's machine" if facts["root_key_present"] else "kept elsewhere"
-    table = Table(
-        "role",
-        "public key",
-        title=f"fleet {facts['fleet']}, root {facts['root']}, whose key is {where}",
-        box=SIMPLE_HEAD,
-        pad_edge=False,
-    )
-    for role, keys in facts["keys"].items():
-        table.add_row(role, ", ".join(keys))
-    return table
+    rows = [
+        ("fleet", facts["fleet"]),
+        ("root", f"number {facts['root']}, whose private key is {where}"),
+        *((f"key of {role}", ", ".join(keys)) for role, keys in facts["keys"].items()),
+    ]
+    return FactSheet("", rows)
+
+
+def rotated_table(facts: Facts) -> FittedTable:
+    """The key that went, and the one in its place."""
+    columns = (Column("role"), Column("key before", text=True), Column("key now", text=True), Column("root", 1))
+    keys = (facts["from_key"][:SHOWN_OF_A_KEY], facts["to_key"][:SHOWN_OF_A_KEY])
+    return FittedTable("", columns, [(facts["role"], *keys, str(facts["root"]))])

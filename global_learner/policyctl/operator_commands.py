@@ -1,17 +1,18 @@
-"""Commands of the operator, `policyctl assign`, `unassign` and `head reset`, and what they print."""
+"""Commands of the operator, `policyctl assign`, `unassign`, `rollback` and `head reset`, and what they print."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from foundation.option_groups import with_option_groups
+from foundation.tables import Column, FactSheet, FittedTable
 from global_learner.errors import BadConfig
-from global_learner.policyctl.options import CallOptions, VersionArgument, version_number
-from global_learner.policyctl.views import Facts
+from global_learner.policyctl.options import CallOptions, DryRun, Reason, VersionArgument, version_number
+from global_learner.policyctl.views import Facts, version_name
 from policy_net.exchange.generated import fleet_pb2
 
 head_app = typer.Typer(no_args_is_help=True, help="The learner's head: the newest weights.")
@@ -27,6 +28,7 @@ def assign_version(
     cluster: Clusters = None,
     every: All = False,
     yes: Yes = False,
+    reason: Reason = "",
     *,
     options: CallOptions,
 ) -> None:
@@ -37,7 +39,7 @@ def assign_version(
         number = number or client.newest_version()
         if every:
             _confirm(f"let every cluster act on v{number}", yes)
-        reply = client.assign(number, cluster or [], every)
+        reply = client.assign(number, cluster or [], every, reason)
     facts = assigned_facts(reply)
     options.show(facts, assignments_table(facts, pinned_line(reply)))
 
@@ -47,6 +49,7 @@ def unassign_version(
     cluster: Clusters = None,
     every: All = False,
     yes: Yes = False,
+    reason: Reason = "",
     *,
     options: CallOptions,
 ) -> None:
@@ -55,9 +58,28 @@ def unassign_version(
     with options.client() as client:
         if every:
             _confirm("let no cluster be held on a version", yes)
-        reply = client.assign(0, cluster or [], every)
+        reply = client.assign(0, cluster or [], every, reason)
     facts = assigned_facts(reply)
     options.show(facts, assignments_table(facts, pinned_line(reply)))
+
+
+@with_option_groups
+def roll_back(
+    cluster: Clusters = None,
+    every: All = False,
+    yes: Yes = False,
+    reason: Reason = "",
+    dry_run: DryRun = False,
+    *,
+    options: CallOptions,
+) -> None:
+    """Let clusters act again on the version on which each acted before; not while a rollout runs."""
+    _check_whom(cluster, every)
+    with options.client() as client:
+        if every and not dry_run:
+            _confirm("let every cluster go back to the version before", yes)
+        facts = back_facts(client.roll_back(cluster or [], every, reason, dry_run), dry_run)
+    options.show(facts, back_table(facts))
 
 
 @head_app.command("reset")
@@ -111,19 +133,42 @@ def assigned_facts(reply: fleet_pb2.AssignVersionReply) -> list[Facts]:
     ]
 
 
+def back_facts(assignments: Sequence[fleet_pb2.Assignment], dry_run: bool) -> list[Facts]:
+    """All clusters of a way back as JSON shows them."""
+    return [{**assignment_facts(entry), "dry_run": dry_run} for entry in assignments]
+
+
+def back_table(facts: list[Facts]) -> FittedTable:
+    """All clusters of a way back."""
+    if any(entry["dry_run"] for entry in facts):
+        return assignments_table(facts, "nothing was changed: --dry-run", in_force=False)
+    return assignments_table(facts)
+
+
 def pinned_line(reply: fleet_pb2.AssignVersionReply) -> str:
     """What a running rollout makes of the command; empty if nothing."""
-    return f"\nrollout {reply.rollout} leaves alone: {', '.join(reply.pinned)}" if reply.pinned else ""
+    return f"rollout {reply.rollout} leaves alone: {', '.join(reply.pinned)}" if reply.pinned else ""
 
 
-def assignments_table(assignments: list[Facts], more: str = "") -> Table:
+def assignments_table(assignments: list[Facts], more: str = "", *, in_force: bool = True) -> FittedTable:
     """All clusters of a command."""
-    caption = f"in force at a cluster's next heartbeat{more}"
-    table = Table("cluster", "was to act on", "is to act on", "", caption=caption)
-    for entry in assignments:
-        held = "held" if entry["held"] else "not held"
-        table.add_row(entry["cluster"], f"v{entry['from_version']}", f"v{entry['to_version']}", held)
-    return table
+    below = ["in force at a cluster's next heartbeat"] if in_force else []
+    columns = (
+        Column("cluster"),
+        Column("was to\nact on", 1),
+        Column("is to\nact on"),
+        Column("held", 2, text=True),
+    )
+    rows = [
+        (
+            entry["cluster"],
+            version_name(entry["from_version"]),
+            version_name(entry["to_version"]),
+            "held" if entry["held"] else "not held",
+        )
+        for entry in assignments
+    ]
+    return FittedTable("", columns, rows, below + ([more] if more else []))
 
 
 def reset_facts(version: int, reply: fleet_pb2.ResetHeadReply) -> Facts:
@@ -137,11 +182,15 @@ def reset_facts(version: int, reply: fleet_pb2.ResetHeadReply) -> Facts:
     }
 
 
-def reset_table(facts: Facts) -> Table:
+def reset_table(facts: Facts) -> FactSheet:
     """What the head is now."""
-    table = Table("head", f"reset to v{facts['version']}")
-    table.add_row("step before", str(facts["from_step"]))
-    table.add_row("step now", str(facts["head_step"]) + ("" if facts["changed"] else " (it was there already)"))
     kept = "the version's own" if facts["moments"] == "kept" else "zero: the version's were not kept"
-    table.add_row("moments", kept)
-    return table
+    return FactSheet(
+        "",
+        [
+            ("head", f"reset to v{facts['version']}"),
+            ("step before", str(facts["from_step"])),
+            ("step now", str(facts["head_step"]) + ("" if facts["changed"] else " (it was there already)")),
+            ("moments", kept),
+        ],
+    )

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 import yaml
-from rich.console import Console
-from rich.table import Table
+from rich.console import Console, RenderableType
 
 from global_learner.errors import BadConfig
 from global_learner.policyctl.views import Facts
@@ -35,6 +34,8 @@ class Output(StrEnum):
 
 
 VersionArgument = Annotated[str, typer.Argument(help="A version such as 3 or v3, or `latest`.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would happen, and change nothing.")]
+Reason = Annotated[str, typer.Option("--reason", help="Why, in a line for others.")]
 _AGO = re.compile(r"(\d{1,6})([smhd])", re.ASCII)
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _FILE_WIDTH = 160
@@ -94,7 +95,7 @@ class CallOptions:
         finally:
             client.close()
 
-    def show(self, facts: Facts | list[Facts], table: Table) -> None:
+    def show(self, facts: Facts | list[Facts], table: RenderableType) -> None:
         """Print a result in the form that was asked for."""
         if self.output is Output.JSON:
             print(json.dumps(facts, indent=2))

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Column, Table
 
 from foundation.files import check_replaceable
 from foundation.option_groups import with_option_groups
+from foundation.tables import Column, FactSheet, FittedTable
 from global_learner.errors import BadConfig, StateUnusable
 from global_learner.policyctl.options import CallOptions
-from global_learner.policyctl.views import Facts, moment
+from global_learner.policyctl.views import Facts, certificates_table, moment
 from policy_net.errors import IdentityFileError
 from policy_net.exchange.generated import fleet_pb2
 
@@ -94,20 +94,25 @@ def revoke_operator(name: Name, options: CallOptions) -> None:
     """Turn a person out at once: what their certificates ask is refused, also on open connections."""
     with options.client() as client:
         facts: Facts = {"name": name, "certificates": client.revoke_operator(name)}
-    table = Table("revoked", name)
-    table.add_row("certificates", str(facts["certificates"]))
-    options.show(facts, table)
+    options.show(facts, revoked_table(facts))
 
 
-def enrolled_table(facts: Facts) -> Table:
+def enrolled_table(facts: Facts) -> FactSheet:
     """What to do with the file."""
-    table = Table(facts["role"], facts["name"])
-    table.add_row("file", facts["file"])
-    table.add_row("good until", moment(facts["expires_unix_seconds"]) + " UTC")
+    rows = [
+        (facts["role"], facts["name"]),
+        ("file", facts["file"]),
+        ("good until", moment(facts["expires_unix_seconds"]) + " UTC"),
+    ]
     if facts["replaced"]:
-        table.add_row("in place of", f"{facts['replaced']} earlier, which count no longer")
-    table.add_row("next", "hand it over by a way that nobody else reads; policyctl takes it as --cert or FEDL2_CERT")
-    return table
+        rows.append(("in place of", f"{facts['replaced']} earlier, which count no longer"))
+    rows.append(("next", "hand it over by a way that nobody else reads; policyctl takes it as --cert or FEDL2_CERT"))
+    return FactSheet("", rows)
+
+
+def revoked_table(facts: Facts) -> FactSheet:
+    """Who was turned out, and how many certificates count no longer."""
+    return FactSheet("", [("revoked", facts["name"]), ("certificates", str(facts["certificates"]))])
 
 
 def operator_facts(entry: fleet_pb2.OperatorIdentity) -> Facts:
@@ -123,16 +128,7 @@ def operator_facts(entry: fleet_pb2.OperatorIdentity) -> Facts:
     }
 
 
-def operators_table(operators: list[Facts]) -> Table:
+def operators_table(operators: list[Facts]) -> FittedTable:
     """Everybody, by name."""
-    table = Table("name", "role", "state", *(Column(name, no_wrap=True) for name in ("issued", "until", "certificate")))
-    for entry in operators:
-        until = entry["revoked_unix_seconds"] or entry["expires_unix_seconds"]
-        table.add_row(
-            entry["name"],
-            entry["role"],
-            entry["state"],
-            *("–" if seconds is None else moment(seconds) for seconds in (entry["issued_unix_seconds"], until)),
-            (entry["fingerprint"] or "–")[:16],
-        )
-    return table
+    columns = [Column("name"), Column("role", text=True)]
+    return certificates_table(columns, [((entry["name"], entry["role"]), entry) for entry in operators])

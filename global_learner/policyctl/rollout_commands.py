@@ -12,7 +12,7 @@ import typer
 
 from foundation.option_groups import with_option_groups
 from global_learner.errors import BadConfig
-from global_learner.policyctl.options import CallOptions, Output, VersionArgument, version_number
+from global_learner.policyctl.options import CallOptions, DryRun, Output, Reason, VersionArgument, version_number
 from global_learner.policyctl.rollout_views import (
     changes_table,
     history_table,
@@ -26,9 +26,7 @@ rollout_app = typer.Typer(
     no_args_is_help=True, help="Versions that come to the fleet in stages, and go back by themselves."
 )
 
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would happen, and change nothing.")]
 Number = Annotated[int, typer.Option("--number", min=0, max=2**31 - 1, help="The rollout's number; 0 is the latest.")]
-Reason = Annotated[str, typer.Option("--reason", help="Why, in a line for others.")]
 
 
 @rollout_app.command("start")

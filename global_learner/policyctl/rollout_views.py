@@ -1,4 +1,4 @@
-"""Output of `policyctl rollout`: plain values for `-o json`, tables of 80 columns and calm lines for people."""
+"""Output of `policyctl rollout`: plain values for `-o json`, tables and calm lines for people."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import json
 import math
 from collections import Counter
 
-from rich.box import SIMPLE_HEAD
-from rich.table import Column, Table
-
-from global_learner.policyctl.views import Facts, moment
+from foundation.tables import NOTHING, Column, FactSheet, FittedTable
+from global_learner.policyctl.views import Facts, moment, version_name
 from policy_net.exchange.generated import fleet_pb2
 
 _EVENTS_SHOWN = 8
@@ -109,64 +107,61 @@ def line_of(facts: Facts) -> str:
     return f"rollout {facts['number']} of v{facts['candidate_version']}: {facts['phase']}, {place} ({shown}){reason}"
 
 
-def rollout_table(facts: Facts) -> Table:
+def rollout_table(facts: Facts) -> FittedTable:
     """A rollout with its clusters; the latest verdict and what happened last below."""
-    table = Table(
-        Column("cluster", overflow="fold"),
-        Column("role", no_wrap=True),
-        "acts",
-        "back to",
-        "blocks",
-        Column("alike/shadowed", no_wrap=True),
-        title=line_of({**facts, "reason": None}),
-        caption="\n".join(_below(facts)),
-        caption_justify="left",
-        box=SIMPLE_HEAD,
-        pad_edge=False,
+    columns = (
+        Column("cluster"),
+        Column("role", text=True),
+        Column("acts\non"),
+        Column("back\nto", 1),
+        Column("blocks", 2),
+        Column("alike/\nshadowed", 3),
     )
-    for entry in facts["clusters"]:
-        acting = entry["acting_version"]
-        table.add_row(
+    rows = [
+        (
             entry["cluster"],
             entry["role"] + (" (away)" if entry["away"] else ""),
-            f"v{acting}" if acting else "–",
-            f"v{entry['incumbent_version']}",
+            version_name(entry["acting_version"]),
+            version_name(entry["incumbent_version"]),
             str(entry["blocks"]),
-            f"{entry['shadow_agreed']}/{entry['shadow_decisions']}" if entry["shadow_decisions"] else "–",
+            f"{entry['shadow_agreed']}/{entry['shadow_decisions']}" if entry["shadow_decisions"] else NOTHING,
         )
-    return table
+        for entry in facts["clusters"]
+    ]
+    return FittedTable(line_of({**facts, "reason": None}), columns, rows, _below(facts))
 
 
-def history_table(rollouts: list[Facts]) -> Table:
-    """All rollouts, a line each."""
-    table = Table(
-        "rollout", "version", "begun (UTC)", "by", "phase", "stage", "reason", box=SIMPLE_HEAD, pad_edge=False
+def history_table(rollouts: list[Facts]) -> FittedTable:
+    """All rollouts, a line each; why it was begun, and why it stands where it stands, in words."""
+    columns = (
+        Column("rollout"),
+        Column("version"),
+        Column("phase", text=True),
+        Column("begun\nUTC", 3, text=True),
+        Column("stage", 2, text=True),
+        Column("by", 1, text=True),
+        Column("why", words=True),
     )
-    for facts in rollouts:
-        table.add_row(
+    rows = [
+        (
             str(facts["number"]),
-            f"v{facts['candidate_version']}",
-            moment(facts["started_unix_seconds"]),
-            facts["actor"],
+            version_name(facts["candidate_version"]),
             facts["phase"],
-            facts["stage"],
-            facts["reason"] or facts["why"] or "",
+            moment(facts["started_unix_seconds"]),
+            facts["stage"] or NOTHING,
+            facts["actor"],
+            "; ".join(said for said in (facts["why"], facts["reason"]) if said),
         )
-    return table
+        for facts in rollouts
+    ]
+    return FittedTable("", columns, rows)
 
 
-def changes_table(facts: Facts) -> Table:
+def changes_table(facts: Facts) -> FactSheet:
     """What came of a command, or would."""
-    table = Table(
-        "would change" if facts["dry_run"] else "changed",
-        title=line_of(facts),
-        caption=facts["note"] or None,
-        box=SIMPLE_HEAD,
-        pad_edge=False,
-    )
-    for line in facts["changes"]:
-        table.add_row(line)
-    return table
+    label = "would change" if facts["dry_run"] else "changed"
+    rows = [(label if not number else "", line) for number, line in enumerate(facts["changes"] or ["nothing"])]
+    return FactSheet(line_of(facts), rows, [facts["note"]] if facts["note"] else [])
 
 
 def _below(facts: Facts) -> list[str]:

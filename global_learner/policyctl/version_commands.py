@@ -9,7 +9,7 @@ import typer
 
 from foundation.option_groups import with_option_groups
 from global_learner.errors import BadConfig, StateUnusable, VersionsUnsound
-from global_learner.policyctl.options import CallOptions, VersionArgument, version_number
+from global_learner.policyctl.options import CallOptions, Reason, VersionArgument, version_number
 from global_learner.policyctl.version_verify import check_file, signer, trusted_root, verified, verify_table
 from global_learner.policyctl.version_views import (
     pin_table,
@@ -98,21 +98,21 @@ def verify_versions(
 
 @version_app.command("pin")
 @with_option_groups
-def pin_version(version: VersionArgument, options: CallOptions) -> None:
+def pin_version(version: VersionArgument, reason: Reason = "", *, options: CallOptions) -> None:
     """Keep a version's files, whatever the retention settings say."""
-    _pin(version, True, options)
+    _pin(version, True, reason, options)
 
 
 @version_app.command("unpin")
 @with_option_groups
-def unpin_version(version: VersionArgument, options: CallOptions) -> None:
+def unpin_version(version: VersionArgument, reason: Reason = "", *, options: CallOptions) -> None:
     """Leave a version to the retention settings again."""
-    _pin(version, False, options)
+    _pin(version, False, reason, options)
 
 
-def _pin(version: str, pinned: bool, options: CallOptions) -> None:
+def _pin(version: str, pinned: bool, reason: str, options: CallOptions) -> None:
     with options.client() as client:
         number = version_number(version) or client.newest_version()
-        changed = client.pin(number, pinned)
+        changed = client.pin(number, pinned, reason)
     facts: Facts = {"version": number, "name": f"v{number}", "pinned": pinned, "changed": changed}
     options.show(facts, pin_table(facts))

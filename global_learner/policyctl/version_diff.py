@@ -6,10 +6,11 @@ import json
 from typing import Any
 
 import numpy as np
-from rich.table import Table
+from rich.console import Group, RenderableType
 
-from global_learner.policyctl.version_views import version_facts
-from global_learner.policyctl.views import Facts, moment
+from foundation.tables import NOTHING, Column, FactSheet, FittedTable
+from global_learner.policyctl.version_views import SHOWN_OF_A_DIGEST, card_label, card_words, version_facts
+from global_learner.policyctl.views import Facts
 from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.policy_file import PolicyFile
 from policy_net.exchange.spec import Weights, split_weights
@@ -17,6 +18,7 @@ from policy_net.exchange.spec import Weights, split_weights
 _MOVED = 0.01
 """A believed speed that changes by less than a hundredth stays what it is."""
 _TYPES_SHOWN = 10
+_TO = "→"
 
 _CARD = (
     "head_step",
@@ -162,61 +164,91 @@ def _incomparable(one: fleet_pb2.ReplayScore, other: fleet_pb2.ReplayScore) -> s
     return ""
 
 
-def shown(value: Any) -> str:
-    """A value in a table."""
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    return json.dumps(value) if isinstance(value, (dict, list)) else str(value)
-
-
-def diff_table(facts: Facts) -> Table:
-    """A row a difference."""
-    table = Table("", facts["from"], facts["to"])
-    for section in ("card", "spec"):
-        for name, (one, other) in facts[section].items():
-            if name == "created_unix_seconds":
-                table.add_row(name, *(f"{moment(value)} UTC" for value in (one, other)))
-                continue
-            table.add_row(name if section == "card" else f"spec.{name}", shown(one), shown(other))
+def diff_table(facts: Facts) -> Group:
+    """What differs: facts from the first version to the second, then layers, job types and replays, a row each."""
+    sheet = [(card_label(name), _from_to(name, pair)) for name, pair in facts["card"].items()]
+    sheet += [(f"spec, {card_label(name)}", _from_to(name, pair)) for name, pair in facts["spec"].items()]
     weights, scores, decisions = facts["weights"], facts["scores"], facts["decisions"]
     if "reason" in weights:
-        table.add_row("weights", "–", weights["reason"])
-    else:
-        for name, layer in {"all weights": weights["all"], **weights["layers"]}.items():
-            cosine = "–" if layer["cosine"] is None else f"{layer['cosine']:.6f}"
-            table.add_row(name, "", f"L2 {layer['l2']:.4g}, max {layer['max']:.3g}, cosine {cosine}")
-    _add_beliefs(table, facts["beliefs"])
+        sheet.append(("weights", f"not compared: {weights['reason']}"))
     if "reason" in scores:
-        table.add_row("scores", "–", scores["reason"])
-        return table
-    for name, (one, other) in scores["over"].items():
-        table.add_row(f"average JCT over {name}", f"{one - 1.0:+.1%}", f"{other - 1.0:+.1%}")
-    for name, (one, other) in scores["avg_jct_seconds"].items():
-        table.add_row(f"avg JCT, {name}", f"{one:.0f} s", f"{other:.0f} s")
-    table.add_row(
-        "decisions that differ",
-        "",
-        f"{decisions['differing']} of {decisions['states']} states of {decisions['replay_set']} "
-        f"({decisions['share']:.0%})",
-    )
-    return table
-
-
-def _add_beliefs(table: Table, beliefs: Facts) -> None:
-    if "reason" in beliefs or not any(beliefs["splits"]):
-        return  # a file that is no longer kept is the weights' row already
-    one, other = beliefs["splits"]
-    table.add_row("beliefs of speeds", f"{one} splits", f"{other} splits, {beliefs['moved']} moved")
-    for entry in beliefs["types"][:_TYPES_SHOWN]:
-        before, after = entry["splits"]
-        if entry["median_factor"] is None:
-            words = "gone" if not after else "new" if not before else "of another kind"
-        else:
-            words = (
-                f"{entry['moved']} of {after} splits moved, median × {entry['median_factor']:.3g}, "
-                f"furthest × {entry['largest_factor']:.3g}"
+        sheet.append(("scores", f"not compared: {scores['reason']}"))
+    else:
+        sheet.append(
+            (
+                "decisions that differ",
+                f"{decisions['differing']} of {decisions['states']} states of {decisions['replay_set']} "
+                f"({decisions['share']:.0%})",
             )
-        table.add_row(f"speeds of {entry['job_type']}", f"{before} splits", words)
+        )
+    parts: list[RenderableType] = [FactSheet(f"{facts['from']} {_TO} {facts['to']}", sheet)]
+    if "reason" not in weights:
+        parts.append(_layers_table(weights))
+    parts += _belief_tables(facts["beliefs"])
+    if "reason" not in scores:
+        parts.append(_scores_table(facts))
+    return Group(*(part for following in parts for part in ("", following)))
+
+
+def _from_to(name: str, pair: list[Any]) -> str:
+    one, other = (card_words(name, value) for value in pair)
+    if name.endswith("digest"):
+        one, other = one[:SHOWN_OF_A_DIGEST], other[:SHOWN_OF_A_DIGEST]
+    return f"{one} {_TO} {other}"
+
+
+def _layers_table(weights: Facts) -> FittedTable:
+    columns = (Column("weights"), Column("distance\nL2"), Column("largest\ndifference", 2), Column("cosine", 1))
+    rows = [
+        (
+            name,
+            f"{layer['l2']:.4g}",
+            f"{layer['max']:.3g}",
+            NOTHING if layer["cosine"] is None else f"{layer['cosine']:.6f}",
+        )
+        for name, layer in {"all of them": weights["all"], **weights["layers"]}.items()
+    ]
+    return FittedTable("", columns, rows)
+
+
+def _belief_tables(beliefs: Facts) -> list[RenderableType]:
+    if "reason" in beliefs or not any(beliefs["splits"]):
+        return []  # a file that is no longer kept is the weights' line already
+    one, other = beliefs["splits"]
+    columns = (
+        Column("believed speeds\nof job type"),
+        Column("splits", 2),
+        Column("moved", 1),
+        Column("median\nspeed"),
+        Column("furthest\nspeed"),
+    )
+    rows = [
+        (
+            entry["job_type"],
+            f"{entry['splits'][0]} {_TO} {entry['splits'][1]}",
+            str(entry["moved"]),
+            *_factors(entry),
+        )
+        for entry in beliefs["types"][:_TYPES_SHOWN]
+    ]
+    below = [f"all job types: {one} {_TO} {other} splits, {beliefs['moved']} moved"]
     left = len(beliefs["types"]) - _TYPES_SHOWN
     if left > 0:
-        table.add_row("", "", f"and of {left} more types; -o json has them all")
+        below.append(f"and of {left} more types; -o json has them all")
+    return [FittedTable("", columns, rows, below)]
+
+
+def _factors(entry: Facts) -> tuple[str, str]:
+    """How the speeds of a type changed, in the median and where it is most."""
+    before, after = entry["splits"]
+    if entry["median_factor"] is None:
+        return ("gone" if not after else "new" if not before else "other kind", NOTHING)
+    return (f"× {entry['median_factor']:.3g}", f"× {entry['largest_factor']:.3g}")
+
+
+def _scores_table(facts: Facts) -> FittedTable:
+    scores = facts["scores"]
+    columns = (Column("average JCT"), Column(facts["from"]), Column(facts["to"]))
+    rows = [(f"over {name}", *(f"{ratio - 1.0:+.1%}" for ratio in pair)) for name, pair in scores["over"].items()]
+    rows += [(f"of {name}", *(f"{jct:.0f} s" for jct in pair)) for name, pair in scores["avg_jct_seconds"].items()]
+    return FittedTable("", columns, rows)

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
-
+from foundation.tables import Column, FittedTable
 from global_learner.errors import BadConfig, LearnerError
 from global_learner.policyctl.views import Facts
 from policy_net.errors import NotTrusted
@@ -89,10 +87,15 @@ def signer(client: AdminClient, card: fleet_pb2.VersionCard) -> Facts:
     return {"fleet": root.fleet, "key": card.signed.signatures[0].key.hex(), "problem": ""}
 
 
-def verify_table(results: Sequence[Facts]) -> Table:
+def verify_table(results: Sequence[Facts]) -> FittedTable:
     """A line a version."""
-    table = Table("version", "signed and whole", "", box=SIMPLE_HEAD, pad_edge=False)
-    for facts in results:
-        remark = facts["problem"] or ("" if facts["kept"] else "its file is no longer kept")
-        table.add_row(facts["name"], "yes" if facts["ok"] else "NO", remark)
-    return table
+    columns = (Column("version"), Column("signed\nand whole", text=True), Column("remarks", words=True))
+    rows = [
+        (
+            facts["name"],
+            "yes" if facts["ok"] else "NO",
+            facts["problem"] or ("" if facts["kept"] else "its file is no longer kept"),
+        )
+        for facts in results
+    ]
+    return FittedTable("", columns, rows)

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
-from rich.table import Column, Table
-
+from foundation.tables import NOTHING, Column, FactSheet, FittedTable, in_words, name_in_words
 from foundation.text import parse_json
-from global_learner.policyctl.views import Facts, moment, privacy_facts
+from global_learner.policyctl.views import Facts, moment, privacy_facts, version_name
 from policy_net.exchange.generated import fleet_pb2
 
+SHOWN_OF_A_DIGEST = 12
 _KILOBYTE, _MEGABYTE = 1e3, 1e6
+_IN_THE_TITLE = ("version", "name")
+_LABELS = {
+    "created_unix_seconds": "created",
+    "size_bytes": "size",
+    "head_size_bytes": "size of its head",
+    "spec_digest": "spec's digest",
+    "steps_since_parent": "steps since its parent",
+    "staleness_p50": "staleness, median",
+    "staleness_p90": "staleness, 90th percentile",
+    "staleness_max": "staleness, largest",
+    "prior_statistics": "speeds observed",
+}
 
 
 def version_facts(card: fleet_pb2.VersionCard) -> Facts:
@@ -73,38 +83,47 @@ def shown_version_facts(reply: fleet_pb2.ShowVersionReply) -> Facts:
     return {**version_facts(reply.card), "spec": parse_json(reply.spec_json)}
 
 
-def versions_table(versions: list[Facts]) -> Table:
+def versions_table(versions: list[Facts]) -> FittedTable:
     """All versions, oldest first; what their files take in the title."""
     kept = [card for card in versions if card["kept"]]
     files = sum(card["size_bytes"] + card["head_size_bytes"] for card in kept)
-    table = Table(
-        "",
-        *(Column(name, no_wrap=True) for name in ("parent", "step")),
-        "updates",
-        "stale",
-        Column("over drf", min_width=6),
-        Column("from", min_width=8),
-        Column("UTC", min_width=len("2026-01-31")),
-        *(Column(name, no_wrap=True) for name in ("files", "digest")),
-        title=f"{len(kept)} of {len(versions)} versions kept, {_size(files)}",
-        box=SIMPLE_HEAD,
-        pad_edge=False,
-        collapse_padding=True,
+    columns = (
+        Column("version"),
+        Column("over\ndrf"),
+        Column("created\nUTC", 1, text=True),
+        Column("head\nstep", 2),
+        Column("parent", 3),
+        Column("files", 4),
+        Column("updates", 5),
+        Column("from", 6, text=True),
+        Column("stale", 7),
+        Column("digest", 8, text=True),
     )
-    for card in versions:
-        table.add_row(
-            card["name"] + (" (pinned)" if card["pinned"] else ""),
-            f"v{card['parent']}" if card["parent"] else "–",
-            str(card["head_step"]),
-            str(card["updates"]),
-            f"{card['staleness_p50']:g}",
+    rows = [
+        (
+            card["name"],
             _over_drf(card["score"]),
-            ", ".join(f"{name} {count}" for name, count in card["contributions"].items()) or card["origin"],
             moment(card["created_unix_seconds"]),
-            _size(card["size_bytes"] + card["head_size_bytes"]) if card["kept"] else "gone",
-            card["digest"][:12],
+            str(card["head_step"]),
+            version_name(card["parent"]),
+            (_size(card["size_bytes"] + card["head_size_bytes"]) if card["kept"] else "gone")
+            + (", pinned" if card["pinned"] else ""),
+            str(card["updates"]),
+            _source(card),
+            f"{card['staleness_p50']:g}",
+            card["digest"][:SHOWN_OF_A_DIGEST],
         )
-    return table
+        for card in versions
+    ]
+    return FittedTable(f"{len(kept)} of {len(versions)} versions kept, {_size(files)}", columns, rows)
+
+
+def _source(card: Facts) -> str:
+    """Whose updates made a version; of many clusters, how many they are."""
+    contributions = card["contributions"]
+    if len(contributions) > 1:
+        return f"{len(contributions)} clusters"
+    return next(iter(contributions), "") or card["origin"] or NOTHING
 
 
 def _size(size_bytes: int) -> str:
@@ -116,40 +135,50 @@ def _size(size_bytes: int) -> str:
 def _over_drf(score: Facts) -> str:
     ratio = score["over"].get("drf")
     if ratio is None:
-        return "no score" if score["state"] == "failed" else "–"
+        return "no score" if score["state"] == "failed" else NOTHING
     return f"{ratio - 1.0:+.1%}"
 
 
-def version_table(version: Facts) -> Table:
-    """One version, a row a fact."""
-    table = Table("fact", "value", title=version["name"])
+def version_table(version: Facts) -> FactSheet:
+    """One version, a line a fact."""
+    rows: list[tuple[str, str]] = []
     for key, value in version.items():
         if key == "score":
-            _add_score(table, value, kept=version["kept"])
-        else:
-            table.add_row(key, _shown(key, value))
-    return table
+            rows += _score_rows(value, kept=version["kept"])
+        elif key not in _IN_THE_TITLE:
+            rows.append((card_label(key), card_words(key, value)))
+    return FactSheet(version["name"], rows)
 
 
-def _shown(key: str, value: Any) -> str:
-    if key == "created_unix_seconds":
-        return moment(value) + " UTC"
-    return json.dumps(value) if isinstance(value, dict) else str(value)
+def card_label(key: str) -> str:
+    """A field of a card as people read it."""
+    return _LABELS.get(key, name_in_words(key))
 
 
-def _add_score(table: Table, score: Facts, *, kept: bool) -> None:
+def card_words(key: str, value: Any) -> str:
+    """What a field of a card says, in words."""
+    if key.endswith("_unix_seconds"):
+        return f"{moment(value)} UTC" if value else NOTHING
+    if key.endswith("_bytes"):
+        return f"{value:,} bytes" if value else NOTHING
+    if key == "parent":
+        return version_name(value)
+    if key == "signed_by":
+        return value["problem"] or f"key {value['key']} of fleet {value['fleet']}"
+    return in_words(value)
+
+
+def _score_rows(score: Facts, *, kept: bool) -> list[tuple[str, str]]:
     if score["state"] == "failed":
-        table.add_row("score", f"no score: {score['reason']}")
-        return
+        return [("score", f"no score: {score['reason']}")]
     if score["state"] != "scored":
-        table.add_row("score", _unscored(score["state"], kept))
-        return
-    table.add_row("scored on", f"{score['replay_set']} ({score['replay_set_digest'][:12]})")
-    for name, ratio in score["over"].items():
-        table.add_row(f"average JCT over {name}", f"{ratio - 1.0:+.1%}")
+        return [("score", _unscored(score["state"], kept))]
+    rows = [("scored on", f"{score['replay_set']} ({score['replay_set_digest'][:SHOWN_OF_A_DIGEST]})")]
+    rows += [(f"average JCT over {name}", f"{ratio - 1.0:+.1%}") for name, ratio in score["over"].items()]
     for entry in score["replays"]:
         baselines = ", ".join(f"{name} {jct:.0f}" for name, jct in entry["baseline_jct_seconds"].items())
-        table.add_row(f"avg JCT, {entry['replay']}", f"{entry['avg_jct_seconds']:.0f} s ({baselines})")
+        rows.append((f"avg JCT, {entry['replay']}", f"{entry['avg_jct_seconds']:.0f} s ({baselines})"))
+    return rows
 
 
 def _unscored(state: str, kept: bool) -> str:
@@ -160,8 +189,8 @@ def _unscored(state: str, kept: bool) -> str:
     return "none yet: it waits for its turn"
 
 
-def pin_table(facts: Facts) -> Table:
+def pin_table(facts: Facts) -> FittedTable:
     """What became of a pin."""
-    table = Table("version", "pinned", "changed")
-    table.add_row(facts["name"], "yes" if facts["pinned"] else "no", "yes" if facts["changed"] else "no, it was so")
-    return table
+    changed = "yes" if facts["changed"] else "no, it was so"
+    columns = (Column("version"), Column("pinned", text=True), Column("changed", words=True))
+    return FittedTable("", columns, [(facts["name"], "yes" if facts["pinned"] else "no", changed)])

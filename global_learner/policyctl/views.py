@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
-from rich.markup import escape
-from rich.table import Column, Table
-
+from foundation.tables import NOTHING, Column, FittedTable
 from policy_net.exchange.generated import fleet_pb2
 
 Facts = dict[str, Any]
 
+SHOWN_OF_A_KEY = 16
+"""Characters of a key, or of a certificate's fingerprint, that tell it apart."""
 _HOUR_SECONDS = 3600.0
 
 
@@ -101,44 +101,57 @@ def _cluster_facts(view: fleet_pb2.ClusterView) -> Facts:
     }
 
 
-def fleet_table(fleet: Facts) -> Table:
-    """All clusters, and the head in the title."""
-    table = Table(
-        Column("cluster", min_width=len("cluster"), overflow="fold"),
-        "heard",
-        Column("run/ wait/ done", min_width=len("12/3/1200")),
-        "JCT",
-        "acts",
-        "to act",
-        "updates",
-        "rejected",
-        "stale",
-        "speeds",
-        title=f"head step {fleet['head_step']}, newest version v{fleet['latest_version']}, "
-        f"{fleet['updates_accepted']} updates applied, {fleet['updates_rejected']} rejected"
-        f"{_privacy_words(fleet['privacy'])}",
-        caption="\n".join(line for line in (_upstream_line(fleet["upstream"]), _disk_line(fleet)) if line),
-        box=SIMPLE_HEAD,
-        pad_edge=False,
-        collapse_padding=True,
+def fleet_table(fleet: Facts) -> FittedTable:
+    """All clusters, with the head in the title; what is wrong with a cluster in words."""
+    columns = (
+        Column("cluster"),
+        Column("heard", 3, text=True),
+        Column("jobs\nrun/wait/done", 4),
+        Column("avg JCT", 5),
+        Column("acts\non"),
+        Column("to act\non"),
+        Column("updates", 6),
+        Column("rejected", 7),
+        Column("stale", 8),
+        Column("speeds", 9),
+        Column("remarks", words=True),
     )
-    for view in fleet["clusters"]:
-        until = view["quarantined_until_unix_seconds"]
-        table.add_row(
+    rows = [
+        (
             view["cluster"],
             _heard(view),
             f"{view['jobs_running']}/{view['jobs_waiting']}/{view['jobs_done']}",
             f"{view['avg_jct_seconds'] / _HOUR_SECONDS:.1f} h",
-            f"v{view['acting_version']}" if view["acting_version"] else "–",
-            f"v{view['assigned_version']}"
-            + (" (held)" if view["held"] else "")
-            + (f" (refused v{view['refused_version']}: {view['refused_reason']})" if view["refused_version"] else ""),
-            str(view["updates_accepted"]) + (f" (quarantined until {moment(until)} UTC)" if until else ""),
-            ", ".join(f"{reason} {count}" for reason, count in view["updates_rejected"].items()) or "0",
+            version_name(view["acting_version"]),
+            ("held " if view["held"] else "") + version_name(view["assigned_version"]),
+            str(view["updates_accepted"]),
+            str(sum(view["updates_rejected"].values())),
             str(view["last_staleness"]),
             str(view["speed_statistics"]),
+            "; ".join(_remarks(view)),
         )
-    return table
+        for view in fleet["clusters"]
+    ]
+    title = (
+        f"head step {fleet['head_step']}, newest version {version_name(fleet['latest_version'])}, "
+        f"{fleet['updates_accepted']} updates applied, {fleet['updates_rejected']} rejected"
+        f"{_privacy_words(fleet['privacy'])}"
+    )
+    below = [line for line in (_upstream_line(fleet["upstream"]), _disk_line(fleet)) if line]
+    return FittedTable(title, columns, rows, below)
+
+
+def _remarks(view: Facts) -> list[str]:
+    """What people should know of a cluster beyond its figures."""
+    remarks = []
+    if view["refused_version"]:
+        remarks.append(f"refused v{view['refused_version']}: {view['refused_reason']}")
+    if view["quarantined_until_unix_seconds"]:
+        remarks.append(f"quarantined until {moment(view['quarantined_until_unix_seconds'])} UTC")
+    if view["updates_rejected"]:
+        counts = ", ".join(f"{count} {reason}" for reason, count in view["updates_rejected"].items())
+        remarks.append(f"rejected: {counts}")
+    return remarks
 
 
 def _heard(view: Facts) -> str:
@@ -163,7 +176,7 @@ def _upstream_line(above: Facts | None) -> str:
     ]
     if above["open_push_updates"]:
         parts.append(f"{above['open_push_updates']} for an answer")
-    return ", ".join(parts) + (f"; FAULT: {escape(above['fault'])}" if above["fault"] else "")
+    return ", ".join(parts) + (f"; FAULT: {above['fault']}" if above["fault"] else "")
 
 
 def _disk_line(fleet: Facts) -> str:
@@ -175,3 +188,40 @@ def _disk_line(fleet: Facts) -> str:
 def moment(unix_seconds: float) -> str:
     """A moment in UTC, to the minute."""
     return datetime.fromtimestamp(unix_seconds, UTC).strftime("%Y-%m-%d %H:%M")
+
+
+def moment_or_nothing(unix_seconds: float | None) -> str:
+    """A moment in UTC; a dash where there is none."""
+    return NOTHING if unix_seconds is None else moment(unix_seconds)
+
+
+def version_name(number: int | None) -> str:
+    """A version's name; a dash for none."""
+    return f"v{number}" if number else NOTHING
+
+
+def certificates_table(of_whom: Sequence[Column], rows: Sequence[tuple[tuple[str, ...], Facts]]) -> FittedTable:
+    """Clusters or people, with the state and the certificate of each.
+
+    Args:
+        of_whom: the columns that say whose certificate it is.
+        rows: their cells, and the facts of the certificate.
+    """
+    columns = (
+        *of_whom,
+        Column("state", text=True),
+        Column("until\nUTC", 1, text=True),
+        Column("issued\nUTC", 2, text=True),
+        Column("certificate", 3, text=True),
+    )
+    cells = [
+        (
+            *names,
+            entry["state"],
+            moment_or_nothing(entry["revoked_unix_seconds"] or entry["expires_unix_seconds"]),
+            moment_or_nothing(entry["issued_unix_seconds"]),
+            (entry["fingerprint"] or NOTHING)[:SHOWN_OF_A_KEY],
+        )
+        for names, entry in rows
+    ]
+    return FittedTable("", columns, cells)

@@ -5,13 +5,14 @@ One transaction each, with its lines in the audit log.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from global_learner.errors import BadRequest, UnknownCluster, UnknownPolicyVersion
+from global_learner.registry.moves import move_words, moves_of, version_before
 from global_learner.registry.registrations import fleet_version
 from global_learner.registry.tables import AuditRow, ClusterRow, VersionRow
 from global_learner.storage.audit import AuditLog
@@ -60,7 +61,13 @@ def kept_row(session: Session, version: int) -> VersionRow:
 
 
 def assign(
-    session: Session, version: int, spec_digest: str, clusters: Collection[str] | None, actor: str, now: float
+    session: Session,
+    version: int,
+    spec_digest: str,
+    clusters: Collection[str] | None,
+    actor: str,
+    now: float,
+    why: str = "",
 ) -> list[Assignment]:
     """Let clusters act on a version, and hold them there; None is all that ever registered.
 
@@ -69,16 +76,53 @@ def assign(
         UnknownCluster: one of them is not registered; none is changed.
         BadRequest: the version is of another spec than this learner's, or there is no cluster.
     """
-    target = kept_row(session, version)
-    if target.spec_digest != spec_digest:
-        raise BadRequest(
-            f"v{version} is of spec {target.spec_digest[:12]}, the fleet's is {spec_digest[:12]}: agents cannot run it"
+    _check_spec(kept_row(session, version), spec_digest)
+    return _move(session, cluster_rows(session, clusters), version, held=True, actor=actor, now=now, why=why)
+
+
+def way_back(session: Session, spec_digest: str, clusters: Collection[str] | None, hold: bool) -> list[Assignment]:
+    """What every cluster would act on if it went back to the version before; None is all that ever registered.
+
+    Of all clusters, one of which no version before is known stays where it is.
+
+    Args:
+        hold: those that move are held, as something would move them on by itself; otherwise only who was held is.
+
+    Raises:
+        UnknownPolicyVersion: one of the versions is no longer kept.
+        UnknownCluster: one of the clusters is not registered.
+        BadRequest: of one that was named, or of all, no version before is known; or it is of another spec.
+    """
+    moves = moves_of(AUDIT.entries(session))
+    found = []
+    for row in cluster_rows(session, clusters):
+        before = version_before(moves.get(row.cluster, ()), row.assigned_version)
+        if before is None and clusters is not None:
+            raise BadRequest(
+                f"nothing is written of a version on which {row.cluster} acted before v{row.assigned_version}, so "
+                "nothing was changed; name one with `policyctl assign`"
+            )
+        if before is not None:
+            _check_spec(kept_row(session, before), spec_digest)
+        to_version = before or row.assigned_version
+        found.append(
+            Assignment(row.cluster, row.assigned_version, to_version, row.held or (hold and before is not None))
         )
-    return _move(session, cluster_rows(session, clusters), version, held=True, actor=actor, now=now)
+    if all(entry.from_version == entry.to_version for entry in found):
+        raise BadRequest("nothing is written of versions on which clusters acted before; use `policyctl assign`")
+    return found
+
+
+def go_back(session: Session, way: Sequence[Assignment], actor: str, now: float, why: str) -> None:
+    """Let clusters act on what `way_back` found."""
+    for entry in way:
+        if entry.from_version != entry.to_version:
+            rows = cluster_rows(session, [entry.cluster])
+            _move(session, rows, entry.to_version, entry.held, actor, now, action="rolled-back", why=why)
 
 
 def release(
-    session: Session, clusters: Collection[str] | None, to_newest: bool, actor: str, now: float
+    session: Session, clusters: Collection[str] | None, to_newest: bool, actor: str, now: float, why: str = ""
 ) -> list[Assignment]:
     """Let clusters act on what they would without an operator's word (see `registrations.fleet_version`).
 
@@ -86,7 +130,7 @@ def release(
         UnknownCluster, BadRequest: as `assign`.
     """
     version = fleet_version(session, to_newest)
-    return _move(session, cluster_rows(session, clusters), version, held=False, actor=actor, now=now)
+    return _move(session, cluster_rows(session, clusters), version, held=False, actor=actor, now=now, why=why)
 
 
 def bring(session: Session, version: int, actor: str, now: float) -> list[Assignment]:
@@ -140,17 +184,31 @@ def cluster_rows(session: Session, clusters: Collection[str] | None) -> list[Clu
     return rows
 
 
+def _check_spec(target: VersionRow, spec_digest: str) -> None:
+    if target.spec_digest != spec_digest:
+        raise BadRequest(
+            f"v{target.version} is of spec {target.spec_digest[:12]}, the fleet's is {spec_digest[:12]}: agents cannot "
+            "run it"
+        )
+
+
 def _move(
-    session: Session, rows: list[ClusterRow], version: int, held: bool, actor: str, now: float, action: str = ""
+    session: Session,
+    rows: list[ClusterRow],
+    version: int,
+    held: bool,
+    actor: str,
+    now: float,
+    action: str = "",
+    why: str = "",
 ) -> list[Assignment]:
     done = []
     for row in rows:
         assignment = Assignment(row.cluster, row.assigned_version, version, held)
         if (row.assigned_version, row.held) != (version, held):
             done_by_hand = "assigned" if held else "unassigned"
-            AUDIT.record(
-                session, now, actor, action or done_by_hand, row.cluster, f"v{row.assigned_version} to v{version}"
-            )
+            said = move_words(row.assigned_version, version, why)
+            AUDIT.record(session, now, actor, action or done_by_hand, row.cluster, said)
             row.assigned_version, row.held = version, held
         done.append(assignment)
     return done

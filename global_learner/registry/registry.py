@@ -288,7 +288,7 @@ class Registry:
             row = assignments.kept_row(session, version)
             self._policies.check_size(row.digest, row.size_bytes)
 
-    def pin(self, version: int, pinned: bool, actor: str, now: float) -> bool:
+    def pin(self, version: int, pinned: bool, actor: str, now: float, why: str = "") -> bool:
         """Keep a version whatever its age, or no longer; False if it was so already.
 
         Raises:
@@ -299,7 +299,7 @@ class Registry:
             if row.pinned == pinned:
                 return False
             row.pinned = pinned
-            AUDIT.record(session, now, actor, "pinned" if pinned else "unpinned", f"v{version}", "")
+            AUDIT.record(session, now, actor, "pinned" if pinned else "unpinned", f"v{version}", why)
             return True
 
     def note_reset(self, version: int, from_step: int, head_step: int, actor: str, now: float) -> None:

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
+from global_learner.errors import BadRequest
 from global_learner.rollout.state import Role, RolloutState
 from global_learner.rollout.verdicts.verdict import Outcome
 from policy_net.settings import Section
@@ -163,3 +164,13 @@ def event_of(text: str) -> Event:
         ValueError: it is none.
     """
     return _EVENTS.validate_json(text)
+
+
+def check_reason(why: str) -> None:
+    """See that what an operator says for the reason can stand in the audit log.
+
+    Raises:
+        BadRequest: it cannot.
+    """
+    if len(why) > MOST_REASON or not why.isprintable():
+        raise BadRequest(f"the reason is longer than {MOST_REASON} characters, or not one line")

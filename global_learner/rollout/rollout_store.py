@@ -189,7 +189,14 @@ class RolloutStore:
             return Taken(_record(row), told, lines)
 
     def assign(
-        self, version: int, spec_digest: str, clusters: Collection[str] | None, actor: str, now: float, to_newest: bool
+        self,
+        version: int,
+        spec_digest: str,
+        clusters: Collection[str] | None,
+        actor: str,
+        now: float,
+        to_newest: bool,
+        why: str = "",
     ) -> Taken:
         """Let clusters act on a version by an operator's word; a running rollout leaves them alone from now on.
 
@@ -218,14 +225,52 @@ class RolloutStore:
                 ]
                 told, _ = _take(session, row, [Pin(cluster=cluster) for cluster in pinned], {}, now, actor)
             if version:
-                done = assignments.assign(session, version, spec_digest, clusters, actor, now)
+                done = assignments.assign(session, version, spec_digest, clusters, actor, now, why)
             else:
-                done = assignments.release(session, clusters, to_newest, actor, now)
+                done = assignments.release(session, clusters, to_newest, actor, now, why)
             session.flush()
             touched = {entry.cluster for entry in done} | {entry.cluster for entry in told}
-            rows = session.scalars(select(ClusterRow).where(ClusterRow.cluster.in_(touched))).all()
             record = None if row is None else _record(row)
-            return Taken(record, tuple(map(registration, rows)), (), tuple(pinned), tuple(done))
+            return Taken(record, _registrations(session, touched), (), tuple(pinned), tuple(done))
+
+    def go_back(
+        self,
+        spec_digest: str,
+        clusters: Collection[str] | None,
+        actor: str,
+        now: float,
+        why: str,
+        *,
+        hold: bool,
+        dry_run: bool,
+    ) -> Taken:
+        """Let clusters act on the version before by an operator's word, or only say what would come of it.
+
+        Args:
+            clusters: None is all that ever registered.
+            hold: see `assignments.way_back`.
+
+        Raises:
+            RolloutRefused: a rollout runs.
+            UnknownPolicyVersion, UnknownCluster, BadRequest: see `assignments.way_back`; nothing was changed.
+            StateUnusable: a version's file is damaged.
+        """
+        with self._registry.session() as session:
+            running = _latest(session)
+            if running is not None and not running.over:
+                raise RolloutRefused(
+                    f"rollout {running.number} of v{running.candidate} is {running.phase}: `policyctl rollout abort` "
+                    "takes its version back, and then clusters can go back further"
+                )
+            way = tuple(assignments.way_back(session, spec_digest, clusters, hold))
+        for version in {entry.to_version for entry in way}:
+            self._registry.policy_bytes(version)
+        if dry_run:
+            return Taken(None, assigned=way)
+        with self._registry.transaction() as session:
+            assignments.go_back(session, way, actor, now, why)
+            session.flush()
+            return Taken(None, _registrations(session, [entry.cluster for entry in way]), assigned=way)
 
     def gone_versions(self, state: RolloutState) -> list[VersionGone]:
         """Versions that a rollout may still need, and that can no longer be had."""
@@ -261,6 +306,11 @@ class RolloutStore:
         number = 1 if latest is None else latest.number + 1
         running = None if latest is None else _state(latest)
         return start(number, version, plan, fleet, now, actor=actor, running=running)
+
+
+def _registrations(session: Session, clusters: Collection[str]) -> tuple[Registration, ...]:
+    rows = session.scalars(select(ClusterRow).where(ClusterRow.cluster.in_(set(clusters)))).all()
+    return tuple(map(registration, rows))
 
 
 def _latest(session: Session) -> RolloutRow | None:

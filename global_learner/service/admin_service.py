@@ -25,6 +25,7 @@ from global_learner.rollout.rollout_messages import (
     record_message,
     taken_message,
 )
+from global_learner.rollout.rollout_store import Taken
 from global_learner.service.calls import Context, answered
 from global_learner.service.fleet_service import FleetLearner
 from global_learner.telemetry import Telemetry
@@ -160,7 +161,9 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
     ) -> fleet_pb2.ReleaseClusterReply:
         """End a cluster's quarantine."""
         actor = self._identity.person(context.auth_context())
-        return fleet_pb2.ReleaseClusterReply(released=await self._learner.operator.release(request.cluster, actor))
+        return fleet_pb2.ReleaseClusterReply(
+            released=await self._learner.operator.release(request.cluster, actor, request.reason)
+        )
 
     # Versions, the head, and the audit log.
 
@@ -185,25 +188,20 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
     ) -> fleet_pb2.AssignVersionReply:
         """Let clusters act on a version from their next heartbeat on."""
         actor = self._identity.person(context.auth_context())
-        clusters = list(request.clusters)
-        if request.all is bool(clusters) or len(clusters) > _MAX_CLUSTERS:
-            raise BadRequest("name the clusters to assign to, or say all; not both, and not neither")
-        for name in clusters:
-            checked_name(name)
-        done = await self._learner.rollouts.assign(request.version, None if request.all else clusters, actor)
+        clusters = _whom(request)
+        done = await self._learner.rollouts.assign(request.version, clusters, actor, request.reason)
         return fleet_pb2.AssignVersionReply(
-            assignments=[
-                fleet_pb2.Assignment(
-                    cluster=entry.cluster,
-                    from_version=entry.from_version,
-                    to_version=entry.to_version,
-                    held=entry.held,
-                )
-                for entry in done.assigned
-            ],
+            assignments=_assignments(done),
             pinned=done.pinned,
             rollout=done.record.state.number if done.pinned and done.record is not None else 0,
         )
+
+    @answered
+    async def RollBack(self, request: fleet_pb2.RollBackRequest, context: Context) -> fleet_pb2.RollBackReply:
+        """Let clusters act on the version before from their next heartbeat on."""
+        actor = self._identity.person(context.auth_context())
+        done = await self._learner.rollouts.go_back(_whom(request), actor, request.reason, dry_run=request.dry_run)
+        return fleet_pb2.RollBackReply(assignments=_assignments(done))
 
     # Rollouts.
 
@@ -253,7 +251,7 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
     async def PinVersion(self, request: fleet_pb2.PinVersionRequest, context: Context) -> fleet_pb2.PinVersionReply:
         """Keep a version whatever its age, or no longer."""
         actor = self._identity.person(context.auth_context())
-        changed = await self._learner.operator.pin(request.version, request.pinned, actor)
+        changed = await self._learner.operator.pin(request.version, request.pinned, actor, request.reason)
         return fleet_pb2.PinVersionReply(changed=changed)
 
     @answered
@@ -343,3 +341,21 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
         if not with_jobs and view.HasField("status"):
             view.status.ClearField("job_timelines")
         return view
+
+
+def _whom(request: fleet_pb2.AssignVersionRequest | fleet_pb2.RollBackRequest) -> list[str] | None:
+    """The clusters that a request names; None for all.
+
+    Raises:
+        BadRequest: it names none, or some and all; or a name that no cluster can have.
+    """
+    clusters = list(request.clusters)
+    if request.all is bool(clusters) or len(clusters) > _MAX_CLUSTERS:
+        raise BadRequest("name the clusters to assign to, or say all; not both, and not neither")
+    for name in clusters:
+        checked_name(name)
+    return None if request.all else clusters
+
+
+def _assignments(done: Taken) -> list[fleet_pb2.Assignment]:
+    return [fleet_pb2.Assignment(**dataclasses.asdict(entry)) for entry in done.assigned]

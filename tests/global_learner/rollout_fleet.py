@@ -103,13 +103,14 @@ class FakeFleet:
         for agent in self.agents:
             agent.register()
 
-    def publish(self) -> int:
-        """A new version, out of an update."""
+    def publish(self, version: int = 2) -> int:
+        """The next version, out of an update."""
         agent = self.agents[0]
-        request = push_request(update(agent.incarnation, cluster=agent.cluster, incarnation=agent.incarnation), False)
+        sequence = agent.incarnation + version - 2
+        request = push_request(update(sequence, cluster=agent.cluster, incarnation=agent.incarnation), False)
         rpc.FleetStub(self.channel).Push(request, timeout=DEADLINE_SECONDS)
         deadline = time.monotonic() + DEADLINE_SECONDS
-        while (newest := self.learner.fleet().latest_version) < 2:
+        while (newest := self.learner.fleet().latest_version) < version:
             assert time.monotonic() < deadline
         return newest
 

@@ -61,6 +61,24 @@ async def test_a_cluster_acts_on_what_it_was_assigned_from_its_next_heartbeat_on
         assert [line.action for line in late.entries] == ["unassigned"]
 
 
+@pytest.mark.parametrize("auto_assign", [False, True])
+async def test_who_goes_back_is_held_only_where_auto_assign_would_move_it_on(tmp_path: Path, auto_assign: bool) -> None:
+    async with serving(tmp_path, publish={"every_steps": 1}) as caller:
+        await with_versions(caller, 3, "north", "south")
+        await assign(caller, 2, "north")
+        await assign(caller, 3, "north")
+        await assign(caller, 0, "north")
+    async with serving(tmp_path, publish={"every_steps": 1, "auto_assign": auto_assign}) as again:
+        request = pb.RollBackRequest(all=True, reason="v1 knows too little")
+        north, south = (await again.call("RollBack", request)).assignments
+        assert (north.from_version, north.to_version, north.held) == (1, 3, auto_assign)
+        assert (south.from_version, south.to_version, south.held) == (1, 1, False)
+        assert [(v.assigned_version, v.held) for v in (await again.fleet()).clusters] == [(3, auto_assign), (1, False)]
+        entries = (await again.call("ListAudit", pb.ListAuditRequest())).entries
+        assert (entries[-1].action, entries[-1].detail) == ("rolled-back", "v1 to v3: v1 knows too little")
+        assert (await again.register("north")).assigned_version == 3
+
+
 async def test_what_an_operator_assigned_holds_against_auto_assign_until_it_is_taken_back(tmp_path: Path) -> None:
     async with serving(tmp_path, publish={"every_steps": 1, "auto_assign": True}) as caller:
         await with_versions(caller, 2, "north", "south")

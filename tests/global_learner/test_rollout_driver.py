@@ -138,6 +138,49 @@ def test_a_cluster_that_is_assigned_by_hand_is_left_alone_from_then_on(fleet: Fa
     assert (fleet.agents[3].acting, fleet.agents[3].duty) == (1, None)
 
 
+def test_clusters_go_back_to_the_version_before_and_never_to_one_that_was_taken_back(fleet: FakeFleet) -> None:
+    def back(**request: object) -> dict[str, tuple[int, int, bool]]:
+        reply = fleet.admin("RollBack", pb.RollBackRequest(**request))
+        return {entry.cluster: (entry.from_version, entry.to_version, entry.held) for entry in reply.assignments}
+
+    def refused(said: str, **request: object) -> None:
+        with pytest.raises(grpc.RpcError) as caught:
+            back(**request)
+        assert said in caught.value.details()
+        assert "\n" not in caught.value.details()
+
+    refused("nothing is written of versions", all=True)
+    fleet.start(2)
+    fleet.live_until(asked)
+    refused("rollout 1 of v2 is asking: `policyctl rollout abort`", all=True)
+    fleet.act("promote")
+    assert fleet.live_until(over).phase == "done"
+
+    fleet.publish(3)
+    fleet.start(3)
+    fleet.live_until(asked)
+    fleet.act("abort")
+    assert fleet.live_until(over).phase == "rolled-back"
+
+    before = len(fleet.audit())
+    names = [f"cluster-{number}" for number in range(4)]
+    assert back(all=True, dry_run=True) == dict.fromkeys(names, (2, 1, False))
+    refused("not one line", all=True, reason="a\nb")
+    refused("no cluster 'nowhere' is registered", clusters=["nowhere"])
+    refused("name the clusters")
+    assert len(fleet.audit()) == before
+    assert back(clusters=["cluster-1"], reason="jobs wait") == {"cluster-1": (2, 1, False)}
+    last = fleet.audit()[-1]
+    assert (last.action, last.subject, last.detail) == ("rolled-back", "cluster-1", "v2 to v1: jobs wait")
+    refused("a version on which cluster-1 acted before v1", clusters=["cluster-1"])
+    assert back(all=True) == {name: (1 if name == "cluster-1" else 2, 1, False) for name in names}
+    for agent in fleet.agents:
+        agent.beat()
+    assert [agent.acting for agent in fleet.agents] == [1, 1, 1, 1]
+    fleet.start(3)
+    assert {member.incumbent_version for member in fleet.rollout().members if member.role != "held"} == {1}
+
+
 def test_what_cannot_be_begun_is_refused_in_a_line_and_changes_nothing(fleet: FakeFleet) -> None:
     def refused(said: str, **request: object) -> None:
         with pytest.raises(grpc.RpcError) as caught:

@@ -83,6 +83,7 @@ SOUND: dict[str, Line] = {
     "policyctl report": asked("--out", "report"),
     "policyctl assign": asked("v1", "--cluster", "north"),
     "policyctl unassign": asked("--cluster", "north"),
+    "policyctl rollback": asked("--cluster", "north"),
     "policyctl head reset": asked("--to", "v1", "--yes"),
     "policyctl audit": asked(),
     "policyctl audit export": asked("--out", "audit.jsonl"),
@@ -131,6 +132,10 @@ PASSES: dict[str, str] = {
     "fleet=empty": "the clusters that are built in",
     "fleet=blank": "the same",
     "name=unknown": "a name that can be given; it is revoked after it was invited",
+    **{
+        f"reason={kind}": "a reason is any text on one line"
+        for kind in ("empty", "unknown", "parent", "half-a-source", "negative", "blank", "markup", "format")
+    },
     **agent_rows.PASSES,
     **elastic_rows.PASSES,
 }

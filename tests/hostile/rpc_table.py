@@ -131,9 +131,17 @@ ROWS: dict[str, Row] = {
     "GetFleet": Row(Caller.ADMIN),
     "GetReport": Row(Caller.ADMIN),
     "AssignVersion": Row(  # of version 0: no longer held on any
-        Caller.ADMIN, {"version": 1, "clusters": [GOOD_CLUSTER]}, frozenset({"version=zero", "all=false"}), changes=True
+        Caller.ADMIN,
+        {"version": 1, "clusters": [GOOD_CLUSTER]},
+        frozenset({"version=zero", "all=false", "reason"}),
+        changes=True,
     ),
-    "PinVersion": Row(Caller.ADMIN, {"version": 1, "pinned": True}, frozenset({"pinned"}), changes=True),
+    "RollBack": Row(
+        Caller.ADMIN,
+        {"clusters": [GOOD_CLUSTER], "reason": "as a test", "dry_run": True},
+        frozenset({"all=false", "reason", "dry_run"}),
+    ),
+    "PinVersion": Row(Caller.ADMIN, {"version": 1, "pinned": True}, frozenset({"pinned", "reason"}), changes=True),
     "ResetHead": Row(Caller.ADMIN, {"version": 1}, changes=True),
     "ListAudit": Row(  # a moment is only compared with
         Caller.ADMIN, passes=frozenset(f"since_unix_seconds={kind}" for kind in ("negative", "largest", "denormal"))
@@ -154,7 +162,7 @@ ROWS: dict[str, Row] = {
     "ListOperators": Row(Caller.ADMIN),
     "RevokeOperator": Row(Caller.ADMIN, {"name": "ada"}, changes=True),
     "RevokeCluster": Row(Caller.ADMIN, changes=True),
-    "ReleaseCluster": Row(Caller.ADMIN),
+    "ReleaseCluster": Row(Caller.ADMIN, passes=frozenset({"reason"})),
 }
 
 

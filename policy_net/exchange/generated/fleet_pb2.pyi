@@ -736,10 +736,12 @@ class ClusterView(_message.Message):
     def __init__(self, cluster: _Optional[str] = ..., incarnation: _Optional[int] = ..., seconds_since_heard: _Optional[float] = ..., updates_accepted: _Optional[int] = ..., updates_duplicate: _Optional[int] = ..., updates_rejected: _Optional[_Mapping[str, int]] = ..., last_staleness: _Optional[int] = ..., assigned_version: _Optional[int] = ..., status: _Optional[_Union[ClusterStatus, _Mapping]] = ..., held: _Optional[bool] = ..., quarantined_until_unix_seconds: _Optional[float] = ..., identity: _Optional[str] = ..., speed_statistics: _Optional[int] = ..., speed_observations: _Optional[int] = ...) -> None: ...
 
 class ReleaseClusterRequest(_message.Message):
-    __slots__ = ("cluster",)
+    __slots__ = ("cluster", "reason")
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
     cluster: str
-    def __init__(self, cluster: _Optional[str] = ...) -> None: ...
+    reason: str
+    def __init__(self, cluster: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class ReleaseClusterReply(_message.Message):
     __slots__ = ("released",)
@@ -748,14 +750,16 @@ class ReleaseClusterReply(_message.Message):
     def __init__(self, released: _Optional[bool] = ...) -> None: ...
 
 class AssignVersionRequest(_message.Message):
-    __slots__ = ("version", "clusters", "all")
+    __slots__ = ("version", "clusters", "all", "reason")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     CLUSTERS_FIELD_NUMBER: _ClassVar[int]
     ALL_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
     version: int
     clusters: _containers.RepeatedScalarFieldContainer[str]
     all: bool
-    def __init__(self, version: _Optional[int] = ..., clusters: _Optional[_Iterable[str]] = ..., all: _Optional[bool] = ...) -> None: ...
+    reason: str
+    def __init__(self, version: _Optional[int] = ..., clusters: _Optional[_Iterable[str]] = ..., all: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Assignment(_message.Message):
     __slots__ = ("cluster", "from_version", "to_version", "held")
@@ -779,13 +783,33 @@ class AssignVersionReply(_message.Message):
     rollout: int
     def __init__(self, assignments: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ..., pinned: _Optional[_Iterable[str]] = ..., rollout: _Optional[int] = ...) -> None: ...
 
+class RollBackRequest(_message.Message):
+    __slots__ = ("clusters", "all", "reason", "dry_run")
+    CLUSTERS_FIELD_NUMBER: _ClassVar[int]
+    ALL_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    clusters: _containers.RepeatedScalarFieldContainer[str]
+    all: bool
+    reason: str
+    dry_run: bool
+    def __init__(self, clusters: _Optional[_Iterable[str]] = ..., all: _Optional[bool] = ..., reason: _Optional[str] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+
+class RollBackReply(_message.Message):
+    __slots__ = ("assignments",)
+    ASSIGNMENTS_FIELD_NUMBER: _ClassVar[int]
+    assignments: _containers.RepeatedCompositeFieldContainer[Assignment]
+    def __init__(self, assignments: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ...) -> None: ...
+
 class PinVersionRequest(_message.Message):
-    __slots__ = ("version", "pinned")
+    __slots__ = ("version", "pinned", "reason")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     PINNED_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
     version: int
     pinned: bool
-    def __init__(self, version: _Optional[int] = ..., pinned: _Optional[bool] = ...) -> None: ...
+    reason: str
+    def __init__(self, version: _Optional[int] = ..., pinned: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class PinVersionReply(_message.Message):
     __slots__ = ("changed",)

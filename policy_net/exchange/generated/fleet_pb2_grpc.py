@@ -680,6 +680,11 @@ class AdminStub:
                 request_serializer=fleet__pb2.AssignVersionRequest.SerializeToString,
                 response_deserializer=fleet__pb2.AssignVersionReply.FromString,
                 _registered_method=True)
+        self.RollBack = channel.unary_unary(
+                '/fedl2.fleet.v1.Admin/RollBack',
+                request_serializer=fleet__pb2.RollBackRequest.SerializeToString,
+                response_deserializer=fleet__pb2.RollBackReply.FromString,
+                _registered_method=True)
         self.PinVersion = channel.unary_unary(
                 '/fedl2.fleet.v1.Admin/PinVersion',
                 request_serializer=fleet__pb2.PinVersionRequest.SerializeToString,
@@ -805,6 +810,12 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RollBack(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def PinVersion(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -923,6 +934,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.AssignVersion,
                     request_deserializer=fleet__pb2.AssignVersionRequest.FromString,
                     response_serializer=fleet__pb2.AssignVersionReply.SerializeToString,
+            ),
+            'RollBack': grpc.unary_unary_rpc_method_handler(
+                    servicer.RollBack,
+                    request_deserializer=fleet__pb2.RollBackRequest.FromString,
+                    response_serializer=fleet__pb2.RollBackReply.SerializeToString,
             ),
             'PinVersion': grpc.unary_unary_rpc_method_handler(
                     servicer.PinVersion,
@@ -1295,6 +1311,33 @@ class Admin:
             '/fedl2.fleet.v1.Admin/AssignVersion',
             fleet__pb2.AssignVersionRequest.SerializeToString,
             fleet__pb2.AssignVersionReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RollBack(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedl2.fleet.v1.Admin/RollBack',
+            fleet__pb2.RollBackRequest.SerializeToString,
+            fleet__pb2.RollBackReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -16,8 +16,7 @@ from foundation.files import check_replaceable
 from policy_net.errors import BadInput
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
+    from foundation.tables import FittedTable
     from policy_net.laboratory.speeds.measured_speeds import FitQuality
 
 _FILE_WIDTH = 120
@@ -59,7 +58,7 @@ def fit_speed(
         from rich.console import Console  # noqa: PLC0415
 
         console = Console() if sys.stdout.isatty() else Console(width=_FILE_WIDTH)
-        console.print(quality_table(str(table), qualities, console.width))
+        console.print(quality_table(str(table), qualities))
 
 
 def _check_name(out: Path, table: Path) -> None:
@@ -74,9 +73,9 @@ def _check_name(out: Path, table: Path) -> None:
         raise BadInput(f"--out {out}: is the table of measurements itself; give the path of a new file")
 
 
-def quality_table(title: str, qualities: Sequence[FitQuality], width: int) -> Table:
-    """How well each model's fit does, in a table no wider than `width`."""
-    from policy_net.laboratory.commands.fitted_table import Column, fitted_table  # noqa: PLC0415
+def quality_table(title: str, qualities: Sequence[FitQuality]) -> FittedTable:
+    """How well each model's fit does."""
+    from foundation.tables import Column, FittedTable  # noqa: PLC0415
 
     columns = (
         Column("model", 0),
@@ -101,4 +100,4 @@ def quality_table(title: str, qualities: Sequence[FitQuality], width: int) -> Ta
         )
         for item in qualities
     ]
-    return fitted_table(title, columns, rows, width)
+    return FittedTable(title, columns, rows)

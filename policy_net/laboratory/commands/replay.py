@@ -177,9 +177,8 @@ def _print_answers(comparisons: list[Comparison], answer: AnswerOptions) -> None
     console = Console() if sys.stdout.isatty() else Console(width=_FILE_WIDTH)
     for comparison in comparisons:
         name = comparison.workload.name
-        console.print(
-            replay_table(name, comparison.figures, console.width, recorded=comparison.recorded, timing=answer.timing)
-        )
+        console.print(replay_table(name, comparison.figures, recorded=comparison.recorded, timing=answer.timing))
+        console.print()
         for field in answer.by or ():
             table = owner_table(comparison, field.value)
             if table is None:
@@ -188,7 +187,8 @@ def _print_answers(comparisons: list[Comparison], answer: AnswerOptions) -> None
                     file=sys.stderr,
                 )
             else:
-                console.print(owner_table_on_terminal(f"{name} by {field.value}", table, console.width))
+                console.print(owner_table_on_terminal(f"{name} by {field.value}", table))
+                console.print()
     for comparison in comparisons:
         if len(comparisons) > 1:
             console.print(f"{shown(comparison.workload.name)}:", markup=False, highlight=False)

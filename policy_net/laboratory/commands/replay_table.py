@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.table import Table
-
-from policy_net.laboratory.commands.fitted_table import Column, fitted_table
+from foundation.tables import Column, FittedTable
 from policy_net.laboratory.report.comparison import Recorded
 from policy_net.laboratory.report.tables import TextTable
 
@@ -35,27 +33,26 @@ _OWNER_COLUMNS_LEFT_OUT = (0, 4, 5, 8, 2, 1, 6, 0, 3, 7)
 
 
 def replay_table(
-    title: str, rows: Sequence[Mapping[str, Any]], width: int, *, recorded: Recorded | None = None, timing: bool = False
-) -> Table:
+    title: str, rows: Sequence[Mapping[str, Any]], *, recorded: Recorded | None = None, timing: bool = False
+) -> FittedTable:
     """The policies' figures, after those of the record where there are any.
 
     Args:
-        width: columns of the terminal.
         timing: whether it is shown how long our own code took.
     """
     columns = _COLUMNS | (_TIMINGS if timing else {})
     lines = [] if recorded is None else [_recorded_cells(columns, recorded)]
     lines += [[_cell(key, column, row) for key, column in columns.items()] for row in rows]
-    return fitted_table(title, list(columns.values()), lines, width)
+    return FittedTable(title, list(columns.values()), lines)
 
 
-def owner_table_on_terminal(title: str, table: TextTable, width: int) -> Table:
+def owner_table_on_terminal(title: str, table: TextTable) -> FittedTable:
     """The report's table of users, accounts or partitions."""
     columns = [
         Column(heading.replace(" ", "\n"), left_out)
         for heading, left_out in zip(table.headings, _OWNER_COLUMNS_LEFT_OUT, strict=True)
     ]
-    return fitted_table(title, columns, [(row.name, *row.cells) for row in table.rows], width)
+    return FittedTable(title, columns, [(row.name, *row.cells) for row in table.rows])
 
 
 def _recorded_cells(columns: Mapping[str, Column], recorded: Recorded) -> list[str]:

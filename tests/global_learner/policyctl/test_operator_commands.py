@@ -50,7 +50,7 @@ def test_an_operator_moves_the_fleet_to_a_version_and_the_head_back(tmp_path: Pa
             assert fleet.Heartbeat(heartbeat, timeout=60).assigned_version == 3
         clusters = {entry["cluster"]: entry for entry in asked("fleet")["clusters"]}
         assert [clusters["south"][key] for key in ("assigned_version", "held", "acting_version")] == [3, True, 1]
-        assert "held)" in typed("fleet")[1]
+        assert "held v3" in typed("fleet")[1]
 
         for refused, says in (
             (("assign", "v9", "--cluster", "south"), "there is no version v9"),
@@ -59,6 +59,10 @@ def test_an_operator_moves_the_fleet_to_a_version_and_the_head_back(tmp_path: Pa
             (("assign", "v2", "--all", "--cluster", "north"), "say whom"),
             (("assign", "v2", "--all"), "add --yes: there is no terminal to ask on"),
             (("assign", "two", "--all", "--yes"), "'two' is no version"),
+            (("rollback",), "say whom"),
+            (("rollback", "--all"), "add --yes: there is no terminal to ask on"),
+            (("rollback", "--cluster", "north"), "on which north acted before v1, so nothing was changed"),
+            (("assign", "v2", "--cluster", "north", "--reason", "x" * 501), "the reason is longer than"),
             (("head", "reset", "--to", "v2"), "add --yes"),
             (("head", "reset", "--to", "v9", "--yes"), "there is no version v9"),
             (("version", "pin", "v9"), "there is no version v9"),
@@ -69,15 +73,15 @@ def test_an_operator_moves_the_fleet_to_a_version_and_the_head_back(tmp_path: Pa
             assert says in error
 
         assert [entry["to_version"] for entry in asked("assign", "2", "--all", "--yes")] == [2, 2]
-        assert [entry["to_version"] for entry in asked("unassign", "--cluster", "north")] == [1]
+        assert [entry["to_version"] for entry in asked("unassign", "--cluster", "north", "--reason", "a trial")] == [1]
+        _goes_back(asked, typed)
         found = asked("version", "diff", "v2", "latest")
         assert (found["from"], found["to"], found["card"]["parent"]) == ("v2", "v3", [1, 2])
         assert found["weights"]["all"]["l2"] > 0.0
         assert found["scores"] == {"reason": "not both have a score"}
-        assert typed("version", "diff", "v2", "v9")[0] == 2
-        assert typed("version", "diff", "v1", "v2")[0] == 0
-        assert asked("version", "pin", "v2")["changed"] is True
-        assert asked("version", "show", "v2")["pinned"] is True
+        assert [typed("version", "diff", *pair)[0] for pair in (("v2", "v9"), ("v1", "v2"))] == [2, 0]
+        assert asked("version", "pin", "v2", "--reason", "for the audit")["changed"] is True
+        assert (asked("version", "show", "v2")["pinned"], "v2: for the audit" in typed("audit")[1]) == (True, True)
         assert asked("version", "unpin", "v2")["changed"] is True
         done = asked("head", "reset", "--to", "v2", "--yes")
         assert (done["from_step"], done["head_step"], done["moments"], done["changed"]) == (2, 3, "kept", True)
@@ -88,6 +92,7 @@ def test_an_operator_moves_the_fleet_to_a_version_and_the_head_back(tmp_path: Pa
             ("assigned", "north"),
             ("assigned", "south"),
             ("unassigned", "north"),
+            ("rolled-back", "south"),
             ("pinned", "v2"),
             ("unpinned", "v2"),
             ("head-reset", "v2"),
@@ -104,6 +109,17 @@ def test_an_operator_moves_the_fleet_to_a_version_and_the_head_back(tmp_path: Pa
         assert learner.end() == 0
     finally:
         learner.close()
+
+
+def _goes_back(asked, typed) -> None:
+    """South, which came from v3 to v2, and back."""
+    going = ("rollback", "--cluster", "south", "--reason", "v2 is slow")
+    (planned,) = asked(*going, "--dry-run")
+    assert (planned["from_version"], planned["to_version"], planned["dry_run"]) == (2, 3, True)
+    assert "nothing was changed: --dry-run" in typed(*going, "--dry-run")[1]
+    assert asked(*going) == [{**planned, "dry_run": False}]
+    assert "v2 to v3: v2 is slow" in typed("audit")[1]
+    assert "v2 to v1: a trial" in typed("audit")[1]
 
 
 @pytest.mark.parametrize(

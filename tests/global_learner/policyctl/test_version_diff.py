@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from learner_makers import SPEC, policy
-from rich.console import Console
+from rich.console import Console, Group
 
+from foundation.tables import FactSheet, FittedTable
 from global_learner.policyctl.version_diff import diff_table, difference, distances
 from policy_net.domain import JobKind
 from policy_net.exchange.generated import fleet_pb2 as pb
@@ -79,7 +80,9 @@ def test_beliefs_say_by_type_what_moved_and_how_far_the_furthest_first() -> None
     console = Console(width=200)
     with console.capture() as shown:
         console.print(diff_table(facts))
-    assert "1 of 2 splits moved, median × 1.28, furthest × 1.65" in shown.get()
+    rows = [line.split() for line in shown.get().splitlines()]
+    assert ["a", "2", "→", "2", "1", "×", "1.28", "×", "1.65"] in rows
+    assert ["gone", "1", "→", "0", "0", "gone", "–"] in rows
     assert json.loads(json.dumps(beliefs)) == beliefs
     assert difference(version(1), version(2), one, None)["beliefs"] == {"reason": "a policy file is no longer kept"}
 
@@ -121,8 +124,22 @@ def test_cards_and_specs_say_only_what_differs() -> None:
     assert (same["card"], same["spec"], same["weights"]["all"]["l2"]) == ({}, {}, 0.0)
 
 
-def test_the_table_has_a_row_a_difference() -> None:
+def test_the_tables_have_a_row_a_difference() -> None:
     one, other = version(3, score(0.9, [1, 2])), version(7, score(0.8, [1, 3]), head_step=4)
-    full = diff_table(difference(one, other, policy(), policy(seed=1)))
-    assert full.row_count == 1 + 1 + len(SPEC.layout()) + 1 + 1 + 1
-    assert diff_table(difference(version(1), version(2), None, None)).row_count == 2
+    sheet, layers, scores = parts_of(diff_table(difference(one, other, policy(), policy(seed=1))))
+    assert isinstance(sheet, FactSheet)
+    assert sheet.facts == [
+        ("head step", "0 → 4"),
+        ("decisions that differ", "1 of 2 states of fixed-1 (50%)"),
+    ]
+    assert isinstance(layers, FittedTable)
+    assert [row[0] for row in layers.rows] == ["all of them", *(name for name, _ in SPEC.layout())]
+    assert isinstance(scores, FittedTable)
+    assert scores.rows == [("over drf", "-10.0%", "-20.0%"), ("of crowded", "90 s", "80 s")]
+    (only,) = parts_of(diff_table(difference(version(1), version(2), None, None)))
+    assert isinstance(only, FactSheet)
+    assert [label for label, _ in only.facts] == ["weights", "scores"]
+
+
+def parts_of(difference: Group) -> list[object]:
+    return [part for part in difference.renderables if part]

@@ -238,6 +238,6 @@ def test_status_shows_a_query_in_a_line_and_its_numbers_as_json() -> None:
         "since_unix_seconds": NOW,
     }
     assert (second["state"], second["value"], second["answered_unix_seconds"]) == ("unasked", None, None)
-    caption = str(rollout_table(facts).caption)
+    caption = "\n".join(rollout_table(facts).below)
     assert first["said"] in caption
     assert "query unasked: not asked yet" in caption

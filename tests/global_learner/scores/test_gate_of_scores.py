@@ -137,4 +137,4 @@ async def test_clusters_own_work_is_replayed_at_the_gate_and_one_that_takes_too_
         assert any(reason.startswith("the own work of 3 clusters") for reason in reasons)
         shown = rollout_facts(rollout)
         assert [entry["state"] for entry in shown["sketches"]] == ["replayed", "replayed", "dropped", "replayed"]
-        assert "1 dropped, 3 replayed" in str(rollout_table(shown).caption)
+        assert "1 dropped, 3 replayed" in "\n".join(rollout_table(shown).below)

@@ -63,9 +63,9 @@ async def test_the_disk_holds_no_more_after_hundreds_of_snapshots_than_the_limit
     assert set(facts["disk_bytes"]) == {*PARTS, OTHER}
     assert facts["disk_full"] is None
     json.dumps(facts)
-    assert "the learner's state takes" in str(fleet_table(facts).caption)
+    assert "the learner's state takes" in fleet_table(facts).below[0]
     full = fleet_table({**facts, "disk_full": "no room"})
-    assert full.caption == "DISK FULL: no room"
+    assert full.below == ("DISK FULL: no room",)
 
 
 def test_use_is_told_by_part_and_what_vanishes_does_not_count(tmp_path: Path, monkeypatch) -> None:

@@ -264,8 +264,10 @@ def test_a_faulty_cluster_is_shut_out_across_kill_9_until_policyctl_lets_it_in(t
             assert learner.fleet().clusters[0].quarantined_until_unix_seconds > 0
             shown = run(app, ["fleet", "--learner", learner.operator_address], env={"COLUMNS": "300"})
             assert "quarantined until" in shown.output
-            released = run(app, ["cluster", "release", "north", "--learner", learner.operator_address, "-o", "json"])
+            where = ("--learner", learner.operator_address)
+            released = run(app, ["cluster", "release", "north", "--reason", "a new driver", *where, "-o", "json"])
             assert '"released": true' in released.output
+            assert "north: out of quarantine: a new driver" in run(app, ["audit", *where]).output
             assert fleet.Push(push_request(update(5), False), timeout=60).outcome == pb.PushReply.APPLIED
         unknown = run(app, ["cluster", "release", "nobody", "--learner", learner.operator_address])
         assert "no cluster 'nobody'" in str(unknown.exception)

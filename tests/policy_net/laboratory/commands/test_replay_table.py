@@ -3,12 +3,9 @@
 import io
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from rich.console import Console
 
 from policy_net.laboratory.commands.fit_speed import quality_table
-from policy_net.laboratory.commands.fitted_table import Column, fitted_table
 from policy_net.laboratory.commands.replay_table import owner_table_on_terminal, replay_table
 from policy_net.laboratory.report.comparison import Recorded
 from policy_net.laboratory.report.tables import Row, TextTable
@@ -33,7 +30,7 @@ def lines_of(table: object, width: int) -> list[str]:
 @pytest.mark.parametrize("width", [60, 80, 120])
 @pytest.mark.parametrize("timing", [False, True])
 def test_at_every_width_each_row_is_one_line_with_whole_numbers(width: int, timing: bool) -> None:
-    lines = lines_of(replay_table("week", [ROW, FILE], width, recorded=RECORDED, timing=timing), width)
+    lines = lines_of(replay_table("week", [ROW, FILE], recorded=RECORDED, timing=timing), width)
     assert all(len(line) <= width for line in lines)
     rows = [line for line in lines if "50.93" in line or "(recorded)" in line]
     assert len(rows) == 3
@@ -41,13 +38,13 @@ def test_at_every_width_each_row_is_one_line_with_whole_numbers(width: int, timi
     assert rows[0].split()[:3] in (["(recorded)", "1.00", "2.00"], ["(recorded)", "–", "1.00"])
     assert "…" not in rows[1]
     assert rows[2].split()[0].endswith("set-v7.safetensors"[-10:])
-    assert ("[ms]" in "".join(lines)) == (timing and width == 120)
+    assert ("decide" in lines[1]) == (timing and width == 120)
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_the_quality_of_a_fit_fits_too(width: int) -> None:
     quality = FitQuality("inception-bn", 256, 12, "surface", 0.0123, 0.2345, 0.0456, 16, 11)
-    lines = lines_of(quality_table("/data/measured.csv", [quality], width), width)
+    lines = lines_of(quality_table("/data/measured.csv", [quality]), width)
     assert all(len(line) <= width for line in lines)
     row = next(line for line in lines if "inception-bn" in line)
     assert "1.2%" in row
@@ -62,24 +59,8 @@ def test_a_table_of_users_fits_and_keeps_what_is_compared() -> None:
         (Row("anna", cells), Row("4 others", cells)),
     )  # fmt: skip
     for width in (60, 80, 120):
-        lines = lines_of(owner_table_on_terminal("week by user", table, width), width)
+        lines = lines_of(owner_table_on_terminal("week by user", table), width)
         assert all(len(line) <= width for line in lines)
         row = next(line for line in lines if "anna" in line)
         for cell in ("12.5 h", "6% more", "3.1 h ▲" if width > 60 else "6% more", "1,234" if width > 80 else "anna"):
             assert cell in row
-
-
-@given(
-    st.lists(st.tuples(st.text("abc[]0.9", min_size=1, max_size=12), st.integers(0, 9)), min_size=3, max_size=8),
-    st.integers(30, 140),
-)
-def test_no_cell_is_ever_split_or_shortened_but_a_name(drawn: list[tuple[str, int]], width: int) -> None:
-    columns = [Column(f"h{index}", left_out) for index, (_, left_out) in enumerate(drawn)]
-    row = [text for text, _ in drawn]
-    lines = lines_of(fitted_table("", columns, [row], width), width)
-    assert all(len(line) <= width for line in lines)
-    heading, _, cells = (line for line in lines if line.strip())
-    shown = [int(word[1:]) for word in heading.split()]
-    assert shown[:1] == [0]
-    assert len(shown) >= 2
-    assert cells.split() == [row[index] for index in shown]

@@ -1,0 +1,266 @@
+"""Tables on a terminal of any width: whole columns and whole figures, and what is said in words between or below them.
+
+A number that is split over two lines is read wrongly, so a table has as many whole columns as there is room for. Before
+one is left out, long names are shortened to two dozen letters; which one goes first, its column says. What is said in
+words stands beside the figures where there is room for it, and otherwise below them, and goes on in a new line between
+two words only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console, ConsoleOptions
+from rich.text import Text
+
+from foundation.text import plain_line
+
+USUAL_NAME, SHORTEST_NAME = 24, 8
+FEWEST_COLUMNS = 2
+"""A row's name, and the figure that tells most."""
+NOTHING: Final = "–"
+"""A cell of which nothing is known."""
+_LEAST_WORDS = 30
+"""Columns in which words are still read easily beside figures."""
+_GAP, _INDENT = "  ", "  "
+_LONGEST_LABEL = 24
+"""On a terminal of 60 columns more than half is left for what is said."""
+_LONGEST_CELL_CHARACTERS = 100_000
+_EXACT = 1e6
+"""Figures from here on are shown in full, never as a power of ten."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a table.
+
+    Attributes:
+        heading: perhaps of several lines.
+        left_out: how soon it is left out where there is little room, the largest first and of equals the one furthest
+            right; 0 stays as long as anything can be shortened.
+        text: begins at the left and may be shortened, as a name; figures end at the right and are whole or not there.
+        words: the last column only: sentences, which may go on over lines.
+    """
+
+    heading: str
+    left_out: int = 0
+    text: bool = False
+    words: bool = False
+
+
+class FittedTable:
+    """Rows of figures, with at most one column of words, no wider than the terminal that they are printed on.
+
+    Args:
+        title: stands above; empty for none.
+        columns: the first one is that of the rows' names.
+        rows: a text for each column.
+        below: lines that stand below, each with its own indentation.
+    """
+
+    def __init__(
+        self, title: str, columns: Sequence[Column], rows: Sequence[Sequence[str]], below: Sequence[str] = ()
+    ) -> None:
+        self.title = title
+        self.rows = [tuple(map(_plain, row)) for row in rows]
+        self.below = tuple(below)
+        figures = len(columns) - (bool(columns) and columns[-1].words)
+        self._columns = tuple(columns[:figures])
+        self._words = columns[-1].heading if figures < len(columns) else None
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        """The lines, at the width that there is."""
+        width = options.max_width
+        kept, widths = self._fitted(width)
+        rule = figures = self._needed(kept, widths)
+        beside = 0
+        if self._words_fit_beside(kept, widths, width):
+            beside = width - figures - len(_GAP)
+            rule += len(_GAP) + min(beside, max(map(cell_len, self._said())))
+        yield from _wrapped(self.title, console, width, style="bold")
+        headings = [self._columns[index].heading.split("\n") for index in kept]
+        height = max(map(len, headings))
+        for line in range(-height, 0):
+            cells = [heading[line] if len(heading) + line >= 0 else "" for heading in headings]
+            text = self._line(kept, widths, cells)
+            if beside and line == -1:
+                text = set_cell_size(text, figures) + _GAP + (self._words or "")
+            yield _one_line(text, "bold")
+        yield _one_line(("-" if options.ascii_only else "─") * rule, "dim")
+        for row in self.rows:
+            yield from self._row(row, kept, widths, beside, console, width)
+        left_out = ", ".join(self.left_out(width))
+        yield from _wrapped(f"no room for: {left_out}" if left_out else "", console, width, style="dim")
+        for said in self.below:
+            yield from _wrapped(said, console, width)
+
+    def left_out(self, width: int) -> list[str]:
+        """The headings of the columns that a terminal of so many columns has no room for."""
+        kept, _ = self._fitted(width)
+        headings = [column.heading for index, column in enumerate(self._columns) if index not in kept]
+        return [" ".join(heading.split()).replace("/ ", "/") for heading in headings]
+
+    def _row(
+        self, row: Sequence[str], kept: Sequence[int], widths: Sequence[int], beside: int, console: Console, width: int
+    ) -> Iterator[Text]:
+        figures = self._line(kept, widths, [row[index] for index in kept])
+        said = row[-1] if self._words is not None else ""
+        if not beside:
+            yield _one_line(figures)
+            yield from _wrapped(_INDENT + said if said else "", console, width)
+            return
+        lines = Text(said).wrap(console, beside, overflow="fold") if said else [Text("")]
+        for number, line in enumerate(lines):
+            start = figures if not number else ""
+            yield _one_line((set_cell_size(start, self._needed(kept, widths)) + _GAP + line.plain).rstrip())
+
+    def _line(self, kept: Sequence[int], widths: Sequence[int], cells: Sequence[str]) -> str:
+        """One line of a row or of the headings."""
+        shown = []
+        for index, cell in zip(kept, cells, strict=True):
+            short = _shortened(cell, widths[index])
+            blanks = " " * (widths[index] - cell_len(short))
+            shown.append(short + blanks if self._is_text(index) else blanks + short)
+        return _GAP.join(shown).rstrip()
+
+    def _is_text(self, index: int) -> bool:
+        return index == 0 or self._columns[index].text
+
+    def _fitted(self, width: int) -> tuple[list[int], list[int]]:
+        """The columns that there is room for, and how wide each is."""
+        kept = list(range(len(self._columns)))
+        widths = [
+            max(map(cell_len, (*column.heading.split("\n"), *(row[index] for row in self.rows))))
+            for index, column in enumerate(self._columns)
+        ]
+        shortest = [
+            max(SHORTEST_NAME, *map(cell_len, column.heading.split("\n"))) if self._is_text(index) else widths[index]
+            for index, column in enumerate(self._columns)
+        ]
+        if self._needed(kept, widths) > width:
+            widths = [min(is_now, max(least, USUAL_NAME)) for is_now, least in zip(widths, shortest, strict=True)]
+        while self._needed(kept, widths) > width and len(kept) > FEWEST_COLUMNS:
+            first = max(reversed(kept[1:]), key=lambda index: self._columns[index].left_out)
+            if not self._columns[first].left_out:
+                break
+            kept.remove(first)
+        while self._needed(kept, widths) > width:
+            longest = max(kept, key=lambda index: widths[index] - shortest[index])
+            if widths[longest] <= shortest[longest]:
+                if len(kept) <= FEWEST_COLUMNS:
+                    break
+                del kept[-1]
+            else:
+                widths[longest] -= 1
+        return kept, widths
+
+    @staticmethod
+    def _needed(kept: Sequence[int], widths: Sequence[int]) -> int:
+        return sum(widths[index] for index in kept) + len(_GAP) * (len(kept) - 1)
+
+    def _words_fit_beside(self, kept: Sequence[int], widths: Sequence[int], width: int) -> bool:
+        """Whether there are words, and every one of them has room beside all figures."""
+        said = self._said()
+        if not any(said[1:]) or len(kept) < len(self._columns):
+            return False
+        room = width - self._needed(kept, widths) - len(_GAP)
+        longest_word = max(cell_len(word) for text in said for word in text.split())
+        return room >= max(map(cell_len, said)) or room >= max(_LEAST_WORDS, longest_word)
+
+    def _said(self) -> list[str]:
+        """The column of words, with its heading."""
+        return [] if self._words is None else [self._words, *(row[-1] for row in self.rows)]
+
+
+class FactSheet:
+    """Facts about one thing, a label and what is said of it, no wider than the terminal that they are printed on.
+
+    Args:
+        title: stands above; empty for none.
+        facts: labels and what stands beside them.
+        below: lines that stand below, each with its own indentation.
+    """
+
+    def __init__(self, title: str, facts: Sequence[tuple[str, str]], below: Sequence[str] = ()) -> None:
+        self.title = title
+        self.facts = [(_plain(label), _plain(value)) for label, value in facts]
+        self.below = tuple(below)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        """The lines, at the width that there is."""
+        width = options.max_width
+        yield from _wrapped(self.title, console, width, style="bold")
+        labels = min(max((cell_len(label) for label, _ in self.facts), default=0), _LONGEST_LABEL)
+        room = max(width - labels - len(_GAP), 1)
+        for label, value in self.facts:
+            longest_word = max(map(cell_len, value.split()), default=0)
+            if room < longest_word <= width - len(_INDENT):  # whole, as a digest that is to be copied
+                yield from _wrapped(label, console, width, style="bold")
+                yield from _wrapped(_INDENT + value, console, width)
+                continue
+            names = Text(label).wrap(console, max(labels, 1), overflow="fold")
+            values = Text(value).wrap(console, room, overflow="fold")
+            for number in range(max(len(names), len(values))):
+                name = names[number].plain.rstrip() if number < len(names) else ""
+                said = values[number].plain.rstrip() if number < len(values) else ""
+                line = Text.assemble((set_cell_size(name, labels), "bold"), _GAP, said)
+                line.rstrip()
+                yield _whole(line)
+        for below in self.below:
+            yield from _wrapped(below, console, width)
+
+
+def in_words(value: Any) -> str:
+    """A value of any depth on one line: `learning rate 0.06, pairs 16`; semicolons where a part has commas."""
+    if value is None or value == "":
+        return NOTHING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.6g}" if abs(value) < _EXACT else f"{value:.1f}"
+    if isinstance(value, dict):
+        parts = [f"{name_in_words(str(name))} {in_words(part)}" for name, part in value.items()]
+    elif isinstance(value, list | tuple):
+        parts = [in_words(part) for part in value]
+    else:
+        return str(value)
+    return ("; " if any("," in part for part in parts) else ", ").join(parts) or "none"
+
+
+def name_in_words(key: str) -> str:
+    """The name of a field as people read it."""
+    return key.replace("_", " ")
+
+
+def _plain(text: str) -> str:
+    """On one line, and nothing in it that a terminal obeys."""
+    return plain_line(text, _LONGEST_CELL_CHARACTERS)
+
+
+def _shortened(name: str, longest: int) -> str:
+    """Of a long name the end, which tells policy files and clusters apart."""
+    while cell_len(name) > longest:
+        name = f"…{name[2 if name.startswith('…') else 1 :]}"
+    return name
+
+
+def _wrapped(text: str, console: Console, width: int, style: str = "") -> Iterator[Text]:
+    """Lines of words; the ones after the first keep the first one's indentation."""
+    indent = min(len(text) - len(text.lstrip()), width // 2)
+    said = _plain(text)
+    if said:
+        for line in Text(said).wrap(console, max(width - indent, 1), overflow="fold"):
+            yield _one_line(" " * indent + line.plain.rstrip(), style)
+
+
+def _one_line(text: str, style: str = "") -> Text:
+    return _whole(Text(text, style))
+
+
+def _whole(line: Text) -> Text:
+    """Never wrapped; in a terminal that is too narrow for two columns one sees that something is cut off."""
+    line.no_wrap, line.overflow = True, "ellipsis"
+    return line
