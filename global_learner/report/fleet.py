@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from foundation.figures import shown
+from global_learner.report.savings import is_simulated
 from global_learner.report.words import silence
 from policy_net.exchange.generated import fleet_pb2
 
@@ -62,6 +63,7 @@ def _row(view: fleet_pb2.ClusterView, identity_state: str | None, now: float, en
         "cluster": view.cluster,
         "identity": identity_state,
         "registered": registered,
+        "simulated": said and is_simulated(said),
         "state": _state(view, identity_state, now, ended),
         "seconds_since_heard": view.seconds_since_heard if heard else None,
         "assigned_version": view.assigned_version,

@@ -79,20 +79,26 @@ def headline(views: Sequence[fleet_pb2.ClusterView], replays: Replays | None = N
     return _so_far(compared, len(views))
 
 
+def is_simulated(status: fleet_pb2.ClusterStatus) -> bool:
+    """Whether what a cluster says is of simulated jobs: it says so, or it knows what only a simulation can know."""
+    return status.simulated or bool(status.baseline_policy) or _known(status)
+
+
 def _so_far(compared: Sequence[fleet_pb2.ClusterStatus], clusters: int) -> Headline:
     took = math.fsum(status.jobs_done * status.avg_jct_seconds for status in compared)
     would_take = math.fsum(status.jobs_done * status.baseline_jct_seconds for status in compared)
     jobs = sum(status.jobs_done for status in compared)
     names = sorted({policy_label(status.baseline_policy) for status in compared})
     baseline = listed(names)
-    text = f"Jobs took {change(took / would_take)} {_than(took / would_take)} under {baseline}"
+    text = f"In simulation, jobs took {change(took / would_take)} {_than(took / would_take)} under {baseline}"
     if abs(took / would_take - 1.0) >= _SAME:
         saved = "saved" if took < would_take else "lost"
-        text += f": {job_hours(would_take - took)} of waiting and training {saved}"
+        text += f": {job_hours(would_take - took)} of simulated waiting and training {saved}"
     which = f"all {clusters}" if len(compared) == clusters else f"{len(compared)} of {clusters}"
-    of = "the cluster" if clusters == 1 else f"{which} clusters"
+    of = "the cluster, which is simulated," if clusters == 1 else f"{which} clusters, which are simulated,"
     note = (
-        f"Over the {counted(jobs, 'job')} that {of} completed so far: their average completion time against a"
+        "No real machine ran these jobs, and no real hour was saved."
+        f" Over the {counted(jobs, 'job')} that {of} completed so far: their average completion time against a"
         f" simulation of {baseline} on exactly these jobs. Every job counts the same. Includes the time in which"
         " earlier, worse versions acted, and what exploring costs where it is on."
     )
@@ -103,8 +109,8 @@ def _of_replays(replays: Replays) -> Headline:
     ratio = _over(replays, replays.proposed, replays.baseline)
     proposed, baseline = replays.labels[replays.proposed], replays.labels[replays.baseline]
     note = (
-        "After the run every policy replayed the same jobs, on the same machines, to completion, on"
-        f" {counted(len(replays.jct_seconds), 'cluster')}; this is the mean ratio of the average completion times"
+        "No real machine ran these jobs. After the run every policy replayed the same ones, simulated, to completion,"
+        f" on {counted(len(replays.jct_seconds), 'cluster')}; this is the mean ratio of the average completion times"
         " (geometric, so that every cluster counts the same). These are the jobs that the clusters learned on; the"
         " learning curve below is on jobs that nobody had seen."
     )
@@ -112,7 +118,8 @@ def _of_replays(replays: Replays) -> Headline:
     best = min(others, key=lambda key: others[key])
     if others[best] < 1.0 - _SAME:
         note += f" {replays.labels[best]} took {change(others[best])} than the {proposed}."
-    return Headline(f"Jobs take {change(ratio)} {_than(ratio)} under {baseline}, with the {proposed}", note)
+    took = f"jobs take {change(ratio)} {_than(ratio)} under {baseline}, with the {proposed}"
+    return Headline(f"In simulation, {took}", note)
 
 
 def _over(replays: Replays, policy: str, other: str) -> float:
@@ -122,9 +129,9 @@ def _over(replays: Replays, policy: str, other: str) -> float:
 
 
 def _unknown(views: Sequence[fleet_pb2.ClusterView]) -> Headline:
-    if any(_known(view.status) or view.status.baseline_policy for view in views):
+    if any(is_simulated(view.status) for view in views):
         return Headline(
-            "What the fleet saves is not known yet",
+            "What the fleet saves in simulation is not known yet",
             "No job is done whose time under the baseline is worked out too; this takes a while after the start.",
         )
     return Headline("What the fleet saves is not known", _HOW_TO_KNOW)
@@ -142,7 +149,7 @@ def completion_times(views: Sequence[fleet_pb2.ClusterView], replays: Replays | 
     """Replays on the same jobs where there are some, else what was seen so far; None if no job is done anywhere."""
     if replays is not None and replays.jct_seconds:
         return {
-            "note": "Every policy on the same jobs and machines, replayed to completion after the run.",
+            "note": "Simulated: every policy on the same jobs and machines, replayed to completion after the run.",
             "policies": [{"key": key, "label": label} for key, label in replays.labels.items()],
             "proposed": replays.proposed,
             "rows": [{"cluster": cluster, "seconds": dict(by)} for cluster, by in replays.jct_seconds.items()],
@@ -150,12 +157,14 @@ def completion_times(views: Sequence[fleet_pb2.ClusterView], replays: Replays | 
     done = sorted((view for view in views if view.status.jobs_done), key=lambda view: view.cluster)
     if not done:
         return None
+    simulated = [view.cluster for view in done if is_simulated(view.status)]
     baselines = sorted({policy_label(view.status.baseline_policy) for view in done if view.status.baseline_policy})
     policies = [{"key": _FLEET, "label": "this fleet, so far"}]
     if any(view.status.baseline_jct_seconds > 0.0 for view in done):
         policies.insert(0, {"key": _BASELINE, "label": f"{listed(baselines) if baselines else 'fallback'}, simulated"})
     return {
-        "note": "Of the jobs that each cluster completed so far; the baseline is simulated on exactly these jobs.",
+        "note": "Of the jobs that each cluster completed so far; the baseline is simulated on exactly these jobs."
+        + (f" Simulated clusters: {listed(simulated, 6)}." if simulated else ""),
         "policies": policies,
         "proposed": _FLEET,
         "rows": [{"cluster": view.cluster, "seconds": _seconds(view.status)} for view in done],

@@ -28,6 +28,7 @@ function fleetRow(row, enrolls, baselines) {
   const ratio = row.baseline_jct_seconds && row.avg_jct_seconds ? row.avg_jct_seconds / row.baseline_jct_seconds : null;
   return el("tr", {},
     el("th", { scope: "row", class: "first" }, el("span", { class: "cut", title: row.cluster }, row.cluster),
+      row.simulated && el("span", { class: "pill warn" }, "simulated"), " ",
       el("span", { class: `pill ${row.state.tone}`, title: row.state.detail }, row.state.word)),
     enrolls && cell(row.identity ?? "–"),
     cell(row.seconds_since_heard === null ? "–" : `${duration(row.seconds_since_heard < 1 ? 0 : row.seconds_since_heard)} ago`),

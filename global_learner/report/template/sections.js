@@ -25,7 +25,8 @@ function drawAttention(sentences) {
 function drawTiles({ clusters, learner, interventions, told }) {
   const connected = clusters.filter(({ state }) => state.word === "connected").length;
   const finished = clusters.filter(({ state }) => state.word === "finished").length;
-  const present = [(connected || !finished) && `${whole(connected)} in touch`, finished && `${whole(finished)} finished`];
+  const simulated = clusters.filter((row) => row.simulated).length;
+  const present = [simulated && (simulated === clusters.length ? "all simulated" : `${whole(simulated)} simulated`), (connected || !finished) && `${whole(connected)} in touch`, finished && `${whole(finished)} finished`];
   const done = clusters.reduce((sum, row) => sum + row.jobs_done, 0);
   const tiles = [
     ["Clusters", whole(clusters.length), clusters.length ? present.filter(Boolean).join(", ") : ""],

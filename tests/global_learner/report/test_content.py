@@ -28,20 +28,25 @@ def jobs(done: int, jct_seconds: float, baseline_seconds: float, name: str = "no
 
 def test_the_headline_weighs_jobs_and_says_how_many_clusters_it_is_about() -> None:
     said = headline([jobs(90, 3600.0, 7200.0), jobs(10, 7200.0, 7200.0, "south"), jobs(5, 60.0, 0.0, "west")])
-    assert said.text == "Jobs took 45% less time than under DRF: 90 hours of waiting and training saved"
-    assert "Over the 100 jobs that 2 of 3 clusters completed so far" in said.note
+    assert said.text == (
+        "In simulation, jobs took 45% less time than under DRF: 90 hours of simulated waiting and training saved"
+    )
+    assert (
+        "No real machine ran these jobs, and no real hour was saved. Over the 100 jobs that 2 of 3 clusters"
+        in said.note
+    )
 
 
 def test_the_headline_owns_up_to_a_loss_and_to_a_draw() -> None:
     assert headline([jobs(10, 7200.0, 3600.0)]).text == (
-        "Jobs took 100% more time than under DRF: 10 hours of waiting and training lost"
+        "In simulation, jobs took 100% more time than under DRF: 10 hours of simulated waiting and training lost"
     )
-    assert headline([jobs(10, 3600.0, 3601.0)]).text == "Jobs took as much time as under DRF"
+    assert headline([jobs(10, 3600.0, 3601.0)]).text == "In simulation, jobs took as much time as under DRF"
 
 
 def test_the_headline_says_when_nothing_is_known() -> None:
     assert headline([]).text == "No cluster has joined this fleet yet"
-    assert headline([jobs(0, 0.0, 0.0)]).text == "What the fleet saves is not known yet"
+    assert headline([jobs(0, 0.0, 0.0)]).text == "What the fleet saves in simulation is not known yet"
     unknown = headline([view("north", DRAW, baseline_policy="", baseline_jct_seconds=0.0)])
     assert unknown.text == "What the fleet saves is not known"
     assert "policy-net replay" in unknown.note
@@ -50,7 +55,8 @@ def test_the_headline_says_when_nothing_is_known() -> None:
 def test_replays_on_the_same_jobs_are_worth_more_than_what_was_seen() -> None:
     said = headline(three(), replays(["language", "mixed", "vision"]))
     assert "under DRF, with the final version" in said.text
-    assert "on the same machines" in said.note
+    assert said.text.startswith("In simulation, ")
+    assert said.note.startswith("No real machine ran these jobs.")
     assert "than the final version" not in said.note
 
 
@@ -59,6 +65,14 @@ def test_the_headline_does_not_hide_who_did_better() -> None:
     better = {name: {**by, "optimus": 0.9 * by["learned"]} for name, by in found.jct_seconds.items()}
     said = headline(three(), dataclasses.replace(found, jct_seconds=better))
     assert said.note.endswith(" Optimus took 10% less time than the final version.")
+
+
+def test_a_cluster_is_called_simulated_if_it_says_so_or_knows_what_only_a_simulation_can() -> None:
+    live = {"baseline_policy": "", "baseline_jct_seconds": 0.0}
+    views = [view("told", DRAW, simulated=True, **live), view("old-agent", DRAW), view("real", DRAW, **live)]
+    content = report_content(report(views))
+    assert [row["simulated"] for row in content["clusters"]] == [True, False, True]
+    assert content["completion"]["note"].endswith(" Simulated clusters: old-agent and told.")
 
 
 def test_clusters_that_need_somebody_are_named_with_the_reason() -> None:
@@ -158,7 +172,7 @@ def test_of_a_learner_that_has_ended_nothing_is_zero_that_is_not_known() -> None
     content = report_content(found)
     assert not content["told"]
     row = content["clusters"][0]
-    unknown = ("acting_version", "jobs_done", "jobs_running", "jobs_waiting", "decisions", "interventions")
+    unknown = ("simulated", "acting_version", "jobs_done", "jobs_running", "jobs_waiting", "decisions", "interventions")
     assert [row[key] for key in unknown] == [None] * len(unknown)
     assert row["updates_accepted"] == found.fleet.clusters[0].updates_accepted
 
