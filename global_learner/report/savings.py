@@ -31,9 +31,11 @@ class Replays:
 
     Attributes:
         jct_seconds: cluster to policy to average JCT on the cluster's own jobs.
-        labels: policy to what it is called, in the order of the chart.
-        baseline, proposed: the two of them that the headline compares.
-        curve: versions on jobs that nobody trained on, oldest first.
+        labels: policy to what it is called, in the order of the chart; not every cluster has each of them.
+        baseline: of them the one that versions are compared with; `proposed` is the newest version.
+        curve: versions on jobs that nobody trained on, oldest first, over the baseline; at least the first version.
+        first: what the first version is called, which is none of this fleet's own learning.
+        first_note: what there is to know of it, in whole sentences.
         jobs: lives of jobs in these replays, as in `content.py`.
     """
 
@@ -41,7 +43,9 @@ class Replays:
     labels: Mapping[str, str]
     baseline: str
     proposed: str
-    curve: Sequence[CurvePoint] = ()
+    curve: Sequence[CurvePoint]
+    first: str = "the first version"
+    first_note: str = ""
     jobs: Sequence[Mapping[str, Any]] = ()
 
 
@@ -91,7 +95,7 @@ def _so_far(compared: Sequence[fleet_pb2.ClusterStatus], clusters: int) -> Headl
     names = sorted({policy_label(status.baseline_policy) for status in compared})
     baseline = listed(names)
     text = f"In simulation, jobs took {change(took / would_take)} {_than(took / would_take)} under {baseline}"
-    if abs(took / would_take - 1.0) >= _SAME:
+    if not _is_same(took / would_take):
         saved = "saved" if took < would_take else "lost"
         text += f": {job_hours(would_take - took)} of simulated waiting and training {saved}"
     which = f"all {clusters}" if len(compared) == clusters else f"{len(compared)} of {clusters}"
@@ -106,26 +110,35 @@ def _so_far(compared: Sequence[fleet_pb2.ClusterStatus], clusters: int) -> Headl
 
 
 def _of_replays(replays: Replays) -> Headline:
-    ratio = _over(replays, replays.proposed, replays.baseline)
-    proposed, baseline = replays.labels[replays.proposed], replays.labels[replays.baseline]
+    """What shipped and what was learned since, apart, on the same workloads; what each is worth is no merit of both."""
+    first, last = replays.curve[0], replays.curve[-1]
+    baseline = replays.labels[replays.baseline]
+    text = f"In simulation, {replays.first} alone takes {change(first.mean)} {_than(first.mean)} {baseline}"
+    since = last.mean / first.mean
+    if last.version == first.version:
+        text += "; no version was learned since"
+    else:
+        text += f"; learned since: {'nothing' if _is_same(since) else change(since).removesuffix(' time')}"
     note = (
-        "No real machine ran these jobs. After the run every policy replayed the same ones, simulated, to completion,"
-        f" on {counted(len(replays.jct_seconds), 'cluster')}; this is the mean ratio of the average completion times"
-        " (geometric, so that every cluster counts the same). These are the jobs that the clusters learned on; the"
-        " learning curve below is on jobs that nobody had seen."
+        f"No real machine ran these jobs: {counted(len(replays.jct_seconds), 'cluster')}, all simulated."
+        " Both figures are of workloads that no cluster learned on, replayed to completion after the run: average"
+        f" completion times of v{first.version} over those of {baseline}, and of v{last.version}, the newest, over"
+        f" those of v{first.version} on the same jobs (geometric means, so that every cluster counts the same)."
     )
-    others = {key: _over(replays, key, replays.proposed) for key in replays.labels if key != replays.proposed}
-    best = min(others, key=lambda key: others[key])
-    if others[best] < 1.0 - _SAME:
-        note += f" {replays.labels[best]} took {change(others[best])} than the {proposed}."
-    took = f"jobs take {change(ratio)} {_than(ratio)} under {baseline}, with the {proposed}"
-    return Headline(f"In simulation, {took}", note)
+    return Headline(text, " ".join(filter(None, [note, replays.first_note])))
+
+
+def _against_each(replays: Replays) -> str:
+    """The newest version against every other policy, also where that did better."""
+    others = {key: _over(replays, replays.proposed, key) for key in replays.labels if key != replays.proposed}
+    against = [f"{change(ratio)} {_than(ratio)} {replays.labels[key]}" for key, ratio in others.items()]
+    return f"The {replays.labels[replays.proposed]} takes {listed(against, 9)}."
 
 
 def _over(replays: Replays, policy: str, other: str) -> float:
-    """A policy's average JCT over another's, geometric mean over the clusters."""
-    logs = [math.log(by[policy] / by[other]) for by in replays.jct_seconds.values()]
-    return math.exp(math.fsum(logs) / len(logs))
+    """A policy's average JCT over another's, geometric mean over the clusters that have both."""
+    both = [by for by in replays.jct_seconds.values() if policy in by and other in by]
+    return math.exp(math.fsum(math.log(by[policy] / by[other]) for by in both) / len(both))
 
 
 def _unknown(views: Sequence[fleet_pb2.ClusterView]) -> Headline:
@@ -141,15 +154,21 @@ def _known(status: fleet_pb2.ClusterStatus) -> bool:
     return status.baseline_jct_seconds >= _SHORTEST_SECONDS
 
 
+def _is_same(ratio: float) -> bool:
+    return abs(ratio - 1.0) < _SAME
+
+
 def _than(ratio: float) -> str:
-    return "as" if abs(ratio - 1.0) < _SAME else "than"
+    return "as" if _is_same(ratio) else "than"
 
 
 def completion_times(views: Sequence[fleet_pb2.ClusterView], replays: Replays | None = None) -> dict[str, Any] | None:
     """Replays on the same jobs where there are some, else what was seen so far; None if no job is done anywhere."""
     if replays is not None and replays.jct_seconds:
         return {
-            "note": "Simulated: every policy on the same jobs and machines, replayed to completion after the run.",
+            "finding": _against_each(replays),
+            "note": "Simulated: every policy on the same jobs and machines, replayed to completion after the run. The"
+            " clusters learned on these jobs.",
             "policies": [{"key": key, "label": label} for key, label in replays.labels.items()],
             "proposed": replays.proposed,
             "rows": [{"cluster": cluster, "seconds": dict(by)} for cluster, by in replays.jct_seconds.items()],
@@ -163,6 +182,7 @@ def completion_times(views: Sequence[fleet_pb2.ClusterView], replays: Replays | 
     if any(view.status.baseline_jct_seconds > 0.0 for view in done):
         policies.insert(0, {"key": _BASELINE, "label": f"{listed(baselines) if baselines else 'fallback'}, simulated"})
     return {
+        "finding": "",
         "note": "Of the jobs that each cluster completed so far; the baseline is simulated on exactly these jobs."
         + (f" Simulated clusters: {listed(simulated, 6)}." if simulated else ""),
         "policies": policies,

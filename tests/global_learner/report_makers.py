@@ -127,8 +127,8 @@ def replays(names: list[str]) -> Replays:
         )
         for version in steps
     ]
-    labels = {"drf": "DRF", "optimus": "Optimus", "v1": "v1 (warm start)", "learned": "final version"}
-    return Replays(jct, labels, "drf", "learned", curve)
+    labels = {"drf": "DRF", "optimus": "Optimus", "v1": "v1 (warm start)", "learned": "newest version"}
+    return Replays(jct, labels, "drf", "learned", curve, "the warm start", "v1 imitates DRF.")
 
 
 def three() -> list[pb.ClusterView]:

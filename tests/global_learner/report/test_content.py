@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from report_makers import EVIL, NOW, fleets, replays, report, three, view
 
 from global_learner.report.content import report_content
-from global_learner.report.learning import MOST_BINS, staleness_histogram
+from global_learner.report.learning import MOST_BINS, CurvePoint, staleness_histogram
 from global_learner.report.page import as_json, live_page, live_policy, static_page
 from global_learner.report.savings import headline
 from global_learner.report.versions import MOST_VERSIONS
@@ -52,19 +52,55 @@ def test_the_headline_says_when_nothing_is_known() -> None:
     assert "policy-net replay" in unknown.note
 
 
-def test_replays_on_the_same_jobs_are_worth_more_than_what_was_seen() -> None:
-    said = headline(three(), replays(["language", "mixed", "vision"]))
-    assert "under DRF, with the final version" in said.text
-    assert said.text.startswith("In simulation, ")
-    assert said.note.startswith("No real machine ran these jobs.")
-    assert "than the final version" not in said.note
+def told_apart(first: float, *later: float) -> tuple[str, str]:
+    """The headline of versions with these scores, and its note."""
+    names = ["language", "mixed"]
+    points = [
+        CurvePoint(number, 10 * number, {names[0]: 2.0 * score, names[1]: score / 2.0})
+        for number, score in enumerate((first, *later), start=1)
+    ]
+    said = headline(three(), dataclasses.replace(replays(names), curve=points))
+    return said.text, said.note
 
 
-def test_the_headline_does_not_hide_who_did_better() -> None:
+def test_what_shipped_and_what_was_learned_since_are_credited_apart() -> None:
+    text, note = told_apart(0.6, 0.9, 0.54)
+    assert text == "In simulation, the warm start alone takes 40% less time than DRF; learned since: 10% less"
+    assert note.startswith("No real machine ran these jobs: 2 clusters, all simulated. ")
+    assert "of v3, the newest, over those of v1 on the same jobs" in note
+    assert note.endswith(" v1 imitates DRF.")
+
+
+@pytest.mark.parametrize(
+    ("scores", "end"),
+    [
+        ((1.2, 1.5), "takes 20% more time than DRF; learned since: 25% more"),
+        ((1.0, 1.001), "takes as much time as DRF; learned since: nothing"),
+        ((0.5,), "takes 50% less time than DRF; no version was learned since"),
+    ],
+)
+def test_what_was_learned_is_said_also_where_it_is_a_loss_or_nothing(scores: tuple[float, ...], end: str) -> None:
+    assert told_apart(*scores)[0] == f"In simulation, the warm start alone {end}"
+
+
+def test_the_page_does_not_hide_who_did_better() -> None:
     found = replays(["north"])
-    better = {name: {**by, "optimus": 0.9 * by["learned"]} for name, by in found.jct_seconds.items()}
-    said = headline(three(), dataclasses.replace(found, jct_seconds=better))
-    assert said.note.endswith(" Optimus took 10% less time than the final version.")
+    by = found.jct_seconds["north"]
+    better = {"north": {**by, "optimus": by["learned"] / 1.1}}
+    content = report_content(report(three()), dataclasses.replace(found, jct_seconds=better))
+    assert content["completion"]["finding"].startswith("The newest version takes ")
+    assert ", 10% more time than Optimus and " in content["completion"]["finding"]
+
+
+def test_with_replays_a_version_has_one_score_on_the_whole_page() -> None:
+    found = report(three(), versions=8, scores=True)
+    content = report_content(found, replays(["language", "mixed", "vision"]))
+    curve = {point["version"]: point["mean"] for point in content["learning"]["points"]}
+    assert content["score_over"] == content["learning"]["reference"] == "DRF"
+    assert {row["version"]: row["score"] for row in content["versions"]} == {
+        version: curve.get(version) for version in range(1, 9)
+    }
+    assert {row["score_state"] for row in content["versions"]} == {"not replayed"}, "not the learner's own score"
 
 
 def test_a_cluster_is_called_simulated_if_it_says_so_or_knows_what_only_a_simulation_can() -> None:
