@@ -9,7 +9,7 @@ from typing import Any
 
 from foundation.figures import shown
 from global_learner.report.savings import is_simulated
-from global_learner.report.words import silence
+from global_learner.report.words import policy_label, silence
 from policy_net.exchange.generated import fleet_pb2
 
 LOST_SECONDS = 60.0
@@ -77,6 +77,7 @@ def _row(view: fleet_pb2.ClusterView, identity_state: str | None, now: float, en
         "decisions": said and said.decisions,
         "avg_jct_seconds": status.avg_jct_seconds if status.jobs_done else None,
         "baseline_jct_seconds": status.baseline_jct_seconds or None,
+        "baseline": policy_label(status.baseline_policy) if status.baseline_jct_seconds else None,
         "updates_accepted": view.updates_accepted,
         "updates_duplicate": view.updates_duplicate,
         "updates_rejected": dict(sorted(view.updates_rejected.items())),
@@ -106,14 +107,13 @@ def _state(view: fleet_pb2.ClusterView, identity_state: str | None, now: float, 
 
 
 def interventions(views: Sequence[fleet_pb2.ClusterView]) -> dict[str, Any]:
-    """By reason, most frequent first, with what each cluster had of it; of how many decisions; all known reasons."""
+    """By reason, most frequent first, with what each cluster had of it, and of how many decisions."""
     totals: Counter[str] = Counter()
     for view in views:
         totals.update(view.status.guard_interventions)
     return {
         "decisions": sum(view.status.decisions for view in views),
         "total": totals.total(),
-        "watched": [{"reason": reason, "meaning": meaning} for reason, meaning in MEANINGS.items()],
         "reasons": [
             {
                 "reason": shown(reason),

@@ -122,8 +122,8 @@ def _of_replays(replays: Replays) -> Headline:
     note = (
         f"No real machine ran these jobs: {counted(len(replays.jct_seconds), 'cluster')}, all simulated."
         " Both figures are of workloads that no cluster learned on, replayed to completion after the run: average"
-        f" completion times of v{first.version} over those of {baseline}, and of v{last.version}, the newest, over"
-        f" those of v{first.version} on the same jobs (geometric means, so that every cluster counts the same)."
+        f" completion times of v{first.version} over those of {baseline}, and of v{last.version}, the newest of this"
+        f" fleet, over those of v{first.version} on the same jobs (geometric means: every cluster counts the same)."
     )
     return Headline(text, " ".join(filter(None, [note, replays.first_note])))
 

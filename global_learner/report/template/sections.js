@@ -1,7 +1,7 @@
 // The whole page from its content.
 
 const PARTS = [["fleet", "Fleet"], ["rollouts", "Rollouts"], ["completion", "Completion time"], ["learning", "Learning"], ["job", "One job"],
-  ["staleness", "Staleness"], ["guard", "Guard"], ["versions", "Versions"]];
+  ["versions", "Versions"], ["guard", "Guard"], ["staleness", "Staleness"]];
 
 function draw(data) {
   put("headline", data.headline.text);
@@ -11,7 +11,7 @@ function draw(data) {
   put("contents", PARTS.map(([id, name]) => el("a", { href: `#${id}` }, name)));
   show("contents", true);
   show("parts", true);
-  for (const part of [drawFleet, drawRollouts, drawCompletion, drawLearning, drawJob, drawStaleness, drawGuard, drawVersions]) part(data);
+  for (const part of [drawFleet, drawRollouts, drawCompletion, drawLearning, drawJob, drawVersions, drawGuard, drawStaleness]) part(data);
 }
 
 function drawAttention(sentences) {
@@ -27,16 +27,15 @@ function drawTiles({ clusters, learner, interventions, told }) {
   const finished = clusters.filter(({ state }) => state.word === "finished").length;
   const simulated = clusters.filter((row) => row.simulated).length;
   const present = [simulated && (simulated === clusters.length ? "all simulated" : `${whole(simulated)} simulated`), (connected || !finished) && `${whole(connected)} in touch`, finished && `${whole(finished)} finished`];
-  const done = clusters.reduce((sum, row) => sum + row.jobs_done, 0);
+  const sum = (figure) => clusters.reduce((all, row) => all + row[figure], 0);
+  const done = sum("jobs_done");
   const tiles = [
     ["Clusters", whole(clusters.length), clusters.length ? present.filter(Boolean).join(", ") : ""],
-    told ? ["Jobs completed", whole(done), `${whole(clusters.reduce((sum, row) => sum + row.jobs_running, 0))} running`]
-      : ["Jobs completed", "–", "not known any more"],
+    ["Jobs completed", told ? whole(done) : "–", !told ? "not known any more" : simulated && simulated === clusters.length ? "in simulation" : ""],
+    ["Jobs now", told ? `${whole(sum("jobs_running"))} running` : "–", told ? `${whole(sum("jobs_waiting"))} waiting` : "not known any more"],
     ["Updates applied", whole(learner.updates_accepted), `${whole(learner.updates_rejected)} rejected`],
     ["Newest version", learner.latest_version ? `v${learner.latest_version}` : "–", `head at step ${whole(learner.head_step)}`],
-    ["Staleness", counted(learner.staleness_p50, "step"), "median, lately"],
-    told ? ["Guard interventions", whole(interventions.total), `in ${counted(interventions.decisions, "decision")}`]
-      : ["Guard interventions", "–", "not known any more"],
+    ...(told && interventions.total ? [["Guard interventions", whole(interventions.total), `in ${counted(interventions.decisions, "decision")}`]] : []),
   ];
   put("tiles", tiles.map(([name, value, below]) => el("div", {}, el("dt", {}, name), el("dd", {}, el("b", {}, value), el("span", {}, below)))));
 }

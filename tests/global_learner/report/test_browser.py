@@ -13,7 +13,6 @@ from selenium.webdriver.remote.webdriver import WebDriver
 from selenium.webdriver.support.ui import Select
 
 from global_learner.report.content import report_content
-from global_learner.report.fleet import MEANINGS
 from global_learner.report.page import static_page
 from policy_net.exchange.generated import fleet_pb2 as pb
 
@@ -65,12 +64,36 @@ def test_a_curve_of_one_version_is_a_sentence(browser: WebDriver, tmp_path: Path
     assert browser.find_element(By.CSS_SELECTOR, "#versions-rows td:nth-of-type(4)").text == "1.064"
 
 
-def test_a_guard_that_had_nothing_to_do_says_what_it_looks_for(browser: WebDriver, pages: dict[str, str]) -> None:
+def test_what_did_not_happen_is_not_enumerated(browser: WebDriver, pages: dict[str, str]) -> None:
     opened(browser, pages["one"])
     assert "None: all " in text(browser, "#guard-part .empty")
-    assert [row.text for row in browser.find_elements(By.CSS_SELECTOR, "#guard dt")] == list(MEANINGS)
-    opened(browser, pages["live"])
     assert not browser.find_elements(By.CSS_SELECTOR, "#guard dt")
+    rare = {"Rejected", "Guard"}
+    assert not rare & set(text(browser, "#fleet-head").split())
+    assert "Guard interventions" not in text(browser, "#tiles")
+    opened(browser, pages["live"])
+    assert rare < set(text(browser, "#fleet-head").split())
+    assert "Guard interventions" in text(browser, "#tiles")
+
+
+def test_staleness_and_what_the_guard_did_stand_at_the_end(browser: WebDriver, pages: dict[str, str]) -> None:
+    opened(browser, pages["live"])
+    parts = [part.get_attribute("id") for part in browser.find_elements(By.CSS_SELECTOR, "#parts section")]
+    assert parts[0] == "fleet"
+    assert parts[-2:] == ["guard", "staleness"]
+
+
+def test_on_a_telephone_every_figure_of_the_fleet_has_its_heading_and_nothing_is_scrolled(
+    browser: WebDriver, pages: dict[str, str]
+) -> None:
+    opened(browser, pages["live"], 390)
+    wide = browser.find_element(By.ID, "fleet-wide")
+    assert browser.execute_script("return arguments[0].scrollWidth - arguments[0].clientWidth", wide) <= 0
+    headings = [node.get_attribute("textContent") for node in browser.find_elements(By.CSS_SELECTOR, "#fleet-head th")]
+    names = "(row) => [...row.children].map((cell) => cell.dataset.name ?? '')"
+    rows = browser.execute_script(f"return [...document.querySelectorAll('#fleet-rows tr')].map({names})")
+    assert rows == [["", *headings[1:]]] * 3
+    assert browser.execute_script("return getComputedStyle(document.querySelector('#fleet-rows tr')).display") == "grid"
 
 
 def test_finished_clusters_are_said_to_have_finished_and_not_to_be_in_touch(browser: WebDriver, tmp_path: Path) -> None:

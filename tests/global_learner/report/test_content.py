@@ -67,7 +67,7 @@ def test_what_shipped_and_what_was_learned_since_are_credited_apart() -> None:
     text, note = told_apart(0.6, 0.9, 0.54)
     assert text == "In simulation, the warm start alone takes 40% less time than DRF; learned since: 10% less"
     assert note.startswith("No real machine ran these jobs: 2 clusters, all simulated. ")
-    assert "of v3, the newest, over those of v1 on the same jobs" in note
+    assert "of v3, the newest of this fleet, over those of v1 on the same jobs" in note
     assert note.endswith(" v1 imitates DRF.")
 
 
