@@ -27,6 +27,8 @@ POLICY_LABELS = {
     "learned": "newest version",
 }
 """The compared policies, in the order in which they are shown, as the report calls them."""
+DRAWN = (BASELINE, "learned")
+"""Those whose load is drawn over time."""
 _FEWEST_RESIZES = 3
 READABLE_CHANGES = 25
 """Beyond so many resizes a job's picture is a comb."""
@@ -122,7 +124,7 @@ def compare(
     first, newest = str(versions[0].file), str(versions[-1].file)
     policies = {BASELINE: BASELINE, "drf": "drf", "optimus": "optimus", "v1": first, "learned": newest}
     own = {
-        (cluster.name, key): Task(cluster, cluster.own, policy, record_timeline=key == "learned")
+        (cluster.name, key): Task(cluster, cluster.own, policy, record_timeline=key in DRAWN)
         for cluster in plan
         for key, policy in policies.items()
     }

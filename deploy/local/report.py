@@ -17,13 +17,15 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from deploy.local.comparison import BASELINE, Comparison, JobTimeline
+from deploy.local.comparison import BASELINE, DRAWN, Comparison, JobTimeline
 from deploy.local.configs import DemoPolicy
 from deploy.local.fleet import FleetResult
+from deploy.local.load import moments, summed
 from deploy.local.plan import ClusterPlan
 from global_learner.report.content import report_content
 from global_learner.report.fleet import job_life
 from global_learner.report.learning import CurvePoint
+from global_learner.report.load import LoadCurve
 from global_learner.report.page import write_page
 from global_learner.report.savings import Replays, headline
 from global_learner.report.words import change
@@ -59,6 +61,7 @@ class Report:
             first=first,
             first_note=note,
             jobs=[_life(self.comparison.job)],
+            load=load_curves(self.comparison),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -143,6 +146,20 @@ def page_content(report: Report) -> dict[str, Any]:
 def curve_points(comparison: Comparison) -> list[CurvePoint]:
     """Versions on held-out workloads, as the page reads them."""
     return [CurvePoint(score.version, score.head_step, score.ratio_by_cluster) for score in comparison.curve]
+
+
+def load_curves(comparison: Comparison) -> list[LoadCurve]:
+    """The clusters' own jobs under the baseline and under the newest version: all clusters together."""
+    loads = {
+        policy: [load for by in comparison.own.values() if (load := by[policy].load) is not None] for policy in DRAWN
+    }
+    if not all(loads.values()):
+        return []
+    at = moments(list(loads.values()))
+    return [
+        LoadCurve(comparison.labels[policy], sum(load.gpus for load in of_policy), summed(of_policy, at))
+        for policy, of_policy in loads.items()
+    ]
 
 
 def _first_version(policy: DemoPolicy, comparison: Comparison) -> tuple[str, str]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from global_learner.report.fleet import attention, cluster_rows, interventions, told_jobs
 from global_learner.report.learning import learning_curve, staleness_histogram
+from global_learner.report.load import load_section
 from global_learner.report.rollouts import rollout_section, waiting
 from global_learner.report.savings import ENDED, Replays, completion_times, headline
 from global_learner.report.versions import comparable_scores, replayed_scores, version_rows
@@ -18,6 +19,12 @@ from policy_net.exchange.generated import fleet_pb2
 
 Staleness = Mapping[str, Mapping[int, int]]
 """Cluster to staleness in head steps to updates."""
+
+
+_REPLAYED_LOAD = (
+    "Simulated: all clusters together, on the jobs that they learned on, until 95% were done under both. Jobs that end"
+    " sooner hold fewer GPUs at once."
+)
 
 
 def report_content(
@@ -62,6 +69,7 @@ def report_content(
         "told": not report.ended,  # whether anything is known that only clusters can tell
         "clusters": rows,
         "rollouts": rollout_section(report.rollouts, report.made_unix_seconds),
+        "load": None if replays is None else load_section(replays.load, "simulated time", _REPLAYED_LOAD),
         "completion": completion_times(fleet.clusters, replays),
         "learning": learning_curve(scores.points, scores.baseline, scores.of),
         "score_over": scores.baseline or None,

@@ -26,6 +26,7 @@ _SCRIPTS = (
     "chart.js",
     "completion.js",
     "learning.js",
+    "load.js",
     "staleness.js",
     "timeline.js",
     "fleet.js",

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from global_learner.report.learning import CurvePoint
+from global_learner.report.load import LoadCurve
 from global_learner.report.words import change, counted, job_hours, listed, policy_label
 from policy_net.exchange.generated import fleet_pb2
 
@@ -37,6 +38,7 @@ class Replays:
         first: what the first version is called, which is none of this fleet's own learning.
         first_note: what there is to know of it, in whole sentences.
         jobs: lives of jobs in these replays, as in `content.py`.
+        load: of all clusters together on their own jobs, over simulated time, the newest version's last.
     """
 
     jct_seconds: Mapping[str, Mapping[str, float]]
@@ -47,6 +49,7 @@ class Replays:
     first: str = "the first version"
     first_note: str = ""
     jobs: Sequence[Mapping[str, Any]] = ()
+    load: Sequence[LoadCurve] = ()
 
 
 @dataclass(frozen=True, slots=True)

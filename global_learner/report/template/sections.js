@@ -1,6 +1,6 @@
 // The whole page from its content.
 
-const PARTS = [["fleet", "Fleet"], ["rollouts", "Rollouts"], ["completion", "Completion time"], ["learning", "Learning"], ["job", "One job"],
+const PARTS = [["fleet", "Fleet"], ["rollouts", "Rollouts"], ["completion", "Completion time"], ["use", "Utilisation"], ["waits", "Waiting"], ["learning", "Learning"], ["job", "One job"],
   ["versions", "Versions"], ["guard", "Guard"], ["staleness", "Staleness"]];
 
 function draw(data) {
@@ -8,10 +8,11 @@ function draw(data) {
   put("headline-note", data.headline.note);
   drawAttention(data.attention);
   drawTiles(data);
-  put("contents", PARTS.map(([id, name]) => el("a", { href: `#${id}` }, name)));
+  const present = PARTS.filter(([id]) => data.load || !["use", "waits"].includes(id));
+  put("contents", present.map(([id, name]) => el("a", { href: `#${id}` }, name)));
   show("contents", true);
   show("parts", true);
-  for (const part of [drawFleet, drawRollouts, drawCompletion, drawLearning, drawJob, drawVersions, drawGuard, drawStaleness]) part(data);
+  for (const part of [drawFleet, drawRollouts, drawCompletion, drawLoad, drawLearning, drawJob, drawVersions, drawGuard, drawStaleness]) part(data);
 }
 
 function drawAttention(sentences) {

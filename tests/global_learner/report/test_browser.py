@@ -54,7 +54,9 @@ def test_every_fleet_is_drawn_at_any_width_without_a_complaint(
     assert browser.execute_script(OVERFLOW) <= 0
     assert browser.execute_script(OUTSIDE) == []
     assert browser.execute_script("return performance.getEntriesByType('resource').length") == 0
-    assert not [part for part in browser.find_elements(By.TAG_NAME, "section") if not part.text.strip()]
+    sections = [part for part in browser.find_elements(By.TAG_NAME, "section") if part.is_displayed()]
+    assert len(sections) >= 9
+    assert not [part for part in sections if not part.text.strip()]
 
 
 def test_a_curve_of_one_version_is_a_sentence(browser: WebDriver, tmp_path: Path) -> None:
@@ -193,6 +195,18 @@ def test_a_chart_says_the_same_in_a_table(browser: WebDriver, pages: dict[str, s
     assert section.find_elements(By.CSS_SELECTOR, "thead th")[1].text == "DRF"
     hours = content["rows"][0]["seconds"]["drf"] / 3600
     assert rows[0].find_element(By.TAG_NAME, "td").text == f"{hours:.1f}".removesuffix(".0") + " h"
+
+
+def test_utilisation_and_waiting_are_drawn_over_time_a_line_a_policy(browser: WebDriver, pages: dict[str, str]) -> None:
+    opened(browser, pages["demo"])
+    load = report_content(*fleets()["demo"])["load"]
+    for part, finding in (("use", "use_finding"), ("waits", "waiting_finding")):
+        assert text(browser, f"#{part}-part-finding") == load[finding]
+        assert len(browser.find_elements(By.CSS_SELECTOR, f"#{part} svg path.line")) == 2
+        assert len(browser.find_elements(By.CSS_SELECTOR, f"#{part}-part-figures tbody tr")) == 100
+    opened(browser, pages["live"])
+    assert not browser.find_element(By.ID, "load").is_displayed()
+    assert "Waiting" not in text(browser, "#contents").split()
 
 
 def test_of_many_clusters_those_in_need_come_first_and_the_rest_on_demand(
