@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from global_learner.report.acting import acting_rows
+from global_learner.report.events import fleet_events
 from global_learner.report.fleet import attention, cluster_rows, interventions, told_jobs
 from global_learner.report.learning import learning_curve, staleness_histogram
 from global_learner.report.load import load_section
@@ -49,6 +51,7 @@ def report_content(
         else replayed_scores(replays.curve, replays.labels[replays.baseline])
     )
     versions, versions_left_out = version_rows(report.versions, fleet.clusters, scores, ended or report.ended)
+    rollouts = rollout_section(report.rollouts, report.made_unix_seconds)
     return {
         "made_unix_seconds": report.made_unix_seconds,
         "headline": (ENDED if report.ended else headline(fleet.clusters, replays)).to_json(),
@@ -68,7 +71,8 @@ def report_content(
         "enrolls": report.enrolls,
         "told": not report.ended,  # whether anything is known that only clusters can tell
         "clusters": rows,
-        "rollouts": rollout_section(report.rollouts, report.made_unix_seconds),
+        "acting": acting_rows(rows, report.versions, rollouts["cards"], scores),
+        "rollouts": rollouts,
         "load": None if replays is None else load_section(replays.load, "simulated time", _REPLAYED_LOAD),
         "completion": completion_times(fleet.clusters, replays),
         "learning": learning_curve(scores.points, scores.baseline, scores.of),
@@ -78,6 +82,7 @@ def report_content(
         "jobs": [*(replays.jobs if replays is not None else ()), *told_jobs(fleet.clusters)],
         "versions": versions,
         "versions_left_out": versions_left_out,
+        "events": fleet_events(rows, report.versions, rollouts["cards"], report.made_unix_seconds),
     }
 
 

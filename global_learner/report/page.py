@@ -30,10 +30,12 @@ _SCRIPTS = (
     "staleness.js",
     "timeline.js",
     "fleet.js",
+    "acting.js",
     "evidence.js",
     "rollouts.js",
     "interventions.js",
     "versions.js",
+    "events.js",
     "sections.js",
     "live.js",
 )

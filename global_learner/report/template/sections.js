@@ -1,18 +1,19 @@
 // The whole page from its content.
 
-const PARTS = [["fleet", "Fleet"], ["rollouts", "Rollouts"], ["completion", "Completion time"], ["use", "Utilisation"], ["waits", "Waiting"], ["learning", "Learning"], ["job", "One job"],
-  ["versions", "Versions"], ["guard", "Guard"], ["staleness", "Staleness"]];
+const PARTS = [["fleet", "Fleet"], ["acting", "What acts"], ["rollouts", "Rollouts"], ["completion", "Completion time"], ["use", "Utilisation"], ["waits", "Waiting"], ["learning", "Learning"], ["job", "One job"],
+  ["versions", "Versions"], ["events", "Events"], ["guard", "Guard"], ["staleness", "Staleness"]];
 
 function draw(data) {
   put("headline", data.headline.text);
   put("headline-note", data.headline.note);
   drawAttention(data.attention);
   drawTiles(data);
-  const present = PARTS.filter(([id]) => data.load || !["use", "waits"].includes(id));
+  const there = { use: data.load, waits: data.load, acting: data.acting.length, events: data.events.entries.length };
+  const present = PARTS.filter(([id]) => !(id in there) || there[id]);
   put("contents", present.map(([id, name]) => el("a", { href: `#${id}` }, name)));
   show("contents", true);
   show("parts", true);
-  for (const part of [drawFleet, drawRollouts, drawCompletion, drawLoad, drawLearning, drawJob, drawVersions, drawGuard, drawStaleness]) part(data);
+  for (const part of [drawFleet, drawActing, drawRollouts, drawCompletion, drawLoad, drawLearning, drawJob, drawVersions, drawEvents, drawGuard, drawStaleness]) part(data);
 }
 
 function drawAttention(sentences) {

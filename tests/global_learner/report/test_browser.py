@@ -209,6 +209,19 @@ def test_utilisation_and_waiting_are_drawn_over_time_a_line_a_policy(browser: We
     assert "Waiting" not in text(browser, "#contents").split()
 
 
+def test_events_are_chosen_by_their_days(browser: WebDriver, pages: dict[str, str]) -> None:
+    opened(browser, pages["many"])
+    assert text(browser, "#events-finding") == "1 alert and 180 events, 2026-11-21 to 2026-11-21."
+    assert len(browser.find_elements(By.CSS_SELECTOR, "#events-list li")) == 12
+    choose = "const node = document.getElementById(arguments[0]); node.value = arguments[1]; node.onchange();"
+    browser.execute_script(choose, "events-to", "2026-11-20")
+    assert text(browser, "#events-finding") == "0 alerts and 0 events, 2026-11-21 to 2026-11-20."
+    assert not browser.find_elements(By.CSS_SELECTOR, "#events-list li")
+    browser.execute_script(choose, "events-to", "2026-11-21")
+    browser.find_element(By.ID, "events-more").click()
+    assert len(browser.find_elements(By.CSS_SELECTOR, "#events-list li")) == 181
+
+
 def test_of_many_clusters_those_in_need_come_first_and_the_rest_on_demand(
     browser: WebDriver, pages: dict[str, str]
 ) -> None:
