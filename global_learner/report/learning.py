@@ -46,7 +46,7 @@ def learning_curve(points: Sequence[CurvePoint], reference: str, of: str) -> dic
     finding = ""
     if len(points) > 1:
         first, last = points[0], points[-1]
-        finding = f"v{last.version} needs {change(means[-1] / means[0])} {_than(means)} v{first.version}"
+        finding = f"v{last.version} needs {change(means[-1] / means[0], fine=True)} {_than(means)} v{first.version}"
     return {
         "reference": reference,
         "of": of,

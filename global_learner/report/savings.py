@@ -121,7 +121,7 @@ def _of_replays(replays: Replays) -> Headline:
     if last.version == first.version:
         text += "; no version was learned since"
     else:
-        text += f"; learned since: {'nothing' if _is_same(since) else change(since).removesuffix(' time')}"
+        text += f"; learned since: {'nothing' if _is_same(since) else change(since, fine=True).removesuffix(' time')}"
     note = (
         f"No real machine ran these jobs: {counted(len(replays.jct_seconds), 'cluster')}, all simulated."
         " Both figures are of workloads that no cluster learned on, replayed to completion after the run: average"

@@ -1,7 +1,7 @@
 // The whole page from its content.
 
-const PARTS = [["fleet", "Fleet"], ["acting", "What acts"], ["rollouts", "Rollouts"], ["completion", "Completion time"], ["use", "Utilisation"], ["waits", "Waiting"], ["learning", "Learning"], ["job", "One job"],
-  ["versions", "Versions"], ["events", "Events"], ["guard", "Guard"], ["staleness", "Staleness"]];
+const PARTS = [["fleet", "Fleet"], ["acting", "What acts"], ["completion", "Completion time"], ["learning", "Learning"],
+  ["use", "Utilisation"], ["waits", "Waiting"], ["rollouts", "Rollouts"], ["job", "One job"], ["versions", "Versions"], ["events", "Events"], ["guard", "Guard"], ["staleness", "Staleness"]];
 
 function draw(data) {
   put("headline", data.headline.text);

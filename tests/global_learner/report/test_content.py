@@ -289,6 +289,12 @@ def test_changes_in_words(ratio: float, words: str) -> None:
     assert change(ratio) == words
 
 
+def test_small_changes_are_told_finely_where_they_are_all_that_there_is() -> None:
+    assert change(0.975, fine=True) == "2.5% less time"
+    assert change(0.8, fine=True) == "20% less time"
+    assert change(0.999, fine=True) == "as much time"
+
+
 def test_names_in_a_sentence() -> None:
     assert listed(["a"]) == "a"
     assert listed(["a", "b"]) == "a and b"
