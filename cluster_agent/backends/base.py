@@ -41,6 +41,7 @@ class BackendStatus:
         jobs_total: 0 where it is not known.
         avg_jct_seconds: of the jobs done so far; 0 before the first.
         baseline_jct_seconds: the fallback's, on the same jobs; 0 where it is not known.
+        simulated: whether jobs and machines exist in the agent's process only.
     """
 
     time_seconds: float
@@ -50,6 +51,7 @@ class BackendStatus:
     jobs_total: int
     avg_jct_seconds: float
     baseline_jct_seconds: float = 0.0
+    simulated: bool = False
 
 
 class Backend(Protocol):

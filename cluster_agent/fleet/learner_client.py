@@ -200,6 +200,7 @@ class LearnerClient:
             rollout=status.rollout,
             rollout_role=status.rollout_role,
             beside_version=status.beside_version,
+            simulated=jobs.simulated,
         )
         request = fleet_pb2.HeartbeatRequest(cluster=self._cluster, incarnation=incarnation, status=message)
         reply = self._call("Heartbeat", self._connection.fleet().Heartbeat, request)

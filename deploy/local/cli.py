@@ -41,7 +41,7 @@ def demo(
     report_folder: Annotated[Path, typer.Option("--report-folder", help="Page and summary.")] = Path("report"),
     debug: Debug = False,
 ) -> None:
-    """Run a fleet on this machine, watch it learn, compare it with DRF and Optimus."""
+    """Run a fleet on this machine, watch it learn, compare it with FIFO with backfill, DRF and Optimus."""
     del debug  # The error boundary looks for the flag itself.
     names = tuple(name.strip() for name in fleet.split(",") if name.strip())
     run_demo(

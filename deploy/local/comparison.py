@@ -1,18 +1,34 @@
-"""The replays that the report needs: every policy on the same jobs, every version on unseen ones."""
+"""The replays that the report needs: every policy on the same jobs, every version on unseen ones.
+
+What ships and what was learned are kept apart: v1 and the newest version meet on the same held-out workloads.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from deploy.local.evaluation import Score, Task, evaluate
 from deploy.local.fleet import PublishedVersion
 from deploy.local.plan import ClusterPlan
 from policy_net.errors import PolicyNetError
+from policy_net.laboratory.report.comparison import recorded_of
 
-POLICY_LABELS = {"drf": "DRF", "optimus": "Optimus", "v1": "v1", "learned": "final version"}
+BASELINE = "fifo-easy"
+"""What versions are compared with: what most clusters run today."""
+RECORDED = "recorded"
+POLICY_LABELS = {
+    RECORDED: "your own, as recorded",
+    BASELINE: "FIFO with EASY backfill",
+    "drf": "DRF",
+    "optimus": "Optimus",
+    "v1": "v1",
+    "learned": "newest version",
+}
 """The compared policies, in the order in which they are shown, as the report calls them."""
+DRAWN = (BASELINE, "learned")
+"""Those whose load is drawn over time."""
 _FEWEST_RESIZES = 3
 READABLE_CHANGES = 25
 """Beyond so many resizes a job's picture is a comb."""
@@ -20,7 +36,7 @@ READABLE_CHANGES = 25
 
 @dataclass(frozen=True, slots=True)
 class VersionScore:
-    """One version on the held-out workloads; ratios are of average JCT to DRF's on the same jobs."""
+    """One version on the held-out workloads; ratios are of average JCT to the baseline's on the same jobs."""
 
     version: int
     head_step: int
@@ -57,8 +73,12 @@ class Comparison:
     """The replays' results.
 
     Attributes:
-        own: cluster to policy (drf, optimus, v1, learned) to its score on the cluster's own jobs.
+        own: cluster to policy (the baseline, drf, optimus, v1, learned) to its score on the cluster's own jobs.
+        recorded: cluster to the average JCT in seconds under the operator's own scheduler, where a workload's file says
+            of every job when it ended.
         curve: versions on held-out workloads, oldest first.
+        shipped_whole: cluster to the ratio of the policy as it ships, with what it knows of speeds, as in `curve`;
+            empty where the fleet did not begin with it.
         validation_jct_v1, validation_jct_final: average JCT in seconds over all held-out workloads.
         job: one job's life under the final version.
     """
@@ -68,27 +88,43 @@ class Comparison:
     validation_jct_v1: float
     validation_jct_final: float
     job: JobTimeline
+    recorded: dict[str, float] = field(default_factory=dict)
+    shipped_whole: dict[str, float] = field(default_factory=dict)
 
     @property
     def own_jct_seconds(self) -> dict[str, dict[str, float]]:
-        """Cluster to policy to average JCT."""
+        """Cluster to policy to average JCT, in the order of `POLICY_LABELS`."""
         return {
-            cluster: {policy: score.avg_jct_seconds for policy, score in scores.items()}
+            cluster: ({RECORDED: self.recorded[cluster]} if cluster in self.recorded else {})
+            | {policy: score.avg_jct_seconds for policy, score in scores.items()}
             for cluster, scores in self.own.items()
         }
 
+    @property
+    def labels(self) -> dict[str, str]:
+        """Those of `POLICY_LABELS` that some cluster has."""
+        there = {policy for by in self.own_jct_seconds.values() for policy in by}
+        return {policy: label for policy, label in POLICY_LABELS.items() if policy in there}
+
 
 def compare(
-    plan: Sequence[ClusterPlan], versions: Sequence[PublishedVersion], on_progress: Callable[[float], None]
+    plan: Sequence[ClusterPlan],
+    versions: Sequence[PublishedVersion],
+    on_progress: Callable[[float], None],
+    shipped: str = "",
 ) -> Comparison:
     """Replay what is needed and gather it.
+
+    Args:
+        shipped: the name of the policy that ships, of which v1 is a part; empty where it is not.
 
     Raises:
         PolicyNetError: a replay fails, or leaves jobs behind.
     """
-    policies = {"drf": "drf", "optimus": "optimus", "v1": str(versions[0].file), "learned": str(versions[-1].file)}
+    first, newest = str(versions[0].file), str(versions[-1].file)
+    policies = {BASELINE: BASELINE, "drf": "drf", "optimus": "optimus", "v1": first, "learned": newest}
     own = {
-        (cluster.name, key): Task(cluster, cluster.own, policy, record_timeline=key == "learned")
+        (cluster.name, key): Task(cluster, cluster.own, policy, record_timeline=key in DRAWN)
         for cluster in plan
         for key, policy in policies.items()
     }
@@ -96,7 +132,7 @@ def compare(
         (cluster.name, world, policy): Task(cluster, world, policy)
         for cluster in plan
         for world in cluster.held_out
-        for policy in ("drf", *(str(version.file) for version in versions))
+        for policy in (BASELINE, *([shipped] if shipped else []), *(str(version.file) for version in versions))
     }
     scores = evaluate([*own.values(), *held_out.values()], on_progress)
     _check_complete(scores)
@@ -104,20 +140,26 @@ def compare(
     def mean(cluster: ClusterPlan, policy: str) -> float:
         return _mean([scores[held_out[cluster.name, world, policy]].avg_jct_seconds for world in cluster.held_out])
 
-    def ratio(cluster: ClusterPlan, version: PublishedVersion) -> float:
-        return mean(cluster, str(version.file)) / mean(cluster, "drf")
+    def ratios(policy: str) -> dict[str, float]:
+        return {cluster.name: mean(cluster, policy) / mean(cluster, BASELINE) for cluster in plan}
 
-    curve = tuple(
-        VersionScore(version.version, version.head_step, {cluster.name: ratio(cluster, version) for cluster in plan})
-        for version in versions
-    )
+    curve = tuple(VersionScore(version.version, version.head_step, ratios(str(version.file))) for version in versions)
     return Comparison(
         own={cluster.name: {policy: scores[own[cluster.name, policy]] for policy in policies} for cluster in plan},
         curve=curve,
-        validation_jct_v1=_mean([mean(cluster, str(versions[0].file)) for cluster in plan]),
-        validation_jct_final=_mean([mean(cluster, str(versions[-1].file)) for cluster in plan]),
+        validation_jct_v1=_mean([mean(cluster, first) for cluster in plan]),
+        validation_jct_final=_mean([mean(cluster, newest) for cluster in plan]),
         job=telling_job({cluster.name: scores[own[cluster.name, "learned"]] for cluster in plan}),
+        recorded={cluster.name: seconds for cluster in plan if (seconds := recorded_jct_seconds(cluster)) is not None},
+        shipped_whole=ratios(shipped) if shipped else {},
     )
+
+
+def recorded_jct_seconds(cluster: ClusterPlan) -> float | None:
+    """What the cluster's own jobs took under whatever scheduled them; None unless that is recorded of each."""
+    workload = cluster.world(cluster.own, cluster.own.speeds()).workload
+    recorded = recorded_of(workload)
+    return recorded.avg_jct_seconds if recorded is not None and recorded.jct_jobs == len(workload.jobs) else None
 
 
 def _check_complete(scores: dict[Task, Score]) -> None:

@@ -29,6 +29,7 @@ from deploy.local.rollouts import contradiction
 from foundation.locks import FileLock, LockHeld
 from policy_net.errors import BadInput
 from policy_net.laboratory.report import prepare_folder
+from policy_net.policy import DEFAULT_POLICY
 
 MOST_EPISODES = 10_000
 """Rounds through its workload that a cluster is given at most; generated ones take some seconds to draw."""
@@ -84,9 +85,10 @@ def run_demo(options: DemoOptions) -> Report:
                 v1 = warm_start(plan, folder, processes, display, options.seed, options.imitation_steps)
             fleet = run_fleet(plan, folder, v1, processes, display, options.settings)
             display.phase("replaying every policy on the same jobs, and versions on jobs that nobody has seen")
-            comparison = compare(plan, fleet.versions, display.progress)
+            shipped = DEFAULT_POLICY if options.policy is DemoPolicy.SET else ""
+            comparison = compare(plan, fleet.versions, display.progress, shipped)
         staleness = staleness_by_cluster(folder / "learner", v1, [cluster.name for cluster in plan])
-        report = Report(plan, fleet, comparison, staleness, time.monotonic() - began)
+        report = Report(plan, fleet, comparison, staleness, time.monotonic() - began, options.policy)
         files = write_report(report, options.report_folder)
         drop_moments(folder / "learner")
     print_report(report, files, console)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 
 import policy_net.baselines  # noqa: F401  (registers drf and optimus)
+from deploy.local.load import Load, load_of
 from deploy.local.plan import ClusterPlan
 from policy_net.domain import PolicyContext
 from policy_net.errors import PolicyNetError
@@ -29,7 +30,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What one replay came to; timelines as in `ReplayResult`."""
+    """What one replay came to; timelines as in `ReplayResult`, and the load that they make, if recorded."""
 
     jobs: int
     completed: int
@@ -37,6 +38,7 @@ class Score:
     timeline: dict[str, list[tuple[float, int, int]]]
     job_types: dict[str, str]
     submit_seconds: dict[str, float]
+    load: Load | None = None
 
 
 def evaluate(tasks: Sequence[Task], on_progress: Callable[[float], None]) -> dict[Task, Score]:
@@ -75,4 +77,7 @@ def score(task: Task) -> Score:
         timeline=result.timeline,
         job_types={job.job_id: job.job_type for job in world.workload.jobs},
         submit_seconds={job.job_id: job.submit_time_seconds for job in world.workload.jobs},
+        load=load_of(world.workload, world.environment, result.timeline)
+        if task.record_timeline and figures["completed"] == figures["jobs"]
+        else None,
     )

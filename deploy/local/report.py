@@ -6,7 +6,6 @@ The page has the content of the learner's own, with the replays and the stalenes
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,16 +17,19 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from deploy.local.comparison import POLICY_LABELS, Comparison, JobTimeline
+from deploy.local.comparison import BASELINE, DRAWN, Comparison, JobTimeline
+from deploy.local.configs import DemoPolicy
 from deploy.local.fleet import FleetResult
+from deploy.local.load import moments, summed
 from deploy.local.plan import ClusterPlan
 from global_learner.report.content import report_content
 from global_learner.report.fleet import job_life
 from global_learner.report.learning import CurvePoint
+from global_learner.report.load import LoadCurve
 from global_learner.report.page import write_page
-from global_learner.report.savings import Replays
+from global_learner.report.savings import Replays, headline
+from global_learner.report.words import change
 from global_learner.rollout.state import Phase
-from policy_net.exchange.generated import fleet_pb2
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,7 @@ class Report:
 
     Attributes:
         staleness: cluster to the staleness of each of its applied updates, in head steps.
+        policy: that the fleet began with.
     """
 
     plan: Sequence[ClusterPlan]
@@ -43,10 +46,27 @@ class Report:
     comparison: Comparison
     staleness: Mapping[str, Sequence[int]]
     wall_seconds: float
+    policy: DemoPolicy
+
+    @property
+    def replays(self) -> Replays:
+        """What the replays say, as the page reads it."""
+        first, note = _first_version(self.policy, self.comparison)
+        return Replays(
+            jct_seconds=self.comparison.own_jct_seconds,
+            labels=self.comparison.labels,
+            baseline=BASELINE,
+            proposed="learned",
+            curve=curve_points(self.comparison),
+            first=first,
+            first_note=note,
+            jobs=[_life(self.comparison.job)],
+            load=load_curves(self.comparison),
+        )
 
     def to_json(self) -> dict[str, Any]:
         """The content of `summary.json`."""
-        last = self.fleet.last
+        last, curve = self.fleet.last, curve_points(self.comparison)
         return {
             "clusters": [self._cluster(cluster) for cluster in self.plan],
             "learner": {
@@ -59,20 +79,21 @@ class Report:
             "learning": {
                 "validation_jct_v1": self.comparison.validation_jct_v1,
                 "validation_jct_final": self.comparison.validation_jct_final,
+                f"v1_over_{BASELINE}": curve[0].mean,
+                "final_over_v1": curve[-1].mean / curve[0].mean,
             },
             "wall_seconds": self.wall_seconds,
             "rollouts": [end.to_json() for end in self.fleet.rollouts],
         }
 
     def _cluster(self, cluster: ClusterPlan) -> dict[str, Any]:
-        scores = self.comparison.own[cluster.name]
         return {
             "name": cluster.name,
             "workload": cluster.source,
             "nodes": cluster.nodes,
             "jobs": cluster.jobs,
-            "completed": min(score.completed for score in scores.values()),
-            "avg_jct_seconds": {policy: score.avg_jct_seconds for policy, score in scores.items()},
+            "completed": min(score.completed for score in self.comparison.own[cluster.name].values()),
+            "avg_jct_seconds": self.comparison.own_jct_seconds[cluster.name],
             "guard_interventions": self.fleet.interventions[cluster.name],
         }
 
@@ -82,7 +103,7 @@ def write_report(report: Report, folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     summary = folder / "summary.json"
     summary.write_text(json.dumps(report.to_json(), indent=2) + "\n", encoding="utf-8")
-    page = write_page(page_content(report.fleet.report, report.comparison, report.staleness), folder)
+    page = write_page(page_content(report), folder)
     return [page, summary]
 
 
@@ -91,23 +112,19 @@ def print_report(report: Report, files: Sequence[Path], console: Console) -> Non
     table = Table(
         box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, title=escape("average job completion time [h]")
     )
-    for heading in ("cluster", "nodes", "jobs", *POLICY_LABELS.values(), "final/DRF"):
+    labels = report.comparison.labels
+    for heading in ("cluster", "nodes", "jobs", *labels.values(), "newest/FIFO"):
         table.add_column(heading, justify="left" if heading == "cluster" else "right")
     figures = report.comparison.own_jct_seconds
     for cluster in report.plan:
         by = figures[cluster.name]
-        cells = [f"{by[policy] / 3600:.2f}" for policy in POLICY_LABELS]
-        ratio = f"{by['learned'] / by['drf']:.2f}"
+        cells = [f"{by[policy] / 3600:.2f}" if policy in by else "-" for policy in labels]
+        ratio = f"{by['learned'] / by[BASELINE]:.2f}"
         table.add_row(cluster.name, str(cluster.nodes), str(cluster.jobs), *cells, ratio)
-    over_drf = math.exp(math.fsum(math.log(by["learned"] / by["drf"]) for by in figures.values()) / len(figures))
     console.print(table)
-    comparison = report.comparison
-    console.print(
-        f"mean ratio final/DRF {over_drf:.3f}; on held-out workloads v1 took"
-        f" {comparison.validation_jct_v1 / 3600:.2f} h, the final version"
-        f" {comparison.validation_jct_final / 3600:.2f} h",
-        soft_wrap=True,
-    )
+    found = headline([], report.replays)
+    console.print(f"{found.text}.", soft_wrap=True, highlight=False)
+    console.print(found.note, soft_wrap=True, highlight=False)
     for end in report.fleet.rollouts:
         what = "made by the fleet" if end.foretold == Phase.DONE else "made worse on purpose"
         console.print(f"rollout {end.number} of v{end.version}, {what}: {end.ended}", soft_wrap=True, highlight=False)
@@ -120,20 +137,40 @@ def print_report(report: Report, files: Sequence[Path], console: Console) -> Non
     console.print("written: " + ", ".join(str(path) for path in files), soft_wrap=True)
 
 
-def page_content(
-    report: fleet_pb2.GetReportReply, comparison: Comparison, staleness: Mapping[str, Sequence[int]]
-) -> dict[str, Any]:
+def page_content(report: Report) -> dict[str, Any]:
     """The page's content, as the learner's own page has it, with the replays."""
-    replays = Replays(
-        jct_seconds=comparison.own_jct_seconds,
-        labels=POLICY_LABELS,
-        baseline="drf",
-        proposed="learned",
-        curve=[CurvePoint(score.version, score.head_step, score.ratio_by_cluster) for score in comparison.curve],
-        jobs=[_life(comparison.job)],
-    )
-    every_update = {cluster: Counter(values) for cluster, values in staleness.items()}
-    return report_content(report, replays, every_update, ended=True)
+    every_update = {cluster: Counter(values) for cluster, values in report.staleness.items()}
+    return report_content(report.fleet.report, report.replays, every_update, ended=True)
+
+
+def curve_points(comparison: Comparison) -> list[CurvePoint]:
+    """Versions on held-out workloads, as the page reads them."""
+    return [CurvePoint(score.version, score.head_step, score.ratio_by_cluster) for score in comparison.curve]
+
+
+def load_curves(comparison: Comparison) -> list[LoadCurve]:
+    """The clusters' own jobs under the baseline and under the newest version: all clusters together."""
+    loads = {
+        policy: [load for by in comparison.own.values() if (load := by[policy].load) is not None] for policy in DRAWN
+    }
+    if not all(loads.values()):
+        return []
+    at = moments(list(loads.values()))
+    return [
+        LoadCurve(comparison.labels[policy], sum(load.gpus for load in of_policy), summed(of_policy, at))
+        for policy, of_policy in loads.items()
+    ]
+
+
+def _first_version(policy: DemoPolicy, comparison: Comparison) -> tuple[str, str]:
+    """What v1 is called, and what there is to know of it: what it is worth is no merit of this fleet."""
+    if policy is DemoPolicy.DL2:
+        return "the warm start", "v1 is DL2's network, trained here to imitate DRF before the fleet began."
+    note = "v1 is the policy that ships, without what it knows of the speeds of just these types of jobs"
+    if comparison.shipped_whole:
+        whole = CurvePoint(0, 0, comparison.shipped_whole).mean
+        note += f"; with that it takes {change(whole)} than {comparison.labels[BASELINE]}, and nothing is learned here"
+    return "the shipped policy", f"{note}."
 
 
 def _life(job: JobTimeline) -> dict[str, Any]:

@@ -95,6 +95,7 @@ def _cluster_facts(view: fleet_pb2.ClusterView) -> Facts:
         "baseline_jct_seconds": status.baseline_jct_seconds,
         "guard_interventions": dict(sorted(status.guard_interventions.items())),
         "finished": status.finished,
+        "simulated": status.simulated,
         "quarantined_until_unix_seconds": view.quarantined_until_unix_seconds or None,
         "speed_statistics": view.speed_statistics,
         "speed_observations": view.speed_observations,

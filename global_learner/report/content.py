@@ -8,16 +8,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from global_learner.report.acting import acting_rows
+from global_learner.report.events import fleet_events
 from global_learner.report.fleet import attention, cluster_rows, interventions, told_jobs
 from global_learner.report.learning import learning_curve, staleness_histogram
+from global_learner.report.load import load_section
 from global_learner.report.rollouts import rollout_section, waiting
 from global_learner.report.savings import ENDED, Replays, completion_times, headline
-from global_learner.report.versions import Scores, comparable_scores, version_rows
-from global_learner.report.words import counted, policy_label
+from global_learner.report.versions import comparable_scores, replayed_scores, version_rows
+from global_learner.report.words import counted
 from policy_net.exchange.generated import fleet_pb2
 
 Staleness = Mapping[str, Mapping[int, int]]
 """Cluster to staleness in head steps to updates."""
+
+
+_REPLAYED_LOAD = (
+    "Simulated: all clusters together, on the jobs that they learned on, until 95% were done under both. Jobs that end"
+    " sooner hold fewer GPUs at once."
+)
 
 
 def report_content(
@@ -36,8 +45,13 @@ def report_content(
     """
     fleet = report.fleet
     rows = cluster_rows(fleet.clusters, report.identities, report.made_unix_seconds, report.ended)
-    scores = comparable_scores(report.versions)
+    scores = (
+        comparable_scores(report.versions)
+        if replays is None
+        else replayed_scores(replays.curve, replays.labels[replays.baseline])
+    )
     versions, versions_left_out = version_rows(report.versions, fleet.clusters, scores, ended or report.ended)
+    rollouts = rollout_section(report.rollouts, report.made_unix_seconds)
     return {
         "made_unix_seconds": report.made_unix_seconds,
         "headline": (ENDED if report.ended else headline(fleet.clusters, replays)).to_json(),
@@ -57,25 +71,19 @@ def report_content(
         "enrolls": report.enrolls,
         "told": not report.ended,  # whether anything is known that only clusters can tell
         "clusters": rows,
-        "rollouts": rollout_section(report.rollouts, report.made_unix_seconds),
+        "acting": acting_rows(rows, report.versions, rollouts["cards"], scores),
+        "rollouts": rollouts,
+        "load": None if replays is None else load_section(replays.load, "simulated time", _REPLAYED_LOAD),
         "completion": completion_times(fleet.clusters, replays),
-        "learning": _learning(replays, scores),
-        "score_over": policy_label(scores.baseline) if scores.baseline else None,
+        "learning": learning_curve(scores.points, scores.baseline, scores.of),
+        "score_over": scores.baseline or None,
         "staleness": _staleness(report, every_update),
         "interventions": interventions(fleet.clusters),
         "jobs": [*(replays.jobs if replays is not None else ()), *told_jobs(fleet.clusters)],
         "versions": versions,
         "versions_left_out": versions_left_out,
+        "events": fleet_events(rows, report.versions, rollouts["cards"], report.made_unix_seconds),
     }
-
-
-def _learning(replays: Replays | None, scores: Scores) -> dict[str, Any] | None:
-    """The curve on jobs that nobody had seen where it was drawn, else that of the versions' scores."""
-    if replays is not None and replays.curve:
-        return learning_curve(replays.curve, replays.labels[replays.baseline], "cluster, on jobs that nobody had seen")
-    if not scores.points:
-        return None
-    return learning_curve(scores.points, policy_label(scores.baseline), "fixed replay")
 
 
 def _staleness(report: fleet_pb2.GetReportReply, every_update: Staleness | None) -> dict[str, Any] | None:

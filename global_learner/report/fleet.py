@@ -8,7 +8,8 @@ from types import MappingProxyType
 from typing import Any
 
 from foundation.figures import shown
-from global_learner.report.words import silence
+from global_learner.report.savings import is_simulated
+from global_learner.report.words import policy_label, silence
 from policy_net.exchange.generated import fleet_pb2
 
 LOST_SECONDS = 60.0
@@ -62,6 +63,7 @@ def _row(view: fleet_pb2.ClusterView, identity_state: str | None, now: float, en
         "cluster": view.cluster,
         "identity": identity_state,
         "registered": registered,
+        "simulated": said and is_simulated(said),
         "state": _state(view, identity_state, now, ended),
         "seconds_since_heard": view.seconds_since_heard if heard else None,
         "assigned_version": view.assigned_version,
@@ -75,6 +77,7 @@ def _row(view: fleet_pb2.ClusterView, identity_state: str | None, now: float, en
         "decisions": said and said.decisions,
         "avg_jct_seconds": status.avg_jct_seconds if status.jobs_done else None,
         "baseline_jct_seconds": status.baseline_jct_seconds or None,
+        "baseline": policy_label(status.baseline_policy) if status.baseline_jct_seconds else None,
         "updates_accepted": view.updates_accepted,
         "updates_duplicate": view.updates_duplicate,
         "updates_rejected": dict(sorted(view.updates_rejected.items())),
@@ -104,14 +107,13 @@ def _state(view: fleet_pb2.ClusterView, identity_state: str | None, now: float, 
 
 
 def interventions(views: Sequence[fleet_pb2.ClusterView]) -> dict[str, Any]:
-    """By reason, most frequent first, with what each cluster had of it; of how many decisions; all known reasons."""
+    """By reason, most frequent first, with what each cluster had of it, and of how many decisions."""
     totals: Counter[str] = Counter()
     for view in views:
         totals.update(view.status.guard_interventions)
     return {
         "decisions": sum(view.status.decisions for view in views),
         "total": totals.total(),
-        "watched": [{"reason": reason, "meaning": meaning} for reason, meaning in MEANINGS.items()],
         "reasons": [
             {
                 "reason": shown(reason),

@@ -27,6 +27,11 @@ class CurvePoint:
     head_step: int
     by: Mapping[str, float]
 
+    @property
+    def mean(self) -> float:
+        """Geometric, so that every cluster counts the same."""
+        return math.exp(math.fsum(map(math.log, self.by.values())) / len(self.by))
+
 
 def learning_curve(points: Sequence[CurvePoint], reference: str, of: str) -> dict[str, Any] | None:
     """A line per series and one for their mean; None without a score.
@@ -37,11 +42,11 @@ def learning_curve(points: Sequence[CurvePoint], reference: str, of: str) -> dic
     """
     if not points:
         return None
-    means = [math.exp(math.fsum(map(math.log, point.by.values())) / len(point.by)) for point in points]
+    means = [point.mean for point in points]
     finding = ""
     if len(points) > 1:
         first, last = points[0], points[-1]
-        finding = f"v{last.version} needs {change(means[-1] / means[0])} {_than(means)} v{first.version}"
+        finding = f"v{last.version} needs {change(means[-1] / means[0], fine=True)} {_than(means)} v{first.version}"
     return {
         "reference": reference,
         "of": of,

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from foundation.figures import duration
 from global_learner.report.words import counted, listed
 from global_learner.rollout.plan import CanaryStage, FleetStage, GateStage, Plan, ShadowStage, Stage, WaveStage
 from policy_net.exchange.generated import fleet_pb2
 
+_SMALL = 0.1
+"""Of an hour or a day: less is said in a smaller unit."""
 _ENDED: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "running": ("now", "now"),
@@ -159,14 +162,19 @@ def _planned(stage: Stage) -> str:
         case GateStage():
             return "replays on fixed workloads"
         case ShadowStage():
-            return f"{stage.hours:g} h in every cluster"
+            return f"{_span(stage.hours, 'h', 3600.0)} in every cluster"
         case CanaryStage():
             who = listed(list(stage.clusters), 4) if stage.clusters else counted(stage.count, "cluster")
         case WaveStage():
             who = f"{stage.share:.0%} of the fleet"
         case FleetStage():
             who = "every cluster"
-    return f"{who}, up to {stage.days:g} d"
+    return f"{who}, up to {_span(stage.days, 'd', 86400.0)}"
+
+
+def _span(amount: float, unit: str, unit_seconds: float) -> str:
+    """As the plan says it; what is a small part of its unit in a smaller one."""
+    return f"{amount:g} {unit}" if amount >= _SMALL else duration(amount * unit_seconds)
 
 
 def _reached(rollout: fleet_pb2.Rollout, number: int, stage: Stage) -> str:

@@ -197,6 +197,7 @@ def _history(rollout: fleet_pb2.Rollout, stages: Stages) -> list[dict[str, Any]]
             "actor": event.actor if event.actor != KEEPER else None,
             "text": text,
             "why": event.why or (rollout.why if event.what == "start" else ""),
+            "alert": event.what == "verdict" and event.subject in ("fail", "inconclusive"),
         }
         for event in reversed(rollout.events)
         if (text := _happened(event, rollout, stages))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from global_learner.report.learning import CurvePoint
+from global_learner.report.load import LoadCurve
 from global_learner.report.words import change, counted, job_hours, listed, policy_label
 from policy_net.exchange.generated import fleet_pb2
 
@@ -31,18 +32,24 @@ class Replays:
 
     Attributes:
         jct_seconds: cluster to policy to average JCT on the cluster's own jobs.
-        labels: policy to what it is called, in the order of the chart.
-        baseline, proposed: the two of them that the headline compares.
-        curve: versions on jobs that nobody trained on, oldest first.
+        labels: policy to what it is called, in the order of the chart; not every cluster has each of them.
+        baseline: of them the one that versions are compared with; `proposed` is the newest version.
+        curve: versions on jobs that nobody trained on, oldest first, over the baseline; at least the first version.
+        first: what the first version is called, which is none of this fleet's own learning.
+        first_note: what there is to know of it, in whole sentences.
         jobs: lives of jobs in these replays, as in `content.py`.
+        load: of all clusters together on their own jobs, over simulated time, the newest version's last.
     """
 
     jct_seconds: Mapping[str, Mapping[str, float]]
     labels: Mapping[str, str]
     baseline: str
     proposed: str
-    curve: Sequence[CurvePoint] = ()
+    curve: Sequence[CurvePoint]
+    first: str = "the first version"
+    first_note: str = ""
     jobs: Sequence[Mapping[str, Any]] = ()
+    load: Sequence[LoadCurve] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,20 +86,26 @@ def headline(views: Sequence[fleet_pb2.ClusterView], replays: Replays | None = N
     return _so_far(compared, len(views))
 
 
+def is_simulated(status: fleet_pb2.ClusterStatus) -> bool:
+    """Whether what a cluster says is of simulated jobs: it says so, or it knows what only a simulation can know."""
+    return status.simulated or bool(status.baseline_policy) or _known(status)
+
+
 def _so_far(compared: Sequence[fleet_pb2.ClusterStatus], clusters: int) -> Headline:
     took = math.fsum(status.jobs_done * status.avg_jct_seconds for status in compared)
     would_take = math.fsum(status.jobs_done * status.baseline_jct_seconds for status in compared)
     jobs = sum(status.jobs_done for status in compared)
     names = sorted({policy_label(status.baseline_policy) for status in compared})
     baseline = listed(names)
-    text = f"Jobs took {change(took / would_take)} {_than(took / would_take)} under {baseline}"
-    if abs(took / would_take - 1.0) >= _SAME:
+    text = f"In simulation, jobs took {change(took / would_take)} {_than(took / would_take)} under {baseline}"
+    if not _is_same(took / would_take):
         saved = "saved" if took < would_take else "lost"
-        text += f": {job_hours(would_take - took)} of waiting and training {saved}"
+        text += f": {job_hours(would_take - took)} of simulated waiting and training {saved}"
     which = f"all {clusters}" if len(compared) == clusters else f"{len(compared)} of {clusters}"
-    of = "the cluster" if clusters == 1 else f"{which} clusters"
+    of = "the cluster, which is simulated," if clusters == 1 else f"{which} clusters, which are simulated,"
     note = (
-        f"Over the {counted(jobs, 'job')} that {of} completed so far: their average completion time against a"
+        "No real machine ran these jobs, and no real hour was saved."
+        f" Over the {counted(jobs, 'job')} that {of} completed so far: their average completion time against a"
         f" simulation of {baseline} on exactly these jobs. Every job counts the same. Includes the time in which"
         " earlier, worse versions acted, and what exploring costs where it is on."
     )
@@ -100,31 +113,41 @@ def _so_far(compared: Sequence[fleet_pb2.ClusterStatus], clusters: int) -> Headl
 
 
 def _of_replays(replays: Replays) -> Headline:
-    ratio = _over(replays, replays.proposed, replays.baseline)
-    proposed, baseline = replays.labels[replays.proposed], replays.labels[replays.baseline]
+    """What shipped and what was learned since, apart, on the same workloads; what each is worth is no merit of both."""
+    first, last = replays.curve[0], replays.curve[-1]
+    baseline = replays.labels[replays.baseline]
+    text = f"In simulation, {replays.first} alone takes {change(first.mean)} {_than(first.mean)} {baseline}"
+    since = last.mean / first.mean
+    if last.version == first.version:
+        text += "; no version was learned since"
+    else:
+        text += f"; learned since: {'nothing' if _is_same(since) else change(since, fine=True).removesuffix(' time')}"
     note = (
-        "After the run every policy replayed the same jobs, on the same machines, to completion, on"
-        f" {counted(len(replays.jct_seconds), 'cluster')}; this is the mean ratio of the average completion times"
-        " (geometric, so that every cluster counts the same). These are the jobs that the clusters learned on; the"
-        " learning curve below is on jobs that nobody had seen."
+        f"No real machine ran these jobs: {counted(len(replays.jct_seconds), 'cluster')}, all simulated."
+        " Both figures are of workloads that no cluster learned on, replayed to completion after the run: average"
+        f" completion times of v{first.version} over those of {baseline}, and of v{last.version}, the newest of this"
+        f" fleet, over those of v{first.version} on the same jobs (geometric means: every cluster counts the same)."
     )
-    others = {key: _over(replays, key, replays.proposed) for key in replays.labels if key != replays.proposed}
-    best = min(others, key=lambda key: others[key])
-    if others[best] < 1.0 - _SAME:
-        note += f" {replays.labels[best]} took {change(others[best])} than the {proposed}."
-    return Headline(f"Jobs take {change(ratio)} {_than(ratio)} under {baseline}, with the {proposed}", note)
+    return Headline(text, " ".join(filter(None, [note, replays.first_note])))
+
+
+def _against_each(replays: Replays) -> str:
+    """The newest version against every other policy, also where that did better."""
+    others = {key: _over(replays, replays.proposed, key) for key in replays.labels if key != replays.proposed}
+    against = [f"{change(ratio)} {_than(ratio)} {replays.labels[key]}" for key, ratio in others.items()]
+    return f"The {replays.labels[replays.proposed]} takes {listed(against, 9)}."
 
 
 def _over(replays: Replays, policy: str, other: str) -> float:
-    """A policy's average JCT over another's, geometric mean over the clusters."""
-    logs = [math.log(by[policy] / by[other]) for by in replays.jct_seconds.values()]
-    return math.exp(math.fsum(logs) / len(logs))
+    """A policy's average JCT over another's, geometric mean over the clusters that have both."""
+    both = [by for by in replays.jct_seconds.values() if policy in by and other in by]
+    return math.exp(math.fsum(math.log(by[policy] / by[other]) for by in both) / len(both))
 
 
 def _unknown(views: Sequence[fleet_pb2.ClusterView]) -> Headline:
-    if any(_known(view.status) or view.status.baseline_policy for view in views):
+    if any(is_simulated(view.status) for view in views):
         return Headline(
-            "What the fleet saves is not known yet",
+            "What the fleet saves in simulation is not known yet",
             "No job is done whose time under the baseline is worked out too; this takes a while after the start.",
         )
     return Headline("What the fleet saves is not known", _HOW_TO_KNOW)
@@ -134,15 +157,21 @@ def _known(status: fleet_pb2.ClusterStatus) -> bool:
     return status.baseline_jct_seconds >= _SHORTEST_SECONDS
 
 
+def _is_same(ratio: float) -> bool:
+    return abs(ratio - 1.0) < _SAME
+
+
 def _than(ratio: float) -> str:
-    return "as" if abs(ratio - 1.0) < _SAME else "than"
+    return "as" if _is_same(ratio) else "than"
 
 
 def completion_times(views: Sequence[fleet_pb2.ClusterView], replays: Replays | None = None) -> dict[str, Any] | None:
     """Replays on the same jobs where there are some, else what was seen so far; None if no job is done anywhere."""
     if replays is not None and replays.jct_seconds:
         return {
-            "note": "Every policy on the same jobs and machines, replayed to completion after the run.",
+            "finding": _against_each(replays),
+            "note": "Simulated: every policy on the same jobs and machines, replayed to completion after the run. The"
+            " clusters learned on these jobs.",
             "policies": [{"key": key, "label": label} for key, label in replays.labels.items()],
             "proposed": replays.proposed,
             "rows": [{"cluster": cluster, "seconds": dict(by)} for cluster, by in replays.jct_seconds.items()],
@@ -150,12 +179,15 @@ def completion_times(views: Sequence[fleet_pb2.ClusterView], replays: Replays | 
     done = sorted((view for view in views if view.status.jobs_done), key=lambda view: view.cluster)
     if not done:
         return None
+    simulated = [view.cluster for view in done if is_simulated(view.status)]
     baselines = sorted({policy_label(view.status.baseline_policy) for view in done if view.status.baseline_policy})
     policies = [{"key": _FLEET, "label": "this fleet, so far"}]
     if any(view.status.baseline_jct_seconds > 0.0 for view in done):
         policies.insert(0, {"key": _BASELINE, "label": f"{listed(baselines) if baselines else 'fallback'}, simulated"})
     return {
-        "note": "Of the jobs that each cluster completed so far; the baseline is simulated on exactly these jobs.",
+        "finding": "",
+        "note": "Of the jobs that each cluster completed so far; the baseline is simulated on exactly these jobs."
+        + (f" Simulated clusters: {listed(simulated, 6)}." if simulated else ""),
         "policies": policies,
         "proposed": _FLEET,
         "rows": [{"cluster": view.cluster, "seconds": _seconds(view.status)} for view in done],

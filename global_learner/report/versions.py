@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from global_learner.report.learning import CurvePoint
+from global_learner.report.words import policy_label
 from policy_net.exchange.generated import fleet_pb2
 
 MOST_VERSIONS = 50
@@ -24,7 +25,9 @@ class Scores:
     """Scores that may be compared.
 
     Attributes:
-        baseline: the scheduler that they are over; empty without a score.
+        baseline: what the scheduler is called that they are over; empty without a score.
+        of: what a series of the points is (cluster, replay), and on which jobs.
+        replayed: whether they are of replays after the run; what the learner scored is then left out.
         over: version to its average JCT over the baseline's, geometric mean over the replays.
         points: the same by replay, oldest version first.
     """
@@ -32,6 +35,14 @@ class Scores:
     baseline: str
     over: dict[int, float]
     points: tuple[CurvePoint, ...]
+    of: str = "fixed replay"
+    replayed: bool = False
+
+
+def replayed_scores(curve: Sequence[CurvePoint], baseline: str) -> Scores:
+    """Those of versions that replayed jobs that nobody had seen: the page has one score a version, and this is it."""
+    over = {point.version: point.mean for point in curve}
+    return Scores(baseline, over, tuple(curve), "cluster, on jobs that nobody had seen", replayed=True)
 
 
 def comparable_scores(cards: Sequence[fleet_pb2.VersionCard]) -> Scores:
@@ -56,7 +67,7 @@ def comparable_scores(cards: Sequence[fleet_pb2.VersionCard]) -> Scores:
         for card in same
     ]
     return Scores(
-        baseline,
+        policy_label(baseline),
         {card.version: card.score.over[baseline] for card in same},
         tuple(point for point in points if point.by),
     )
@@ -83,6 +94,7 @@ def version_rows(
 
 
 def _row(card: fleet_pb2.VersionCard, assigned: list[str], scores: Scores, ended: bool) -> dict[str, Any]:
+    state = "not scored" if ended and card.score.state == "waiting" else card.score.state
     return {
         "version": card.version,
         "head_step": card.head_step,
@@ -95,7 +107,7 @@ def _row(card: fleet_pb2.VersionCard, assigned: list[str], scores: Scores, ended
         "digest": card.digest,
         "assigned": assigned,
         "score": scores.over.get(card.version),
-        "score_state": "not scored" if ended and card.score.state == "waiting" else card.score.state,
+        "score_state": "not replayed" if scores.replayed else state,
         "policy": card.details.policy,
         "origin": card.details.origin,
         "pinned": card.pinned,

@@ -253,6 +253,7 @@ class Uplink:
             learning_step=self._region.base_step or 0,
             refused_version=refused,
             refused_reason=UNUSABLE if refused else "",
+            simulated=any(status.simulated for status in told),  # a sum with simulated jobs in it is of no real work
         )
 
     async def _run(self) -> None:

@@ -52,14 +52,16 @@ def test_a_small_demo_learns_compares_and_reports(tmp_path: Path, policy: str) -
         ]  # fmt: skip
         assert cluster["name"] == name
         assert cluster["completed"] == cluster["jobs"] == jobs
-        assert list(cluster["avg_jct_seconds"]) == ["drf", "optimus", "v1", "learned"]
+        assert list(cluster["avg_jct_seconds"]) == ["fifo-easy", "drf", "optimus", "v1", "learned"]
     learner = summary["learner"]
     assert list(learner) == ["head_step", "updates_accepted", "updates_rejected", "staleness_p50", "versions"]
     assert learner["head_step"] == learner["updates_accepted"] > 0
     assert learner["versions"][0] == 1
-    assert list(summary["learning"]) == ["validation_jct_v1", "validation_jct_final"]
+    assert list(summary["learning"]) == [
+        "validation_jct_v1", "validation_jct_final", "v1_over_fifo-easy", "final_over_v1",
+    ]  # fmt: skip
     assert sorted(path.name for path in (tmp_path / "report").iterdir()) == ["index.html", "summary.json"]
-    assert "final/DRF" in done.stdout
+    assert "newest/FIFO" in done.stdout
     # The first version has no moments, and of the others the newest alone keeps them.
     assert len(list((tmp_path / "run/learner/heads").iterdir())) == (learner["versions"] != [1])
     kind = read_policy_file(tmp_path / "run/versions/v1.safetensors").spec.policy
@@ -76,7 +78,9 @@ def test_a_small_demo_learns_compares_and_reports(tmp_path: Path, policy: str) -
     content = json.loads(page.partition('id="data">')[2].partition("</script>")[0])
     assert [row["cluster"] for row in content["clusters"]] == ["language", "mixed"]
     assert {row["identity"] for row in content["clusters"]} == {"enrolled"}
-    assert "under DRF, with the final version" in content["headline"]["text"]
+    first = {"set": "the shipped policy", "dl2": "the warm start"}[policy]
+    assert content["headline"]["text"].startswith(f"In simulation, {first} alone takes ")
+    assert f"{content['headline']['text']}." in done.stdout
     assert content["completion"]["rows"][0]["seconds"] == summary["clusters"][0]["avg_jct_seconds"]
     assert content["staleness"]["total"] == learner["head_step"]
     assert content["learning"]["points"][0]["version"] == 1

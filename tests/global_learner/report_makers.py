@@ -7,6 +7,7 @@ import random
 from typing import Any
 
 from global_learner.report.learning import CurvePoint
+from global_learner.report.load import LoadCurve
 from global_learner.report.savings import Replays
 from policy_net.exchange.generated import fleet_pb2 as pb
 
@@ -127,8 +128,12 @@ def replays(names: list[str]) -> Replays:
         )
         for version in steps
     ]
-    labels = {"drf": "DRF", "optimus": "Optimus", "v1": "v1 (warm start)", "learned": "final version"}
-    return Replays(jct, labels, "drf", "learned", curve)
+    labels = {"drf": "DRF", "optimus": "Optimus", "v1": "v1 (warm start)", "learned": "newest version"}
+    load = [
+        LoadCurve(label, 64, [(600.0 * at, draw.randrange(60), draw.randrange(most)) for at in range(100)])
+        for label, most in (("DRF", 30), ("newest version", 9))
+    ]
+    return Replays(jct, labels, "drf", "learned", curve, "the warm start", "v1 imitates DRF.", load=load)
 
 
 def three() -> list[pb.ClusterView]:

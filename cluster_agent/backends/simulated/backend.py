@@ -178,6 +178,7 @@ class SimulatedBackend:
             baseline_jct_seconds=0.0
             if self._baseline is None
             else self._baseline.average_jct_seconds(self._index, set(times)),
+            simulated=True,
         )
 
     def _save(self) -> None:

@@ -1,6 +1,6 @@
 // Average completion times: bars by cluster and policy; where they would be too many, a dot each on a line a cluster.
 
-const MOST_BARS = 16;
+const MOST_BARS = 18;
 
 function drawCompletion({ completion, clusters, told }) {
   if (!completion) {
@@ -9,7 +9,8 @@ function drawCompletion({ completion, clusters, told }) {
   }
   chartParts("completion-part");
   const { policies, rows, proposed } = completion;
-  const kind = (key, index) => (key === proposed ? "p-own" : `p-${Math.min(index, 2)}`);
+  put("completion-part-finding", completion.finding);
+  const kind = (key, index) => (key === proposed ? "p-own" : `p-${Math.min(index, 4)}`);
   legend("completion-part", policies.map(({ key, label }, index) => [label, kind(key, index)]));
   put("completion-part-figures", figures(["Cluster", ...policies.map(({ label }) => label)],
     rows.map((row) => [row.cluster, ...policies.map(({ key }) => duration(row.seconds[key]))])));

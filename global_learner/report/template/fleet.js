@@ -9,36 +9,52 @@ function drawFleet(data) {
   put("fleet-empty", clusters.length ? [] : empty("No cluster has joined yet.",
     el("p", {}, enrolls ? "Invite one: " : "Start an agent that names this learner: ",
       el("code", {}, enrolls ? "policyctl cluster enroll NAME" : "cluster-agent run --config FILE"))));
-  const baselines = clusters.some((row) => row.baseline_jct_seconds);
-  const headings = ["Cluster", ...(enrolls ? ["Identity"] : []), "Heard", "Acts on", "Running", "Waiting", "Done",
-    "Avg. JCT", ...(baselines ? ["Baseline", "Change"] : []), "Updates", "Duplicate", "Rejected", "Guard"];
+  const rare = { Duplicate: (row) => row.updates_duplicate, Rejected: rejectedOf, Guard: (row) => row.interventions };
+  const shows = {
+    identity: enrolls, baseline: clusters.some((row) => row.baseline_jct_seconds),
+    // What did not happen anywhere has no column.
+    ...Object.fromEntries(Object.entries(rare).map(([heading, of]) => [heading, clusters.some((row) => of(row))])),
+  };
+  const names = new Set(clusters.map((row) => row.baseline).filter(Boolean));
+  const baseline = names.size === 1 ? [...names][0] : "Baseline";
+  const headings = ["Cluster", ...(shows.identity ? ["Identity"] : []), "Heard", "Acts on", "Running", "Waiting", "Done",
+    "Avg. JCT", ...(shows.baseline ? [baseline, "Change"] : []), "Updates", ...Object.keys(rare).filter((heading) => shows[heading])];
   put("fleet-head", el("tr", {}, headings.map((heading, index) => el("th", { scope: "col", class: index ? null : "first" }, heading))));
   const urgent = (row) => (row.state.tone === "bad" ? 0 : 1);
   const sorted = [...clusters].sort((one, other) => urgent(one) - urgent(other) || (one.cluster < other.cluster ? -1 : 1));
   const shown = allClusters ? sorted : sorted.slice(0, FEW_CLUSTERS);
-  put("fleet-rows", shown.map((row) => fleetRow(row, enrolls, baselines)));
-  put("fleet-note", baselines ? "Times are of the jobs completed so far, while versions came and went; the baseline is simulated on the same jobs." : "");
+  put("fleet-rows", shown.map((row) => named(fleetRow(row, shows), headings)));
+  put("fleet-note", shows.baseline ? `Times are of the jobs completed so far, while versions came and went; ${baseline} is simulated on the same jobs.` : "");
   more("fleet-more", sorted.length - shown.length, "cluster", () => { allClusters = true; drawFleet(data); });
 }
 
-function fleetRow(row, enrolls, baselines) {
+// On a telephone a row stands by itself, where every figure has its heading beside it.
+function named(row, headings) {
+  [...row.children].forEach((node, index) => { if (index) node.dataset.name = headings[index]; });
+  return row;
+}
+
+const rejectedOf = (row) => Object.values(row.updates_rejected).reduce((sum, count) => sum + count, 0);
+
+function fleetRow(row, shows) {
   const known = row.registered;
   const number = (value) => cell(known && value !== null ? whole(value) : "–");
-  const rejected = Object.values(row.updates_rejected).reduce((sum, count) => sum + count, 0);
+  const rejected = rejectedOf(row);
   const ratio = row.baseline_jct_seconds && row.avg_jct_seconds ? row.avg_jct_seconds / row.baseline_jct_seconds : null;
   return el("tr", {},
     el("th", { scope: "row", class: "first" }, el("span", { class: "cut", title: row.cluster }, row.cluster),
+      row.simulated && el("span", { class: "pill warn" }, "simulated"), " ",
       el("span", { class: `pill ${row.state.tone}`, title: row.state.detail }, row.state.word)),
-    enrolls && cell(row.identity ?? "–"),
+    shows.identity && cell(row.identity ?? "–"),
     cell(row.seconds_since_heard === null ? "–" : `${duration(row.seconds_since_heard < 1 ? 0 : row.seconds_since_heard)} ago`),
     acting(row, known), number(row.jobs_running), number(row.jobs_waiting), number(row.jobs_done),
     cell(duration(row.avg_jct_seconds)),
-    baselines && cell(duration(row.baseline_jct_seconds)),
-    baselines && cell(ratio === null ? "–" : changed(ratio), { class: ratio === null ? null : ratio < 1 ? "better" : "worse" }),
-    number(row.updates_accepted), number(row.updates_duplicate),
-    el("td", { class: rejected ? "bad" : null }, known ? whole(rejected) : "–",
+    shows.baseline && cell(duration(row.baseline_jct_seconds)),
+    shows.baseline && cell(ratio === null ? "–" : changed(ratio), { class: ratio === null ? null : ratio < 1 ? "better" : "worse" }),
+    number(row.updates_accepted), shows.Duplicate && number(row.updates_duplicate),
+    shows.Rejected && el("td", { class: rejected ? "bad" : null }, known ? whole(rejected) : "–",
       rejected > 0 && el("small", {}, shares(row.updates_rejected, 2))),
-    number(row.interventions));
+    shows.Guard && number(row.interventions));
 }
 
 // "v12"; "v12, v13 assigned" while a version is under way.

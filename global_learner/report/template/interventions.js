@@ -1,15 +1,10 @@
 // How often the guard stepped in, and why.
 
-function drawGuard({ interventions, told, staleness }) {
-  const { reasons, total, decisions, watched } = interventions;
+function drawGuard({ interventions, told }) {
+  const { reasons, total, decisions } = interventions;
   if (!reasons.length) {
     byId("guard-part").replaceChildren(empty(!told ? NOT_TOLD : decisions
       ? `None: all ${counted(decisions, "decision")} so far were the policy’s own.` : "No cluster has decided anything yet."));
-    // Beside a chart there is room to say what for; beside another empty part there is not.
-    if (told && decisions && staleness) {
-      byId("guard-part").append(el("p", { class: "note" }, "It would have stepped in for:"),
-        el("dl", { class: "watched" }, watched.map(({ reason, meaning }) => [el("dt", {}, reason), el("dd", {}, meaning)])));
-    }
     return;
   }
   chartParts("guard-part");

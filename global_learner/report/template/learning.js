@@ -13,10 +13,11 @@ function drawLearning({ learning, versions }) {
   const { points, series, reference } = learning;
   const shown = series.length <= MOST_SERIES ? series : [];
   put("learning-part-finding", learning.finding);
-  legend("learning-part", [...shown.map((name, index) => [name, `line c${index}`]), ["mean", "line mean"], [reference, "line reference"]]);
-  put("learning-part-note", `Average completion time, ${reference} = 1, lower is better; one line a ${learning.of}.`
+  legend("learning-part", [...shown.map((name, index) => [name, `line c${index}`]), ["mean: the score", "line mean"], [reference, "line reference"]]);
+  put("learning-part-note", `A version’s score: its average completion time over that of ${reference} on the same jobs; 1 is as long, lower is better.`
+    + ` The mean is what the page says of a version everywhere; one thin line a ${learning.of}.`
     + (shown.length < series.length ? ` ${series.length} lines, drawn faintly.` : ""));
-  put("learning-part-figures", figures(["Version", "Step", "Mean", ...series],
+  put("learning-part-figures", figures(["Version", "Step", "Score", ...series],
     points.map((point) => [`v${point.version}`, whole(point.head_step), point.mean.toFixed(3),
       ...series.map((name) => point.by[name]?.toFixed(3) ?? "–")])));
   const label = `Learning curve: ${points.map((point) => `v${point.version} ${point.mean.toFixed(2)}`).join(", ")}`;
@@ -33,7 +34,7 @@ function paintLearning(root, width, { points, series, reference }, shown) {
   const { sx, sy, left, right } = frame(root, {
     width, height,
     x: { low: 0, high: last, ticks: ticks(0, last, width < 500 ? 4 : 6).filter((value) => Number.isInteger(value)), name: "updates applied" },
-    y: { low, high, ticks: ticks(low, high, 5), name: `completion time, ${reference} = 1`, format: (value) => value.toFixed(2) },
+    y: { low, high, ticks: ticks(low, high, 5), name: `score, ${reference} = 1`, format: (value) => value.toFixed(2) },
   });
   root.append(svg("line", { class: "line reference", x1: left, x2: width - right, y1: sy(1), y2: sy(1) }));
   const path = (of) => points.filter((point) => of(point) !== undefined)
@@ -44,7 +45,7 @@ function paintLearning(root, width, { points, series, reference }, shown) {
   for (const point of points) root.append(svg("circle", { class: "mean", cx: sx(point.head_step), cy: sy(point.mean), r: 3.5 }));
   const marks = points.map((point) => ({
     x: sx(point.head_step), y: sy(point.mean),
-    text: [`v${point.version}, step ${whole(point.head_step)}`, `mean ${point.mean.toFixed(3)}`,
+    text: [`v${point.version}, step ${whole(point.head_step)}`, `score ${point.mean.toFixed(3)}`,
       ...shown.map((name) => `${name} ${point.by[name]?.toFixed(3) ?? "–"}`)],
   }));
   return { height, marks };

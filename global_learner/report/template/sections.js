@@ -1,17 +1,19 @@
 // The whole page from its content.
 
-const PARTS = [["fleet", "Fleet"], ["rollouts", "Rollouts"], ["completion", "Completion time"], ["learning", "Learning"], ["job", "One job"],
-  ["staleness", "Staleness"], ["guard", "Guard"], ["versions", "Versions"]];
+const PARTS = [["fleet", "Fleet"], ["acting", "What acts"], ["completion", "Completion time"], ["learning", "Learning"],
+  ["use", "Utilisation"], ["waits", "Waiting"], ["rollouts", "Rollouts"], ["job", "One job"], ["versions", "Versions"], ["events", "Events"], ["guard", "Guard"], ["staleness", "Staleness"]];
 
 function draw(data) {
   put("headline", data.headline.text);
   put("headline-note", data.headline.note);
   drawAttention(data.attention);
   drawTiles(data);
-  put("contents", PARTS.map(([id, name]) => el("a", { href: `#${id}` }, name)));
+  const there = { use: data.load, waits: data.load, acting: data.acting.length, events: data.events.entries.length };
+  const present = PARTS.filter(([id]) => !(id in there) || there[id]);
+  put("contents", present.map(([id, name]) => el("a", { href: `#${id}` }, name)));
   show("contents", true);
   show("parts", true);
-  for (const part of [drawFleet, drawRollouts, drawCompletion, drawLearning, drawJob, drawStaleness, drawGuard, drawVersions]) part(data);
+  for (const part of [drawFleet, drawActing, drawRollouts, drawCompletion, drawLoad, drawLearning, drawJob, drawVersions, drawEvents, drawGuard, drawStaleness]) part(data);
 }
 
 function drawAttention(sentences) {
@@ -25,17 +27,17 @@ function drawAttention(sentences) {
 function drawTiles({ clusters, learner, interventions, told }) {
   const connected = clusters.filter(({ state }) => state.word === "connected").length;
   const finished = clusters.filter(({ state }) => state.word === "finished").length;
-  const present = [(connected || !finished) && `${whole(connected)} in touch`, finished && `${whole(finished)} finished`];
-  const done = clusters.reduce((sum, row) => sum + row.jobs_done, 0);
+  const simulated = clusters.filter((row) => row.simulated).length;
+  const present = [simulated && (simulated === clusters.length ? "all simulated" : `${whole(simulated)} simulated`), (connected || !finished) && `${whole(connected)} in touch`, finished && `${whole(finished)} finished`];
+  const sum = (figure) => clusters.reduce((all, row) => all + row[figure], 0);
+  const done = sum("jobs_done");
   const tiles = [
     ["Clusters", whole(clusters.length), clusters.length ? present.filter(Boolean).join(", ") : ""],
-    told ? ["Jobs completed", whole(done), `${whole(clusters.reduce((sum, row) => sum + row.jobs_running, 0))} running`]
-      : ["Jobs completed", "–", "not known any more"],
+    ["Jobs completed", told ? whole(done) : "–", !told ? "not known any more" : simulated && simulated === clusters.length ? "in simulation" : ""],
+    ["Jobs now", told ? `${whole(sum("jobs_running"))} running` : "–", told ? `${whole(sum("jobs_waiting"))} waiting` : "not known any more"],
     ["Updates applied", whole(learner.updates_accepted), `${whole(learner.updates_rejected)} rejected`],
     ["Newest version", learner.latest_version ? `v${learner.latest_version}` : "–", `head at step ${whole(learner.head_step)}`],
-    ["Staleness", counted(learner.staleness_p50, "step"), "median, lately"],
-    told ? ["Guard interventions", whole(interventions.total), `in ${counted(interventions.decisions, "decision")}`]
-      : ["Guard interventions", "–", "not known any more"],
+    ...(told && interventions.total ? [["Guard interventions", whole(interventions.total), `in ${counted(interventions.decisions, "decision")}`]] : []),
   ];
   put("tiles", tiles.map(([name, value, below]) => el("div", {}, el("dt", {}, name), el("dd", {}, el("b", {}, value), el("span", {}, below)))));
 }

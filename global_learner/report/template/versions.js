@@ -8,13 +8,14 @@ function drawVersions(data) {
   show("versions-wide", versions.length > 0);
   put("versions-empty", versions.length ? [] : empty("No version has been published yet."));
   const scored = versions.some((row) => row.score !== null || !["", "off"].includes(row.score_state));
-  const headings = ["Version", "From", "Step", "Updates", ...(scored ? [over ? `Score, ${over} = 1` : "Score"] : []), "Staleness", "Contributors", "Assigned to", "Published", "Size", "Digest"];
+  const headings = ["Version", "From", "Step", "Updates", ...(scored ? ["Score"] : []), "Staleness", "Contributors", "Assigned to", "Published", "Size", "Digest"];
   put("versions-head", el("tr", {}, headings.map((heading, index) =>
     el("th", { scope: "col", class: index ? (["Contributors", "Assigned to", "Digest"].includes(heading) ? "text" : null) : "first" }, heading))));
   const shown = allVersions ? versions : versions.slice(0, FEW_VERSIONS);
   put("versions-rows", shown.map((row) => versionRow(row, scored)));
   const parts = Object.entries(learner.disk_bytes).filter(([, bytes]) => bytes).map(([part, bytes]) => `${part} ${size(bytes)}`);
-  put("versions-note", leftOut ? `${counted(leftOut, "older version")} left out; policyctl version list shows all. ` : "",
+  put("versions-note", over ? `Score: average completion time over that of ${over}, as in the learning curve; lower is better. ` : "",
+    leftOut ? `${counted(leftOut, "older version")} left out; policyctl version list shows all. ` : "",
     parts.length ? `The learner keeps on disk: ${parts.join(", ")}.` : "");
   more("versions-more", versions.length - shown.length, "version", () => { allVersions = true; drawVersions(data); });
 }

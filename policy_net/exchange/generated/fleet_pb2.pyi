@@ -171,7 +171,7 @@ class JobTimeline(_message.Message):
     def __init__(self, number: _Optional[int] = ..., job_type: _Optional[str] = ..., held: _Optional[_Iterable[_Union[JobTimeline.Held, _Mapping]]] = ..., interventions: _Optional[_Iterable[_Union[JobTimeline.Intervention, _Mapping]]] = ..., resizes: _Optional[int] = ..., seconds: _Optional[float] = ..., completed: _Optional[bool] = ...) -> None: ...
 
 class ClusterStatus(_message.Message):
-    __slots__ = ("time_seconds", "decisions", "jobs_running", "jobs_waiting", "jobs_done", "avg_jct_seconds", "baseline_jct_seconds", "acting_version", "learning_step", "guard_interventions", "finished", "jobs_total", "job_timelines", "baseline_policy", "refused_version", "refused_reason", "rollout", "rollout_role", "beside_version")
+    __slots__ = ("time_seconds", "decisions", "jobs_running", "jobs_waiting", "jobs_done", "avg_jct_seconds", "baseline_jct_seconds", "acting_version", "learning_step", "guard_interventions", "finished", "jobs_total", "job_timelines", "baseline_policy", "refused_version", "refused_reason", "rollout", "rollout_role", "beside_version", "simulated")
     class GuardInterventionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -198,6 +198,7 @@ class ClusterStatus(_message.Message):
     ROLLOUT_FIELD_NUMBER: _ClassVar[int]
     ROLLOUT_ROLE_FIELD_NUMBER: _ClassVar[int]
     BESIDE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    SIMULATED_FIELD_NUMBER: _ClassVar[int]
     time_seconds: float
     decisions: int
     jobs_running: int
@@ -217,7 +218,8 @@ class ClusterStatus(_message.Message):
     rollout: int
     rollout_role: str
     beside_version: int
-    def __init__(self, time_seconds: _Optional[float] = ..., decisions: _Optional[int] = ..., jobs_running: _Optional[int] = ..., jobs_waiting: _Optional[int] = ..., jobs_done: _Optional[int] = ..., avg_jct_seconds: _Optional[float] = ..., baseline_jct_seconds: _Optional[float] = ..., acting_version: _Optional[int] = ..., learning_step: _Optional[int] = ..., guard_interventions: _Optional[_Mapping[str, int]] = ..., finished: _Optional[bool] = ..., jobs_total: _Optional[int] = ..., job_timelines: _Optional[_Iterable[_Union[JobTimeline, _Mapping]]] = ..., baseline_policy: _Optional[str] = ..., refused_version: _Optional[int] = ..., refused_reason: _Optional[str] = ..., rollout: _Optional[int] = ..., rollout_role: _Optional[str] = ..., beside_version: _Optional[int] = ...) -> None: ...
+    simulated: bool
+    def __init__(self, time_seconds: _Optional[float] = ..., decisions: _Optional[int] = ..., jobs_running: _Optional[int] = ..., jobs_waiting: _Optional[int] = ..., jobs_done: _Optional[int] = ..., avg_jct_seconds: _Optional[float] = ..., baseline_jct_seconds: _Optional[float] = ..., acting_version: _Optional[int] = ..., learning_step: _Optional[int] = ..., guard_interventions: _Optional[_Mapping[str, int]] = ..., finished: _Optional[bool] = ..., jobs_total: _Optional[int] = ..., job_timelines: _Optional[_Iterable[_Union[JobTimeline, _Mapping]]] = ..., baseline_policy: _Optional[str] = ..., refused_version: _Optional[int] = ..., refused_reason: _Optional[str] = ..., rollout: _Optional[int] = ..., rollout_role: _Optional[str] = ..., beside_version: _Optional[int] = ..., simulated: _Optional[bool] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
     __slots__ = ("cluster", "incarnation", "status")

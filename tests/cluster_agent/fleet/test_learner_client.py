@@ -155,9 +155,11 @@ def test_every_call_arrives_and_is_understood(service: Service, client: LearnerC
     assert (rejected.outcome, rejected.reason) == (PushOutcome.REJECTED, "bad-samples")
 
     life = JobTimeline(3, "vgg-16", ((0.0, 0, 0), (60.0, 2, 1)), ((60.0, "over-cap"),), 0, 90.0, completed=True)
-    assignment = client.heartbeat(1, replace(STATUS, baseline_policy="drf", job_timelines=(life,)))
+    jobs = replace(STATUS.cluster, simulated=True)
+    assignment = client.heartbeat(1, replace(STATUS, cluster=jobs, baseline_policy="drf", job_timelines=(life,)))
     told = service.heartbeats[-1].status
     assert told.baseline_policy == "drf"
+    assert told.simulated
     (job,) = told.job_timelines
     assert (job.number, job.job_type, job.seconds, job.completed) == (3, "vgg-16", 90.0, True)
     assert [(held.seconds, held.workers, held.ps) for held in job.held] == list(life.held)

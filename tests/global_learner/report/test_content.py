@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from report_makers import EVIL, NOW, fleets, replays, report, three, view
 
 from global_learner.report.content import report_content
-from global_learner.report.learning import MOST_BINS, staleness_histogram
+from global_learner.report.learning import MOST_BINS, CurvePoint, staleness_histogram
 from global_learner.report.page import as_json, live_page, live_policy, static_page
 from global_learner.report.savings import headline
 from global_learner.report.versions import MOST_VERSIONS
@@ -28,37 +28,87 @@ def jobs(done: int, jct_seconds: float, baseline_seconds: float, name: str = "no
 
 def test_the_headline_weighs_jobs_and_says_how_many_clusters_it_is_about() -> None:
     said = headline([jobs(90, 3600.0, 7200.0), jobs(10, 7200.0, 7200.0, "south"), jobs(5, 60.0, 0.0, "west")])
-    assert said.text == "Jobs took 45% less time than under DRF: 90 hours of waiting and training saved"
-    assert "Over the 100 jobs that 2 of 3 clusters completed so far" in said.note
+    assert said.text == (
+        "In simulation, jobs took 45% less time than under DRF: 90 hours of simulated waiting and training saved"
+    )
+    assert (
+        "No real machine ran these jobs, and no real hour was saved. Over the 100 jobs that 2 of 3 clusters"
+        in said.note
+    )
 
 
 def test_the_headline_owns_up_to_a_loss_and_to_a_draw() -> None:
     assert headline([jobs(10, 7200.0, 3600.0)]).text == (
-        "Jobs took 100% more time than under DRF: 10 hours of waiting and training lost"
+        "In simulation, jobs took 100% more time than under DRF: 10 hours of simulated waiting and training lost"
     )
-    assert headline([jobs(10, 3600.0, 3601.0)]).text == "Jobs took as much time as under DRF"
+    assert headline([jobs(10, 3600.0, 3601.0)]).text == "In simulation, jobs took as much time as under DRF"
 
 
 def test_the_headline_says_when_nothing_is_known() -> None:
     assert headline([]).text == "No cluster has joined this fleet yet"
-    assert headline([jobs(0, 0.0, 0.0)]).text == "What the fleet saves is not known yet"
+    assert headline([jobs(0, 0.0, 0.0)]).text == "What the fleet saves in simulation is not known yet"
     unknown = headline([view("north", DRAW, baseline_policy="", baseline_jct_seconds=0.0)])
     assert unknown.text == "What the fleet saves is not known"
     assert "policy-net replay" in unknown.note
 
 
-def test_replays_on_the_same_jobs_are_worth_more_than_what_was_seen() -> None:
-    said = headline(three(), replays(["language", "mixed", "vision"]))
-    assert "under DRF, with the final version" in said.text
-    assert "on the same machines" in said.note
-    assert "than the final version" not in said.note
+def told_apart(first: float, *later: float) -> tuple[str, str]:
+    """The headline of versions with these scores, and its note."""
+    names = ["language", "mixed"]
+    points = [
+        CurvePoint(number, 10 * number, {names[0]: 2.0 * score, names[1]: score / 2.0})
+        for number, score in enumerate((first, *later), start=1)
+    ]
+    said = headline(three(), dataclasses.replace(replays(names), curve=points))
+    return said.text, said.note
 
 
-def test_the_headline_does_not_hide_who_did_better() -> None:
+def test_what_shipped_and_what_was_learned_since_are_credited_apart() -> None:
+    text, note = told_apart(0.6, 0.9, 0.54)
+    assert text == "In simulation, the warm start alone takes 40% less time than DRF; learned since: 10% less"
+    assert note.startswith("No real machine ran these jobs: 2 clusters, all simulated. ")
+    assert "of v3, the newest of this fleet, over those of v1 on the same jobs" in note
+    assert note.endswith(" v1 imitates DRF.")
+
+
+@pytest.mark.parametrize(
+    ("scores", "end"),
+    [
+        ((1.2, 1.5), "takes 20% more time than DRF; learned since: 25% more"),
+        ((1.0, 1.001), "takes as much time as DRF; learned since: nothing"),
+        ((0.5,), "takes 50% less time than DRF; no version was learned since"),
+    ],
+)
+def test_what_was_learned_is_said_also_where_it_is_a_loss_or_nothing(scores: tuple[float, ...], end: str) -> None:
+    assert told_apart(*scores)[0] == f"In simulation, the warm start alone {end}"
+
+
+def test_the_page_does_not_hide_who_did_better() -> None:
     found = replays(["north"])
-    better = {name: {**by, "optimus": 0.9 * by["learned"]} for name, by in found.jct_seconds.items()}
-    said = headline(three(), dataclasses.replace(found, jct_seconds=better))
-    assert said.note.endswith(" Optimus took 10% less time than the final version.")
+    by = found.jct_seconds["north"]
+    better = {"north": {**by, "optimus": by["learned"] / 1.1}}
+    content = report_content(report(three()), dataclasses.replace(found, jct_seconds=better))
+    assert content["completion"]["finding"].startswith("The newest version takes ")
+    assert ", 10% more time than Optimus and " in content["completion"]["finding"]
+
+
+def test_with_replays_a_version_has_one_score_on_the_whole_page() -> None:
+    found = report(three(), versions=8, scores=True)
+    content = report_content(found, replays(["language", "mixed", "vision"]))
+    curve = {point["version"]: point["mean"] for point in content["learning"]["points"]}
+    assert content["score_over"] == content["learning"]["reference"] == "DRF"
+    assert {row["version"]: row["score"] for row in content["versions"]} == {
+        version: curve.get(version) for version in range(1, 9)
+    }
+    assert {row["score_state"] for row in content["versions"]} == {"not replayed"}, "not the learner's own score"
+
+
+def test_a_cluster_is_called_simulated_if_it_says_so_or_knows_what_only_a_simulation_can() -> None:
+    live = {"baseline_policy": "", "baseline_jct_seconds": 0.0}
+    views = [view("told", DRAW, simulated=True, **live), view("old-agent", DRAW), view("real", DRAW, **live)]
+    content = report_content(report(views))
+    assert [row["simulated"] for row in content["clusters"]] == [True, False, True]
+    assert content["completion"]["note"].endswith(" Simulated clusters: old-agent and told.")
 
 
 def test_clusters_that_need_somebody_are_named_with_the_reason() -> None:
@@ -158,7 +208,7 @@ def test_of_a_learner_that_has_ended_nothing_is_zero_that_is_not_known() -> None
     content = report_content(found)
     assert not content["told"]
     row = content["clusters"][0]
-    unknown = ("acting_version", "jobs_done", "jobs_running", "jobs_waiting", "decisions", "interventions")
+    unknown = ("simulated", "acting_version", "jobs_done", "jobs_running", "jobs_waiting", "decisions", "interventions")
     assert [row[key] for key in unknown] == [None] * len(unknown)
     assert row["updates_accepted"] == found.fleet.clusters[0].updates_accepted
 
@@ -237,6 +287,12 @@ def test_the_live_page_holds_no_data_and_may_ask_its_own_server_only() -> None:
 )
 def test_changes_in_words(ratio: float, words: str) -> None:
     assert change(ratio) == words
+
+
+def test_small_changes_are_told_finely_where_they_are_all_that_there_is() -> None:
+    assert change(0.975, fine=True) == "2.5% less time"
+    assert change(0.8, fine=True) == "20% less time"
+    assert change(0.999, fine=True) == "as much time"
 
 
 def test_names_in_a_sentence() -> None:

@@ -28,9 +28,15 @@ REASON = "learned from the new queue"
 
 
 @pytest.fixture(scope="module")
-def cards(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """Of one that runs, one that was rolled back and one that is done."""
-    rollouts, now = three_rollouts(tmp_path_factory.mktemp("state"), "ada", REASON)
+def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[pb.Rollout], float]:
+    """One that runs, one that was rolled back and one that is done; and when that was."""
+    return three_rollouts(tmp_path_factory.mktemp("state"), "ada", REASON)
+
+
+@pytest.fixture(scope="module")
+def cards(told: tuple[list[pb.Rollout], float]) -> list[dict[str, Any]]:
+    """Of the three."""
+    rollouts, now = told
     content = report_content(report(three(), rollouts=rollouts, made_unix_seconds=now))
     json.dumps(content, allow_nan=False)
     section = content["rollouts"]
@@ -44,6 +50,17 @@ def by_name(card: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 def texts(card: dict[str, Any]) -> list[str]:
     return [entry["text"] for entry in card["history"]]
+
+
+def test_a_stage_is_as_long_as_its_plan_says_in_a_unit_that_can_be_read(told: tuple[list[pb.Rollout], float]) -> None:
+    (first, *_), now = told
+    rollout = pb.Rollout.FromString(first.SerializeToString())
+    plan = json.loads(rollout.plan_json)
+    for hours, said in ((8, "8 h in every cluster"), (2 / 3600, "2 s in every cluster")):
+        plan["stages"][1]["hours"] = hours
+        rollout.plan_json = json.dumps(plan)
+        (card,) = rollout_section([rollout], now)["cards"]
+        assert card["stages"][1]["plan"] == said
 
 
 def test_one_that_is_done_says_so_and_who_had_a_word_in_it(cards: list[dict[str, Any]]) -> None:

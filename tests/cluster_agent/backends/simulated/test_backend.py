@@ -111,6 +111,7 @@ def test_episodes_follow_one_another_and_are_counted_together(tmp_path: Path) ->
     live(backend)
     status = backend.status()
     assert (status.jobs_done, status.jobs_total) == (9, 9)
+    assert status.simulated
     alone = []
     for number, source in enumerate(("dl2:jobs=4,seed=3", "dl2:jobs=5,seed=4")):
         folder = tmp_path / str(number)
