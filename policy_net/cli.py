@@ -17,6 +17,7 @@ from policy_net.laboratory.commands.extend import extend
 from policy_net.laboratory.commands.fit_speed import fit_speed
 from policy_net.laboratory.commands.replay import replay_command
 from policy_net.laboratory.commands.train import train
+from policy_net.laboratory.commands.tune import tune_command
 
 if TYPE_CHECKING:
     from policy_net.exchange.spec import PolicySpec, SetSpec
@@ -28,7 +29,7 @@ _LABEL_COLUMNS = 24
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
-    help="Replay workloads under scheduling policies, train a policy, look into its file or extend it, fit speeds.",
+    help="Replay workloads under scheduling policies, train, tune, inspect or extend a policy, fit speeds.",
 )
 
 
@@ -132,6 +133,7 @@ def _words(name: str) -> str:
 
 app.command("replay")(replay_command)
 app.command("train")(train)
+app.command("tune")(tune_command)
 app.command("inspect")(inspect)
 app.command("extend")(extend)
 app.command("fit-speed")(fit_speed)
