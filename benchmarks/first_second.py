@@ -61,11 +61,13 @@ COMMANDS = (
             "--version": 0,
             "replay --help": 0,
             "train --help": 0,
+            "tune --help": 0,
             "inspect --help": 0,
             "fit-speed --help": 0,
             "--confg": 2,
             "replay --confg": 2,
             "train --out": 2,
+            "tune --trials 0": 2,
             f"replay --workload x.csv --policy {MISSING}": 2,
             f"inspect {MISSING}": 2,
         },
@@ -75,7 +77,15 @@ COMMANDS = (
         {f"replay --workload {MISSING}.csv --policy fifo": 2, f"fit-speed --table {MISSING}": 2},
         "numpy",
     ),
-    *_commands("policy-net", {f"train --workload {MISSING}.csv --out new.safetensors": 2}, "numpy", "pydantic"),
+    *_commands(
+        "policy-net",
+        {
+            f"train --workload {MISSING}.csv --out new.safetensors": 2,
+            "tune --workload dl2:jobs=3 --vary sped --out study": 2,
+        },
+        "numpy",
+        "pydantic",
+    ),
     *_commands(
         "elastic-run",
         {

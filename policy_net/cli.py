@@ -17,6 +17,7 @@ from policy_net.laboratory.commands.extend import extend
 from policy_net.laboratory.commands.fit_speed import fit_speed
 from policy_net.laboratory.commands.replay import replay_command
 from policy_net.laboratory.commands.train import train
+from policy_net.laboratory.commands.tune import tune_command
 
 if TYPE_CHECKING:
     from policy_net.exchange.spec import PolicySpec, SetSpec
@@ -26,7 +27,7 @@ SET_NAME = "set"
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
-    help="Replay workloads under scheduling policies, train a policy, look into its file or extend it, fit speeds.",
+    help="Replay workloads under scheduling policies, train, tune, inspect or extend a policy, fit speeds.",
 )
 
 
@@ -112,6 +113,7 @@ def _structure(facts: dict[str, Any]) -> str:
 
 app.command("replay")(replay_command)
 app.command("train")(train)
+app.command("tune")(tune_command)
 app.command("inspect")(inspect)
 app.command("extend")(extend)
 app.command("fit-speed")(fit_speed)

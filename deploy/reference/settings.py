@@ -15,6 +15,7 @@ from pydantic.fields import FieldInfo
 
 from cluster_agent.settings import AgentSettings
 from global_learner.settings import LearnerSettings
+from policy_net.laboratory.training.settings import TrainingSettings
 
 _HEAD = """# Settings
 
@@ -25,6 +26,7 @@ the file's own folder; `[]` marks a list. This page is made from the settings' o
 _PROGRAMS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("global-learner serve", LearnerSettings),
     ("cluster-agent run", AgentSettings),
+    ("policy-net train", TrainingSettings),
 )
 
 

@@ -17,6 +17,7 @@ HEAVY = (
     "kubernetes",
     "matplotlib",
     "numpy",
+    "optuna",
     "prometheus_client",
     "pydantic",
     "scipy",

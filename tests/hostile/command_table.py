@@ -71,6 +71,10 @@ WORLD = ["--workload", "dl2:jobs=2,seed=1", "--nodes", "2"]
 SOUND: dict[str, Line] = {
     "policy-net replay": lambda place: [*WORLD, "--policy", "fifo", "-o", "json"],
     "policy-net train": lambda place: [*WORLD, "--out", str(place.folder / "out.safetensors")],
+    "policy-net tune": lambda place: [
+        *(*WORLD, "--policy", "set", "--trials", "1", "--steps", "1", "--rungs", "1", "--worlds", "2"),
+        *("--out", str(place.folder / "study"), "-o", "json"),
+    ],
     "policy-net extend": lambda place: [*("set", "--with", "prices", "--out", str(place.folder / "wide.safetensors"))],
     "policy-net inspect": lambda place: [str(place.good_policy), "-o", "json"],
     "policy-net fit-speed": lambda place: ["--table", str(place.good_speeds), "-o", "json"],
@@ -199,7 +203,7 @@ def attacks(command: str, place: Place) -> Iterator[Attack]:
     for parameter in typed.params:
         if parameter.name in (None, "help") or getattr(parameter, "is_flag", False):
             continue
-        if command == "policy-net train" and parameter.name in WORLD_OPTIONS:
+        if command in ("policy-net train", "policy-net tune") and parameter.name in WORLD_OPTIONS:
             continue  # the very same as replay's
         if elastic_rows.attacked_elsewhere(command, str(parameter.name)):
             continue

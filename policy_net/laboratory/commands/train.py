@@ -24,6 +24,7 @@ from policy_net.policy import policy_names
 
 if TYPE_CHECKING:
     from policy_net.laboratory.training.offline import Episode
+    from policy_net.laboratory.training.settings import Dl2Settings, TrainingSettings
 
 
 @with_option_groups
@@ -38,7 +39,9 @@ def train(
             help="What to train on, as for replay (repeatable; used in turns). Only a log can be imitated without.",
         ),
     ] = None,
-    policy: Annotated[str, typer.Option("--policy", help="The kind of policy to train: dl2 or set.")] = "dl2",
+    policy: Annotated[
+        str | None, typer.Option("--policy", help="The kind of policy to train: dl2, unless --config says so, or set.")
+    ] = None,
     steps: Annotated[
         int,
         typer.Option(
@@ -53,7 +56,9 @@ def train(
             help="Warm start: imitate this scheduler first, or the decisions in this log.",
         ),
     ] = None,
-    imitation_steps: Annotated[int, typer.Option("--imitation-steps", min=1, help="Mini-batches of imitation.")] = 4000,
+    imitation_steps: Annotated[
+        int | None, typer.Option("--imitation-steps", min=1, help="Mini-batches of imitation; 4000 unless given.")
+    ] = None,
     jobs_per_batch: Annotated[
         int | None,
         typer.Option("--jobs-per-batch", min=1, max=1024, help="J, the jobs one inference sees; 20 unless given."),
@@ -61,10 +66,23 @@ def train(
     start: Annotated[
         Path | None, typer.Option("--from", metavar="FILE", help="Go on from this policy file instead of from nothing.")
     ] = None,
-    reward: Annotated[RewardKind, typer.Option("--reward", help="What is climbed.")] = RewardKind.SLOT_UTILITY,
-    learning_rate: Annotated[float, typer.Option("--learning-rate", min=0.0, help="Adam's, of the actor-critic.")] = (
-        OFFLINE_LEARNING_RATE
-    ),
+    reward: Annotated[
+        RewardKind | None, typer.Option("--reward", help="What is climbed; slot-utility unless given.")
+    ] = None,
+    learning_rate: Annotated[
+        float | None,
+        typer.Option(
+            "--learning-rate", min=0.0, help=f"Adam's, of the actor-critic; {OFFLINE_LEARNING_RATE:g} unless given."
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            help="Settings of the network and its training, as `policy-net tune` writes them; options come first.",
+        ),
+    ] = None,
     max_seconds: Annotated[
         float | None, typer.Option("--max-seconds", min=0.0, help="Stop the actor-critic after so long.")
     ] = None,
@@ -74,11 +92,12 @@ def train(
     del debug  # the error boundary looks for the flag itself
     from policy_net.exchange.spec import SET  # noqa: PLC0415
 
-    if policy not in ("dl2", SET):
+    if policy not in ("dl2", SET, None):
         raise BadInput(f"--policy {policy}: use dl2 or {SET}")
     for option, value in (("learning-rate", learning_rate), ("max-seconds", max_seconds)):
         if value is not None and not math.isfinite(value):
             raise BadInput(f"--{option} is {value}; use a finite number")
+    settings = _settings_of(config, policy)
     truth, effect = world.speeds(), world.placement_effect()
 
     def load(source: str, round_number: int) -> Episode:
@@ -99,7 +118,7 @@ def train(
 
     check_writable(out)
     console = Console(stderr=True)
-    if policy == SET:
+    if settings.policy == SET:
         if jobs_per_batch is not None:
             raise BadInput(f"--jobs-per-batch is for dl2 policies; leave it out with --policy {SET}")
         shown = None
@@ -110,7 +129,9 @@ def train(
         begun = None if start is None else read_policy_file(start)
         from policy_net.laboratory.commands.train_set import SetTraining  # noqa: PLC0415
 
-        trained = SetTraining(sources, load, truth, effect, world.seed, steps, max_seconds, begun, shown).run(console)
+        trained = SetTraining(
+            sources, load, truth, effect, world.seed, steps, max_seconds, begun, shown, settings.set
+        ).run(console)
     else:
         from policy_net.laboratory.commands.train_dl2 import Dl2Training  # noqa: PLC0415
 
@@ -123,14 +144,41 @@ def train(
             start=start,
             jobs_per_batch=jobs_per_batch,
             teacher=teacher if log is None else Teacher.from_file(log, world.slot_seconds),
-            imitation_steps=imitation_steps,
             steps=steps,
             max_seconds=max_seconds,
-            reward=reward,
-            learning_rate=learning_rate,
+            settings=_with_options(settings.dl2, imitation_steps, learning_rate, reward),
         ).run(console)
     write_policy_file(out, trained)
     console.print(f"{out}: {trained.spec.policy}, {trained.spec.parameter_count} parameters")
+
+
+def _settings_of(config: Path | None, policy: str | None) -> TrainingSettings:
+    """What the file says; the kind of policy is the option's, where that is given.
+
+    Raises:
+        BadInput: the file cannot be used, or is for another kind of policy.
+    """
+    from policy_net.laboratory.training.settings import TrainingSettings  # noqa: PLC0415
+    from policy_net.settings import checked_settings, read_settings_file  # noqa: PLC0415
+
+    if config is None:
+        return checked_settings({} if policy is None else {"policy": policy}, TrainingSettings, "--policy")
+    settings = read_settings_file(config, TrainingSettings, "policy")
+    if policy not in (None, settings.policy):
+        raise BadInput(f"--policy {policy}: {config} is for a {settings.policy} policy; leave one of them out")
+    return settings
+
+
+def _with_options(
+    settings: Dl2Settings, imitation_steps: int | None, learning_rate: float | None, reward: RewardKind | None
+) -> Dl2Settings:
+    """The settings with what was typed in place of what they say."""
+    typed = {"imitation_steps": imitation_steps, "learning_rate": learning_rate}
+    changed = {name: value for name, value in typed.items() if value is not None}
+    actor_critic = (
+        settings.actor_critic if reward is None else settings.actor_critic.model_copy(update={"reward": reward})
+    )
+    return settings.model_copy(update={**changed, "actor_critic": actor_critic})
 
 
 def _log_of(name: str) -> Path:

@@ -14,20 +14,16 @@ from rich.console import Console
 from rich.progress import Progress
 
 from policy_net.dl2.network import initial_weights
-from policy_net.domain import PlacementEffect, PolicyContext, RewardKind, SpeedModel
+from policy_net.domain import PlacementEffect, SpeedModel
 from policy_net.errors import BadInput
 from policy_net.exchange.policy_file import PolicyFile, digest_of, read_policy_file
 from policy_net.exchange.spec import OTHER_TYPE, PolicySpec, Weights
 from policy_net.laboratory.catalogue import MODEL_NAMES
 from policy_net.laboratory.commands.training_progress import training_progress
-from policy_net.laboratory.training.imitation import demonstrate, imitate, watch
+from policy_net.laboratory.training.imitation import demonstrate, imitate, watch_in_turns
 from policy_net.laboratory.training.offline import Episode, OfflineSettings, endless_episodes, train_offline
+from policy_net.laboratory.training.settings import Dl2Settings
 from policy_net.laboratory.training.teacher import Teacher
-from policy_net.learning.settings import ActorCriticSettings, ImitationSettings
-from policy_net.policy import build_policy
-
-DEFAULT_JOBS_PER_BATCH = 20
-"""Source: DL2 §6.1 (J = 20)."""
 
 DEMONSTRATED_EPISODES = 20
 """Workloads watched under the teacher; with 8 the warm start is 2% further from its teacher."""
@@ -39,6 +35,7 @@ class Dl2Training:
 
     Attributes:
         load: makes an episode of a source and a round number.
+        jobs_per_batch: what was asked for by itself, which a file to start from must have been made for.
         teacher: the name of a scheduler to watch, or somebody's log; None for no warm start.
         steps: of actor-critic.
     """
@@ -51,11 +48,9 @@ class Dl2Training:
     start: Path | None
     jobs_per_batch: int | None
     teacher: str | Teacher | None
-    imitation_steps: int
     steps: int
     max_seconds: float | None
-    reward: RewardKind
-    learning_rate: float
+    settings: Dl2Settings
 
     def run(self, console: Console) -> PolicyFile:
         """Train; the card says how it came to be.
@@ -68,23 +63,29 @@ class Dl2Training:
         with training_progress(console) as progress:
             if isinstance(self.teacher, Teacher):
                 on_step = self._imitating(self.teacher.name, progress)
-                imitated = self.teacher.imitate_dl2(weights, spec, self.imitation_steps, self.seed, on_step)
+                imitated = self.teacher.imitate_dl2(
+                    weights, spec, self.settings.imitation_steps, self.seed, on_step, self.settings.imitation
+                )
                 for line in imitated.agreement_lines:
                     console.print(line)
                 weights = imitated.weights
                 card |= imitated.facts
             elif self.teacher is not None:
                 weights = self._warm_start(self.teacher, weights, spec, progress)
-                card |= {"imitated": self.teacher, "imitation_steps": self.imitation_steps}
+                card |= {"imitated": self.teacher, "imitation_steps": self.settings.imitation_steps}
             if self.steps:
                 weights, updates = self._reinforce(weights, spec, progress)
-                card |= {"updates": updates, "learning_rate": self.learning_rate, "reward": self.reward.value}
+                reward = self.settings.actor_critic.reward.value
+                card |= {"updates": updates, "learning_rate": self.settings.learning_rate, "reward": reward}
         return PolicyFile(spec, weights, card)
 
     def _beginning(self) -> tuple[PolicySpec, Weights, str | None]:
         if self.start is None:
-            jobs = self.jobs_per_batch or DEFAULT_JOBS_PER_BATCH
-            spec = PolicySpec(jobs_per_batch=jobs, job_types=(OTHER_TYPE, *MODEL_NAMES))
+            spec = PolicySpec(
+                jobs_per_batch=self.jobs_per_batch or self.settings.jobs_per_batch,
+                job_types=(OTHER_TYPE, *MODEL_NAMES),
+                hidden=self.settings.hidden,
+            )
             return spec, initial_weights(spec, self.seed), None
         content = read_policy_file(self.start)
         spec = content.network_spec
@@ -95,23 +96,23 @@ class Dl2Training:
         return spec, content.weights, digest_of(content.to_bytes())
 
     def _warm_start(self, teacher: str, weights: Weights, spec: PolicySpec, progress: Progress) -> Weights:
-        settings = ImitationSettings()
-        episodes = endless_episodes(self.sources, self.load)
+        settings = self.settings.imitation
         watching = progress.add_task(f"watching {teacher}", total=DEMONSTRATED_EPISODES, figure="")
-        seen = []
-        for number in range(DEMONSTRATED_EPISODES):
-            scheduler = build_policy(teacher, PolicyContext(seed=self.seed + number, true_speeds=self.speeds))
-            loaded, environment = next(episodes)
-            seen += watch(scheduler, loaded, environment, self.speeds, self.placement_effect)
-            progress.advance(watching)
-        demonstrations = demonstrate(seen, spec, settings, self.seed)
-        on_step = self._imitating(teacher, progress)
-        return imitate(
-            weights, spec, demonstrations, settings, steps=self.imitation_steps, seed=self.seed, on_step=on_step
+        seen = watch_in_turns(
+            teacher,
+            endless_episodes(self.sources, self.load),
+            DEMONSTRATED_EPISODES,
+            self.speeds,
+            self.placement_effect,
+            seed=self.seed,
+            on_watched=lambda: progress.advance(watching),
         )
+        demonstrations = demonstrate(seen, spec, settings, self.seed)
+        on_step, steps = self._imitating(teacher, progress), self.settings.imitation_steps
+        return imitate(weights, spec, demonstrations, settings, steps=steps, seed=self.seed, on_step=on_step)
 
     def _imitating(self, teacher: str, progress: Progress) -> Callable[[int, float], None]:
-        task = progress.add_task(f"imitating {teacher}", total=self.imitation_steps, figure="")
+        task = progress.add_task(f"imitating {teacher}", total=self.settings.imitation_steps, figure="")
         return lambda _, loss: progress.update(task, advance=1, figure=f"cross-entropy {loss:.3f}")
 
     def _reinforce(self, weights: Weights, spec: PolicySpec, progress: Progress) -> tuple[Weights, int]:
@@ -126,7 +127,7 @@ class Dl2Training:
             updates = done
             progress.update(task, completed=next(taken))
 
-        diverged = f"--learning-rate {self.learning_rate:g}: the weights became infinite; use a smaller one"
+        diverged = f"--learning-rate {self.settings.learning_rate:g}: the weights became infinite; use a smaller one"
         try:
             with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is said in one line
                 weights = train_offline(
@@ -134,8 +135,13 @@ class Dl2Training:
                     spec,
                     endless_episodes(self.sources, self.load),
                     self.speeds,
-                    ActorCriticSettings(reward=self.reward),
-                    OfflineSettings(learning_rate=self.learning_rate, seed=self.seed),
+                    self.settings.actor_critic,
+                    OfflineSettings(
+                        learning_rate=self.settings.learning_rate,
+                        epsilon=self.settings.exploration,
+                        seed=self.seed,
+                        replay_samples=self.settings.replay_samples,
+                    ),
                     steps=self.steps,
                     placement_effect=self.placement_effect,
                     stop=lambda: deadline is not None and time.monotonic() > deadline,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rich.console import Console
@@ -28,6 +28,7 @@ from policy_net.laboratory.training.set_training import (
     learn_priors,
     log_losses,
 )
+from policy_net.laboratory.training.settings import SetSettings
 from policy_net.laboratory.training.teacher import Teacher
 from policy_net.set_policy.policy import default_set_file
 from policy_net.set_policy.residual import initial_residual
@@ -56,6 +57,7 @@ class SetTraining:
     max_seconds: float | None
     start: PolicyFile | None = None
     teacher: Teacher | None = None
+    settings: SetSettings = field(default_factory=SetSettings)
 
     def run(self, console: Console) -> PolicyFile:
         """Train; the card says from what, and how the residual did on the validation worlds.
@@ -90,14 +92,15 @@ class SetTraining:
         if self.start is not None:
             card |= {"parent": digest_of(self.start.to_bytes())}
             return PolicyFile(_set_spec(self.start), self.start.weights, card, self.start.priors)
-        spec = SetSpec()
+        spec = SetSpec(hidden=self.settings.hidden)
         task = progress.add_task("speeds", total=PRIOR_WORLDS, figure="")
         priors = learn_priors(worlds, spec, on_world=lambda: progress.advance(task))
         return PolicyFile(spec, initial_residual(spec, self.seed), card | {"prior_worlds": PRIOR_WORLDS}, priors)
 
     def _evolve(self, begun: PolicyFile, worlds: Worlds, progress: Progress, console: Console) -> PolicyFile:
         """Evolve the residual; what does not win against what it began with is left out."""
-        spec, settings = _set_spec(begun), EvolutionSettings(seed=self.seed)
+        spec, wanted = _set_spec(begun), self.settings
+        settings = EvolutionSettings(wanted.pairs, wanted.sigma, wanted.learning_rate, self.seed)
         deadline = None if self.max_seconds is None else time.monotonic() + self.max_seconds
         evolving = progress.add_task("evolution", total=self.generations, figure="")
         done = 0

@@ -46,12 +46,14 @@ def evolve(
     generations: int,
     stop: Callable[[], bool] = lambda: False,
     on_generation: Callable[[int, float], None] | None = None,
+    on_average: Callable[[int, Weights], None] | None = None,
 ) -> Weights:
     """Take `generations` steps, or fewer if `stop` says so.
 
     Args:
         losses: measures all trials of a generation; lower is better.
         on_generation: is told how many generations are done, and the mean loss of the last.
+        on_average: is told how many generations are done, and what would be returned if they were all.
     """
     generator = np.random.default_rng(settings.seed)
     position: Array = start.astype(np.float64)
@@ -76,6 +78,10 @@ def evolve(
         path.append(position)
         if on_generation is not None:
             on_generation(generation + 1, float(measured.mean()))
-    if not path:
-        return start
+        if on_average is not None:
+            on_average(generation + 1, _average(path))
+    return _average(path) if path else start
+
+
+def _average(path: Sequence[Array]) -> Weights:
     return np.mean(path[len(path) // 2 :], axis=0).astype(np.float32)  # type: ignore[no-any-return]  # numpy's stubs

@@ -9,7 +9,7 @@ it is spread over everything admissible, since a sharp start leaves reinforcemen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,15 +18,24 @@ from numpy.typing import NDArray
 from policy_net.dl2.action import GRANT_KINDS, Grant
 from policy_net.dl2.batch import Batch, BatchEncoder
 from policy_net.dl2.network import actor_logits, tensors_of
-from policy_net.domain import Allocation, ClusterState, Decision, PlacementEffect, Progress, SpeedModel
+from policy_net.domain import (
+    Allocation,
+    ClusterState,
+    Decision,
+    PlacementEffect,
+    PolicyContext,
+    Progress,
+    SpeedModel,
+)
 from policy_net.exchange.spec import PolicySpec, Weights
 from policy_net.laboratory.logged import LoggedDecision
 from policy_net.laboratory.simulation.engine import Simulation
 from policy_net.laboratory.simulation.environment import Environment
+from policy_net.laboratory.training.offline import Episode
 from policy_net.laboratory.workloads.workload import Workload
 from policy_net.learning.settings import ImitationSettings
 from policy_net.placement.capacity import open_capacity
-from policy_net.policy import SchedulerPolicy
+from policy_net.policy import SchedulerPolicy, build_policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +71,31 @@ def watch(
         decision = teacher.decide(state, trigger)
         seen.append((state, decision))
         teacher.observe(simulation.apply(decision))
+    return seen
+
+
+def watch_in_turns(
+    teacher: str,
+    episodes: Iterator[Episode],
+    count: int,
+    speeds: SpeedModel,
+    placement_effect: PlacementEffect | None = None,
+    *,
+    seed: int = 0,
+    on_watched: Callable[[], None] | None = None,
+) -> list[tuple[ClusterState, Decision]]:
+    """The same of `count` episodes, each under a new teacher of this name with a seed of its own.
+
+    Raises:
+        UnknownPolicy: nobody has this name.
+    """
+    seen = []
+    for number in range(count):
+        scheduler = build_policy(teacher, PolicyContext(seed=seed + number, true_speeds=speeds))
+        workload, environment = next(episodes)
+        seen += watch(scheduler, workload, environment, speeds, placement_effect)
+        if on_watched is not None:
+            on_watched()
     return seen
 
 

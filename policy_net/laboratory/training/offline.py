@@ -23,7 +23,7 @@ from policy_net.laboratory.workloads.workload import Workload
 from policy_net.learning.gradient import NotEnoughSamples
 from policy_net.learning.replay import Experience, ExperienceReplay
 from policy_net.learning.reward import paper_reward, slot_utility
-from policy_net.learning.settings import ActorCriticSettings
+from policy_net.learning.settings import REPLAY_SAMPLES, ActorCriticSettings
 from policy_net.throughput.parametric import OnlineFit
 
 Episode = tuple[Workload, Environment]
@@ -51,11 +51,12 @@ def endless_episodes(sources: Sequence[str], load: Callable[[str, int], Episode]
 
 @dataclass(frozen=True, slots=True)
 class OfflineSettings:
-    """What the fleet's configs say elsewhere: step size, exploration, seed."""
+    """What the fleet's configs say elsewhere: step size, exploration, size of the replay, seed."""
 
     learning_rate: float = OFFLINE_LEARNING_RATE
     epsilon: float = 0.1
     seed: int = 0
+    replay_samples: int = REPLAY_SAMPLES
 
 
 def train_offline(
@@ -79,7 +80,7 @@ def train_offline(
     flat = torch.from_numpy(np.array(start, dtype=np.float32))
     optimizer = torch.optim.Adam([flat], lr=settings.learning_rate, fused=True)
     gradients = GradientComputer(spec, actor_critic, settings.seed)
-    replay = ExperienceReplay(seed=settings.seed)
+    replay = ExperienceReplay(settings.replay_samples, settings.seed)
     explorer = JobAwareExploration(settings.epsilon)
     policy = LearnedPolicy(spec, flat.numpy(), seed=settings.seed, mode=ActingMode.SAMPLE, explorer=explorer)
     beliefs = OnlineFit()

@@ -144,7 +144,13 @@ class Teacher:
         return Imitated(weights, facts, _with_log_speeds(start.priors, beliefs.statistics()))
 
     def imitate_dl2(
-        self, start: Weights, spec: PolicySpec, steps: int, seed: int, on_step: Callable[[int, float], None]
+        self,
+        start: Weights,
+        spec: PolicySpec,
+        steps: int,
+        seed: int,
+        on_step: Callable[[int, float], None],
+        settings: ImitationSettings = ImitationSettings(),  # noqa: B008  (frozen)
     ) -> Imitated:
         """Fit a `dl2` policy by cross-entropy.
 
@@ -158,7 +164,6 @@ class Teacher:
         ]
         if not seen:
             raise BadInput(f"--imitate {self.name}: no decision of it has a job")
-        settings = ImitationSettings()
         weights = imitate(
             start, spec, demonstrate(seen, spec, settings, seed), settings, steps=steps, seed=seed, on_step=on_step
         )

@@ -88,3 +88,33 @@ def test_a_log_is_not_imitated_from_a_policy_with_prices_of_its_own(tmp_path: Pa
     assert "has prices of its own" in error
     assert len(error.splitlines()) == 1
     assert not out.exists()
+
+
+def test_a_config_says_what_the_network_is_and_how_it_learns_and_options_come_first(tmp_path: Path) -> None:
+    config, out = tmp_path / "mine.yaml", tmp_path / "mine.safetensors"
+    config.write_text("policy: dl2\ndl2:\n  neurons: 8\n  layers: 3\n  learning_rate: 0.002\n  imitation_steps: 3\n")
+    words = ("--imitate", "drf", "--learning-rate", "0.001", "--config", str(config), "--out", str(out))
+    assert _train(*words) == 0
+    content = read_policy_file(out)
+    assert content.network_spec.hidden == (8, 8, 8)
+    assert (content.card["learning_rate"], content.card["imitation_steps"]) == (0.001, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("dl2:\n  neuron: 8\n", "unknown setting dl2.neuron; did you mean neurons?"),
+        ("dl2:\n  neurons: 0\n", "setting dl2.neurons = 0"),
+        ("policy: drf\n", "setting policy = 'drf'"),
+        ("policy: set\n", "is for a set policy"),
+        ("", "holds no settings"),
+    ],
+)
+def test_a_config_that_cannot_be_used_is_one_line(tmp_path: Path, capsys, text, says) -> None:
+    config, out = tmp_path / "mine.yaml", tmp_path / "mine.safetensors"
+    config.write_text(text)
+    assert _train("--policy", "dl2", "--config", str(config), "--out", str(out)) == 2
+    error = capsys.readouterr().err
+    assert len(error.splitlines()) == 1
+    assert says in error
+    assert not out.exists()

@@ -1,0 +1,61 @@
+"""Settings of offline training: what `policy-net train --config` takes, and what `policy-net tune` chooses.
+
+Source: DL2 §4 and §6.1 where the paper gives a figure.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from policy_net.laboratory.training import OFFLINE_LEARNING_RATE
+from policy_net.learning.settings import REPLAY_SAMPLES, ActorCriticSettings, ImitationSettings
+from policy_net.settings import Section
+
+DEFAULT_JOBS_PER_BATCH = 20
+"""Source: DL2 §6.1 (J = 20)."""
+DEFAULT_IMITATION_STEPS = 4000
+
+
+class Dl2Settings(Section):
+    """A `dl2` policy's network, its warm start and its actor-critic."""
+
+    neurons: int = Field(256, ge=1, le=4096, description="of each hidden layer")
+    layers: int = Field(2, ge=1, le=8, description="hidden layers of the actor, and of the critic")
+    jobs_per_batch: int = Field(DEFAULT_JOBS_PER_BATCH, ge=1, le=1024, description="J, the jobs one inference sees")
+    learning_rate: float = Field(OFFLINE_LEARNING_RATE, ge=0.0, description="Adam's, of the actor-critic")
+    exploration: float = Field(
+        0.1, ge=0.0, le=1.0, description="ε, how often a lopsided allocation is repaired while it learns (paper: 0.4)"
+    )
+    replay_samples: int = Field(REPLAY_SAMPLES, ge=1, description="micro-actions that are kept to learn from")
+    imitation_steps: int = Field(DEFAULT_IMITATION_STEPS, ge=1, description="mini-batches of the warm start")
+    imitation: ImitationSettings = Field(ImitationSettings(), description="the warm start")
+    actor_critic: ActorCriticSettings = Field(ActorCriticSettings(), description="one update of the actor-critic")
+
+    @property
+    def hidden(self) -> tuple[int, ...]:
+        """Widths of the hidden layers."""
+        return (self.neurons,) * self.layers
+
+
+class SetSettings(Section):
+    """A `set` policy's network and its evolution; see `training.evolution`."""
+
+    neurons: int = Field(0, ge=0, le=4096, description="of the hidden layer; 0: there is none")
+    pairs: int = Field(16, ge=1, le=1024, description="pairs of mirrored replays of a generation")
+    sigma: float = Field(0.2, gt=0.0, le=10.0, description="standard deviation of a perturbation")
+    learning_rate: float = Field(0.06, ge=0.0, description="Adam's")
+
+    @property
+    def hidden(self) -> tuple[int, ...]:
+        """Widths of the hidden layers."""
+        return (self.neurons,) if self.neurons else ()
+
+
+class TrainingSettings(Section):
+    """What a training file says; a section of the other kind of policy is not looked at."""
+
+    policy: Literal["dl2", "set"] = Field("dl2", description="the kind of policy to train")
+    dl2: Dl2Settings = Field(Dl2Settings(), description="of a `dl2` policy")
+    set: SetSettings = Field(SetSettings(), description="of a `set` policy")

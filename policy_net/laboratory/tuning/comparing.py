@@ -1,0 +1,119 @@
+"""Comparison of settings: how much sooner jobs end than under the default ones, with an interval over worlds.
+
+Two trainings meet the same worlds, so each world gives a pair, and what the world was like cancels. The interval is
+Student's; it says nothing of other trainings than those that are in it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from policy_net.laboratory.tuning.study_file import Trial
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of the average JCT: a share, negative where jobs end sooner.
+
+    Attributes:
+        low, high: the ends of the interval; None where there is one world only.
+    """
+
+    mean: float
+    low: float | None
+    high: float | None
+
+    @property
+    def shown(self) -> bool:
+        """Whether the whole interval says that jobs end sooner."""
+        return self.high is not None and self.high < 0.0
+
+    def to_json(self) -> dict[str, float | None]:
+        """Rounded to what figures of some worlds can say."""
+        return {name: None if value is None else round(value, 5) for name, value in self._figures()}
+
+    def _figures(self) -> list[tuple[str, float | None]]:
+        return [("change", self.mean), ("low", self.low), ("high", self.high)]
+
+    def __str__(self) -> str:
+        if self.low is None or self.high is None:
+            return f"{self.mean:+.1%}"
+        return f"{self.mean:+.1%} ({self.low:+.1%} to {self.high:+.1%})"
+
+
+def change_between(by_world: Sequence[float], reference: Sequence[float]) -> Change:
+    """The change from the reference's figures to the other ones.
+
+    Args:
+        by_world: logs of average JCTs.
+        reference: the same of the reference, in the same order of worlds.
+    """
+    differences = np.asarray(by_world) - np.asarray(reference)
+    mean = float(differences.mean())
+    if len(differences) < 2:
+        return Change(math.expm1(mean), None, None)
+    from scipy.special import stdtrit  # noqa: PLC0415  (SciPy takes long to load)
+
+    error = float(differences.std(ddof=1)) / math.sqrt(len(differences))
+    reach = float(stdtrit(len(differences) - 1, 0.5 + CONFIDENCE / 2.0)) * error
+    return Change(math.expm1(mean), math.expm1(mean - reach), math.expm1(mean + reach))
+
+
+def best_of(trials: Sequence[Trial]) -> Trial | None:
+    """The trial with the lowest score of those that went to their end; the first of equals; None if there is none."""
+    ended = [trial for trial in trials if _whole(trial)]
+    return min(ended, key=_score, default=None)
+
+
+def ranked(trials: Sequence[Trial]) -> list[Trial]:
+    """Trials that went to their end, best first."""
+    return sorted((trial for trial in trials if _whole(trial)), key=_score)
+
+
+def confirmation(
+    best: int, seeds: Sequence[int], confirmed: Mapping[tuple[int, int], Sequence[float]]
+) -> Change | None:
+    """The change under other seeds on other worlds, each world over the seeds; None while one of them is missing."""
+    if any((number, seed) not in confirmed for number in (0, best) for seed in seeds):
+        return None
+    mean = [np.mean([confirmed[number, seed] for seed in seeds], axis=0) for number in (best, 0)]
+    return change_between(mean[0].tolist(), mean[1].tolist())
+
+
+def row(trial: Trial, reference: Trial) -> dict[str, Any]:
+    """A trial's facts for programs."""
+    report = trial.report
+    facts: dict[str, Any] = {"number": trial.number, "state": state_of(trial), "values": dict(trial.values)}
+    if report is None:
+        return facts
+    facts["scores"] = [round(score, 6) for score in report.scores]
+    if report.failure is not None:
+        facts["failure"] = report.failure
+    if _whole(trial) and _whole(reference) and trial.number != reference.number and reference.report is not None:
+        facts |= change_between(report.by_world, reference.report.by_world).to_json()
+    return facts
+
+
+def state_of(trial: Trial) -> str:
+    """In a word or two."""
+    if trial.report is None:
+        return "under way"
+    if trial.report.failure is not None:
+        return "failed"
+    return "given up" if trial.report.given_up else "done"
+
+
+def _whole(trial: Trial) -> bool:
+    return trial.report is not None and trial.report.failure is None and not trial.report.given_up
+
+
+def _score(trial: Trial) -> float:
+    assert trial.report is not None  # noqa: S101  (only of trials that went to their end; narrows the type)
+    return trial.report.scores[-1]

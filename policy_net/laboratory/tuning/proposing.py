@@ -1,0 +1,135 @@
+"""Proposing what to try next, and giving up what does worse: Optuna's, as functions of what is known.
+
+A study's samplers and pruners usually remember, and see whichever trials happen to have ended. Here each is made anew,
+with a seed of its own, over the trials that it may know: so a study that was killed, or is run by more processes, goes
+the same way.
+Source: Bergstra et al. 2011 (tree-structured Parzen estimator, several parameters at once); Golovin et al. 2017 (the
+median rule).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from policy_net.laboratory.tuning.space import Parameter, Space, Value, Values
+
+if TYPE_CHECKING:
+    import optuna
+
+Scores = tuple[float, ...]
+"""Of a trial at its rungs; lower is better."""
+
+STARTUP_TRIALS = 8
+"""Tried at random before any is proposed: fewer say nothing of so many parameters."""
+TRIALS_BEFORE_GIVING_UP = 4
+"""That went to their end; the median of fewer is chance."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A trial that ended.
+
+    Attributes:
+        scores: at its rungs; none where it failed.
+        given_up: whether it ended before the last.
+    """
+
+    values: Values
+    scores: Scores
+    given_up: bool = False
+
+
+def propose(space: Space, seed: int, known: Sequence[Known], under_way: Sequence[Values]) -> dict[str, Value]:
+    """Values for the next trial; the defaults for the first.
+
+    Args:
+        seed: of the study.
+        known: the trials of earlier batches, in order.
+        under_way: values of the trials before this one of the same batch, from which it keeps away.
+    """
+    number = len(known) + len(under_way)
+    if number == 0:
+        return space.defaults
+    with _quiet() as optuna:
+        distributions = distributions_of(space)
+        sampler = optuna.samplers.TPESampler(
+            seed=int(np.random.SeedSequence((seed, number)).generate_state(1)[0]),
+            n_startup_trials=STARTUP_TRIALS,
+            multivariate=True,
+            constant_liar=True,
+        )
+        study = optuna.create_study(direction="minimize", sampler=sampler)
+        for trial in known:
+            study.add_trial(_ended(trial, distributions))
+        for values in under_way:
+            study.add_trial(
+                optuna.trial.create_trial(
+                    state=optuna.trial.TrialState.RUNNING, params=dict(values), distributions=distributions
+                )
+            )
+        return dict(study.ask(fixed_distributions=distributions).params)
+
+
+def is_given_up(earlier: Sequence[Scores], scores: Sequence[float]) -> bool:
+    """Whether a trial is worse at its rung than the median of those that went to their end.
+
+    Args:
+        earlier: scores of those.
+        scores: of this one so far.
+    """
+    with _quiet() as optuna:
+        study = optuna.create_study(direction="minimize")
+        states = optuna.trial.TrialState
+        for other in earlier:
+            study.add_trial(
+                optuna.trial.create_trial(
+                    state=states.COMPLETE, value=other[-1], intermediate_values=dict(enumerate(other))
+                )
+            )
+        this = optuna.trial.create_trial(state=states.RUNNING, intermediate_values=dict(enumerate(scores)))
+        return bool(optuna.pruners.MedianPruner(n_startup_trials=TRIALS_BEFORE_GIVING_UP).prune(study, this))
+
+
+def distributions_of(space: Space) -> dict[str, optuna.distributions.BaseDistribution]:
+    """The space in Optuna's words."""
+    return {item.name: _distribution(item) for item in space.parameters}
+
+
+def _distribution(item: Parameter) -> optuna.distributions.BaseDistribution:
+    from optuna import distributions  # noqa: PLC0415  (half a second, and help needs none of it)
+
+    if item.choices:
+        return distributions.CategoricalDistribution(item.choices)
+    if item.whole:
+        return distributions.IntDistribution(int(item.low), int(item.high), log=item.log)
+    return distributions.FloatDistribution(item.low, item.high, log=item.log)
+
+
+def _ended(trial: Known, distributions: dict[str, optuna.distributions.BaseDistribution]) -> optuna.trial.FrozenTrial:
+    from optuna.trial import TrialState, create_trial  # noqa: PLC0415  (as above)
+
+    state = TrialState.PRUNED if trial.given_up else TrialState.COMPLETE
+    return create_trial(
+        state=state if trial.scores else TrialState.FAIL,
+        value=trial.scores[-1] if trial.scores else None,
+        params=dict(trial.values),
+        distributions=distributions,
+        intermediate_values=dict(enumerate(trial.scores)),
+    )
+
+
+@contextmanager
+def _quiet() -> Iterator[Any]:
+    """Optuna, a module, which tells nobody of studies that live for a moment."""
+    import optuna  # noqa: PLC0415  (as above)
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        yield optuna

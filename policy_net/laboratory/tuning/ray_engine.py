@@ -1,0 +1,85 @@
+"""Ray's engine: trials on the machines of a Ray cluster, each on one of its cores.
+
+Every machine has fedl2 in the same version, and the files that a study names under the same names. Ray reads its
+cluster's address from RAY_ADDRESS; without one, it starts a cluster on this machine. Numeric libraries have one thread
+each there, as Ray sets it for one core.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from typing import Any
+
+from foundation.errors import ExpectedError
+from policy_net.errors import BadInput
+from policy_net.laboratory.tuning.engine import LONGEST_TRIAL_SECONDS, TrialFailed, Work
+from policy_net.laboratory.tuning.trial import TrialReport, TrialTask, run_trial
+
+
+class RayEngine:
+    """An `Engine` on a Ray cluster.
+
+    Args:
+        processes: how many trials run at a time, on all machines together.
+        work: what becomes of a task; it is sent by its name.
+        longest_seconds: without any trial's end.
+
+    Raises:
+        BadInput: Ray is not installed, or its cluster does not answer.
+    """
+
+    def __init__(
+        self,
+        processes: int = 1,
+        work: Work = run_trial,
+        longest_seconds: float = LONGEST_TRIAL_SECONDS,
+    ) -> None:
+        try:
+            self._ray: Any = import_module("ray")
+        except ImportError as error:
+            raise BadInput("--engine ray: Ray is not installed; run pip install 'fedl2[ray]'") from error
+        self._processes, self._longest_seconds = processes, longest_seconds
+        try:
+            self._ray.init(include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+            raise BadInput(f"--engine ray: its cluster does not answer ({error}); look at RAY_ADDRESS") from error
+        # A machine that is lost is no property of the settings: Ray tries a trial again, which comes to the same.
+        self._remote = self._ray.remote(num_cpus=1, max_retries=3)(work)
+
+    def reports(self, tasks: Sequence[TrialTask]) -> Iterator[tuple[int, TrialReport]]:
+        """See `Engine`."""
+        waiting = deque(enumerate(tasks))
+        running: dict[Any, int] = {}
+        try:
+            while waiting or running:
+                while waiting and len(running) < self._processes:
+                    index, task = waiting.popleft()
+                    running[self._remote.remote(task)] = index
+                done, _ = self._ray.wait(list(running), num_returns=1, timeout=self._longest_seconds)
+                for reference in done or list(running):
+                    index = running.pop(reference)
+                    yield index, self._report(reference) if done else self._late(reference)
+        finally:
+            for reference in running:
+                self._ray.cancel(reference, force=True)
+
+    def close(self) -> None:
+        """See `Engine`."""
+        self._ray.shutdown()
+
+    def _report(self, reference: Any) -> TrialReport:
+        try:
+            return self._ray.get(reference)  # type: ignore[no-any-return]  # Ray is not there when types are checked
+        except self._ray.exceptions.RayTaskError as error:
+            cause = error.cause
+            if isinstance(cause, ExpectedError):
+                raise cause from error
+            raise TrialFailed(f"a trial ended by {type(cause).__name__}: {cause}") from error
+        except self._ray.exceptions.RayError as error:
+            return TrialReport(failure=f"its process ended ({type(error).__name__}); there may be too little memory")
+
+    def _late(self, reference: Any) -> TrialReport:
+        self._ray.cancel(reference, force=True)
+        return TrialReport(failure="it did not end in time")

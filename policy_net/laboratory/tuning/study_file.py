@@ -1,0 +1,234 @@
+"""File of a study: every trial in one SQLite database, in Optuna's own tables, so that its tools can read it.
+
+A trial stands there before it is begun, with its values, and once it has ended, each in one transaction. One that was
+under way when the program was killed has its number and its values still, and is begun anew. What the file is a study
+of stands in it too; another one is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from foundation.files import PARTIAL, sync_folder
+from policy_net.errors import BadInput, PolicyNetError
+from policy_net.laboratory.tuning.proposing import Scores, distributions_of
+from policy_net.laboratory.tuning.space import Space, Value
+from policy_net.laboratory.tuning.trial import TrialReport
+
+if TYPE_CHECKING:
+    from optuna.storages import RDBStorage
+
+FILE = "study.sqlite"
+VERSION = 1
+"""Raised whenever trials of an older study would not be comparable any more."""
+_STUDY = "policy-net tune"
+_IDENTITY, _WORLDS, _FAILURE, _CONFIRMED = "identity", "log_jct_by_world", "failure", "confirmed"
+_BUSY_SECONDS = 60.0
+"""For whoever looks at the study meanwhile with a tool of Optuna's."""
+
+
+class StudyNotWritten(PolicyNetError):
+    """The study's file cannot be written or read any more; what is in it stands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A trial as the file has it.
+
+    Attributes:
+        report: None while it is under way.
+    """
+
+    number: int
+    values: Mapping[str, Value]
+    report: TrialReport | None
+
+
+class StudyFile:
+    """An open study.
+
+    Args:
+        folder: that holds it, or will.
+        space: what is searched.
+        identity: what else two runs of one study agree in.
+
+    Raises:
+        BadInput: the folder holds a study of something else, or of another version, or no study.
+        StudyNotWritten: the disk refuses.
+    """
+
+    def __init__(self, folder: Path, space: Space, identity: Mapping[str, Any]) -> None:
+        self.path = folder / FILE
+        self._space = space
+        self._distributions = distributions_of(space)
+        wanted = {"version": VERSION, "space": space.to_json(), **identity}
+        if "?" in str(self.path):
+            raise BadInput(f"{folder}: a study's folder has no question mark in its name; use another")
+        with self._translated():
+            if not self.path.exists():
+                self._make(wanted)
+            self._check_file()
+            self._storage = _storage(self.path)
+            self._study = self._storage.get_study_id_from_name(_STUDY)
+            found = self._storage.get_study_user_attrs(self._study).get(_IDENTITY)
+        _check_identity(self.path, found, wanted)
+
+    def trials(self) -> list[Trial]:
+        """All trials by number."""
+        with self._translated():
+            return [_trial(frozen) for frozen in self._storage.get_all_trials(self._study)]
+
+    def begin(self, values: Mapping[str, Value]) -> int:
+        """Write down that a trial with these values is under way; its number."""
+        from optuna.trial import TrialState, create_trial  # noqa: PLC0415  (half a second, and help needs none of it)
+
+        template = create_trial(state=TrialState.RUNNING, params=dict(values), distributions=dict(self._distributions))
+        with self._translated():
+            trial = self._storage.create_new_trial(self._study, template_trial=template)
+            return self._storage.get_trial_number_from_id(trial)
+
+    def end(self, number: int, report: TrialReport) -> None:
+        """Write down what became of a trial; it is under way until everything is there."""
+        from optuna.trial import TrialState  # noqa: PLC0415  (as above)
+
+        with self._translated():
+            trial = self._storage.get_trial_id_from_study_id_trial_number(self._study, number)
+            for rung, score in enumerate(report.scores):
+                self._storage.set_trial_intermediate_value(trial, rung, score)
+            self._storage.set_trial_user_attr(trial, _WORLDS, list(report.by_world))
+            if report.failure is not None:
+                self._storage.set_trial_user_attr(trial, _FAILURE, report.failure)
+                self._storage.set_trial_state_values(trial, TrialState.FAIL)
+            else:
+                state = TrialState.PRUNED if report.given_up else TrialState.COMPLETE
+                self._storage.set_trial_state_values(trial, state, [report.scores[-1]])
+
+    def confirmed(self) -> dict[tuple[int, int], tuple[float, ...]]:
+        """By the number of a trial and the seed of its training: the log of the average JCT in each world."""
+        with self._translated():
+            attributes = self._storage.get_study_user_attrs(self._study)
+        found = {}
+        for name, values in attributes.items():
+            kind, _, rest = name.partition(":")
+            if kind == _CONFIRMED:
+                number, _, seed = rest.partition(":")
+                found[int(number), int(seed)] = tuple(float(value) for value in values)
+        return found
+
+    def confirm(self, number: int, seed: int, by_world: tuple[float, ...]) -> None:
+        """Write down what a trial's settings come to under another seed, on other worlds."""
+        with self._translated():
+            self._storage.set_study_user_attr(self._study, f"{_CONFIRMED}:{number}:{seed}", list(by_world))
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._storage.remove_session()
+        self._storage.engine.dispose()
+
+    def _make(self, identity: Mapping[str, Any]) -> None:
+        """A study without trials; it takes its name once it is whole."""
+        from optuna.study import StudyDirection  # noqa: PLC0415  (as above)
+
+        partial = self.path.with_name(self.path.name + PARTIAL)
+        for left in (partial, partial.with_name(partial.name + "-journal")):
+            left.unlink(missing_ok=True)
+        storage = _storage(partial)
+        try:
+            study = storage.create_new_study([StudyDirection.MINIMIZE], _STUDY)
+            storage.set_study_user_attr(study, _IDENTITY, dict(identity))
+        finally:
+            storage.remove_session()
+            storage.engine.dispose()
+        partial.replace(self.path)
+        sync_folder(self.path.parent)
+
+    def _check_file(self) -> None:
+        try:
+            with closing(sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True)) as database:
+                tables = {name for (name,) in database.execute("select name from sqlite_master where type = 'table'")}
+        except sqlite3.DatabaseError as error:
+            raise BadInput(f"{self.path}: is no study ({error}); name another folder with --out") from error
+        if not {"studies", "trials", "version_info"} <= tables:
+            raise BadInput(f"{self.path}: is no study; name another folder with --out")
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """What SQLite and Optuna say in a hundred lines, in one.
+
+        What is looked at is their kind by name: this package knows no SQLAlchemy.
+        """
+        from optuna.exceptions import StorageInternalError  # noqa: PLC0415  (as above)
+
+        try:
+            yield
+        except KeyError as error:
+            raise BadInput(f"{self.path}: is somebody else's study; name another folder with --out") from error
+        except RuntimeError as error:
+            if "schema" not in str(error):
+                raise
+            message = f"{self.path}: was written by another version of Optuna; name another folder with --out"
+            raise BadInput(message) from error
+        except Exception as error:
+            cause = error.__cause__ if isinstance(error, StorageInternalError) else error
+            reason = getattr(cause, "orig", cause)
+            if not isinstance(reason, sqlite3.Error):
+                raise
+            raise StudyNotWritten(
+                f"{self.path}: cannot be written or read ({reason}); free space or mend the disk, and run the same"
+                " again: it goes on"
+            ) from error
+
+
+def _storage(path: Path) -> RDBStorage:
+    import optuna  # noqa: PLC0415  (as above)
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna.storages.RDBStorage(f"sqlite:///{path}", engine_kwargs={"connect_args": {"timeout": _BUSY_SECONDS}})
+
+
+def _trial(frozen: Any) -> Trial:
+    """Of Optuna's frozen trial."""
+    if not frozen.state.is_finished():
+        return Trial(frozen.number, frozen.params, None)
+    scores: Scores = tuple(frozen.intermediate_values[rung] for rung in sorted(frozen.intermediate_values))
+    report = TrialReport(
+        scores,
+        tuple(frozen.user_attrs.get(_WORLDS, ())),
+        given_up=frozen.state.name == "PRUNED",
+        failure=frozen.user_attrs.get(_FAILURE),
+    )
+    return Trial(frozen.number, frozen.params, report)
+
+
+def _check_identity(path: Path, found: Any, wanted: Mapping[str, Any]) -> None:
+    """Raises BadInput if the file holds a study of something else."""
+    # As the file has it: tuples are lists there.
+    wanted = json.loads(json.dumps(wanted))
+    if found == wanted:
+        return
+    if not isinstance(found, dict) or found.get("version") != VERSION:
+        what = f"version {found['version']}" if isinstance(found, dict) and "version" in found else "somebody else"
+        raise BadInput(f"{path}: is a study of {what}, and this program's are of version {VERSION}; use another --out")
+    for name, value in wanted.items():
+        if found.get(name) != value:
+            raise BadInput(
+                f"{path}: {_difference(name, found.get(name), value)}; say the same again, or use another --out"
+            )
+    raise BadInput(f"{path}: is a study of something else; use another --out")
+
+
+def _difference(name: str, found: Any, wanted: Any) -> str:
+    if name != "space" or not isinstance(found, dict):
+        return f"is a study with {name.replace('_', ' ')} {json.dumps(found)}, and this one has {json.dumps(wanted)}"
+    if found.get("policy") != wanted["policy"]:
+        return f"is a study of {found.get('policy')} policies, and this one is of {wanted['policy']} policies"
+    names = [[item["name"] for item in space["parameters"]] for space in (found, wanted)]
+    if names[0] != names[1]:
+        return f"is a study of {', '.join(names[0])}, and this one is of {', '.join(names[1])}"
+    return "is a study with other bounds or defaults than this one"

@@ -1,0 +1,265 @@
+"""Trial: one training with some settings, scored now and then on worlds that it was not trained on.
+
+A trial's task says everything that its scores follow from, so that it comes to the same in any process and on any
+machine: also whether it is given up, which depends on trials of earlier batches alone.
+A score is the mean of the log of average JCTs, so that every world counts alike; lower is better.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import pickle
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from policy_net.dl2.network import initial_weights
+from policy_net.dl2.policy import LearnedPolicy
+from policy_net.errors import NoProgress
+from policy_net.exchange.spec import OTHER_TYPE, PolicySpec, SetSpec, Weights
+from policy_net.laboratory.catalogue import MODEL_NAMES
+from policy_net.laboratory.simulation.replay import replay
+from policy_net.laboratory.training import set_training
+from policy_net.laboratory.training.evolution import EvolutionSettings, evolve
+from policy_net.laboratory.training.imitation import Demonstrations, demonstrate, imitate, watch_in_turns
+from policy_net.laboratory.training.offline import Episode, OfflineSettings, train_offline
+from policy_net.laboratory.training.settings import Dl2Settings, SetSettings
+from policy_net.laboratory.tuning.proposing import Scores, is_given_up
+from policy_net.laboratory.tuning.space import Space, Values
+from policy_net.laboratory.tuning.worlds import Part, Worlds
+from policy_net.policy import SchedulerPolicy
+from policy_net.set_policy.policy import SetPolicy
+from policy_net.set_policy.residual import initial_residual
+
+DEMONSTRATED_EPISODES = 8
+MICRO_STATES = 30_000
+"""A trial is short: it sees a fifth of what a training demonstrates, in a fifth of the time."""
+REPLAYS_A_STEP = 32
+"""What a step of a `set` policy's trial costs; a generation of half the pairs is half a step."""
+_FIRST_EVOLUTION_WORLD = 1000
+_LOOKS_A_STEP, _MOST_LOOKS = 50, 5_000
+"""A training that looks for something to learn from so much oftener than it finds any has got stuck."""
+
+Rung = Callable[[Callable[[], SchedulerPolicy]], None]
+"""Scores a policy that is made anew for every world."""
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What every trial of a study is given.
+
+    Attributes:
+        steps: updates of a `dl2` policy; of a `set` policy 32 replays each.
+        rungs: how often it is scored, the end included; at most as many as there are steps.
+        worlds: that score it.
+        teacher: whose decisions a `dl2` policy imitates first; None for no warm start.
+    """
+
+    steps: int
+    rungs: int
+    worlds: int
+    teacher: str | None
+
+
+@dataclass(frozen=True)
+class TrialTask:
+    """Everything that a trial's scores follow from.
+
+    Attributes:
+        seed: of the training.
+        part: whose worlds score it.
+        earlier: scores of the trials that went to their end in earlier batches.
+        can_be_given_up: whether it ends early where it does worse than those.
+    """
+
+    worlds: Worlds
+    space: Space
+    budget: Budget
+    values: Values
+    seed: int
+    part: Part
+    earlier: tuple[Scores, ...] = ()
+    can_be_given_up: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TrialReport:
+    """What became of a trial.
+
+    Attributes:
+        scores: at each rung that it reached.
+        by_world: the log of the average JCT in each world, at the last of them.
+        given_up: whether it ended early, as others did better.
+        failure: why it has no score, in a few words; None where it has one.
+    """
+
+    scores: Scores = ()
+    by_world: tuple[float, ...] = ()
+    given_up: bool = False
+    failure: str | None = None
+
+
+class _GivenUp(Exception):
+    """Others did better at this rung."""
+
+
+class _Stuck(Exception):
+    """The training finds nothing to learn from."""
+
+
+def run_trial(task: TrialTask) -> TrialReport:
+    """Train and score; the same for the same task.
+
+    Raises:
+        BadInput: a source cannot be used.
+    """
+    import torch  # noqa: PLC0415  (two thirds of every program's start)
+
+    # Sums come out the same whatever else the machine does, and processes do not fight over cores.
+    torch.set_num_threads(1)
+    scores: list[float] = []
+    by_world: tuple[float, ...] = ()
+
+    def rung(policy_of: Callable[[], SchedulerPolicy]) -> None:
+        nonlocal by_world
+        by_world = _scored(task, policy_of)
+        scores.append(float(np.mean(by_world)))
+        if task.can_be_given_up and len(scores) < task.budget.rungs and is_given_up(task.earlier, scores):
+            raise _GivenUp
+
+    settings = task.space.settings(task.values)
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is said in the report
+            if settings.policy == "dl2":
+                _train_dl2(task, settings.dl2, rung)
+            else:
+                _train_set(task, settings.set, rung)
+    except _GivenUp:
+        return TrialReport(tuple(scores), by_world, given_up=True)
+    except FloatingPointError:
+        return TrialReport(tuple(scores), failure="the weights became infinite")
+    except _Stuck:
+        return TrialReport(tuple(scores), failure="it found nothing to learn from")
+    except NoProgress:
+        return TrialReport(tuple(scores), failure="it keeps jobs from training")
+    return TrialReport(tuple(scores), by_world)
+
+
+def rung_steps(steps: int, rungs: int) -> set[int]:
+    """After how many steps a trial is scored; there are as many steps as rungs at least."""
+    return {round(steps * (rung + 1) / rungs) for rung in range(rungs)}
+
+
+def _scored(task: TrialTask, policy_of: Callable[[], SchedulerPolicy]) -> tuple[float, ...]:
+    truth, effect = task.worlds.loader.speeds(), task.worlds.loader.placement_effect()
+    found = []
+    for number in range(task.budget.worlds):
+        workload, environment = task.worlds.episode(task.part, number)
+        result = replay(workload, environment, policy_of(), truth, placement_effect=effect)
+        found.append(math.log(result.to_json()["avg_jct_seconds"]))
+    return tuple(found)
+
+
+def _train_dl2(task: TrialTask, settings: Dl2Settings, rung: Rung) -> None:
+    loader, budget = task.worlds.loader, task.budget
+    spec = PolicySpec(
+        jobs_per_batch=settings.jobs_per_batch, job_types=(OTHER_TYPE, *MODEL_NAMES), hidden=settings.hidden
+    )
+    weights = initial_weights(spec, task.seed)
+    if budget.teacher is not None:
+        imitation = settings.imitation.model_copy(update={"micro_states": MICRO_STATES})
+        shown = _demonstrations(task, _usual_hidden(spec), imitation.softness)
+        weights = imitate(weights, spec, shown, imitation, steps=settings.imitation_steps, seed=task.seed)
+    looks = itertools.count(1)
+    most = _MOST_LOOKS + _LOOKS_A_STEP * budget.steps
+
+    def stop() -> bool:
+        if next(looks) > most:
+            raise _Stuck
+        return False
+
+    rungs = rung_steps(budget.steps, budget.rungs)
+
+    def on_step(done: int, weights: Weights) -> None:
+        if done in rungs:
+            _check_finite(weights)
+            rung(lambda: LearnedPolicy(spec, weights))
+
+    train_offline(
+        weights,
+        spec,
+        _episodes(task, DEMONSTRATED_EPISODES),
+        loader.speeds(),
+        settings.actor_critic,
+        OfflineSettings(settings.learning_rate, settings.exploration, task.seed, settings.replay_samples),
+        steps=budget.steps,
+        placement_effect=loader.placement_effect(),
+        stop=stop,
+        on_step=on_step,
+    )
+
+
+def _train_set(task: TrialTask, settings: SetSettings, rung: Rung) -> None:
+    loader, budget = task.worlds.loader, task.budget
+    spec = SetSpec(hidden=settings.hidden)
+    worlds = set_training.Worlds(
+        lambda number: task.worlds.training(task.seed, number), loader.speeds(), loader.placement_effect()
+    )
+    priors = _remembered(("priors", task.worlds, task.seed), lambda: set_training.learn_priors(worlds, SetSpec()))
+    generations = max(budget.rungs, round(budget.steps * REPLAYS_A_STEP / (2 * settings.pairs)))
+    rungs = rung_steps(generations, budget.rungs)
+
+    def on_average(done: int, weights: Weights) -> None:
+        if done in rungs:
+            _check_finite(weights)
+            rung(lambda: SetPolicy(spec, weights, priors))
+
+    evolve(
+        initial_residual(spec, task.seed),
+        set_training.log_losses(worlds, spec, priors, _FIRST_EVOLUTION_WORLD),
+        EvolutionSettings(settings.pairs, settings.sigma, settings.learning_rate, task.seed),
+        generations=generations,
+        on_average=on_average,
+    )
+
+
+def _usual_hidden(spec: PolicySpec) -> PolicySpec:
+    """The spec with the usual hidden layers: demonstrations do not depend on them, and are made once."""
+    return spec.model_copy(update={"hidden": PolicySpec.model_fields["hidden"].default})
+
+
+def _demonstrations(task: TrialTask, spec: PolicySpec, softness: float) -> Demonstrations:
+    teacher, loader = str(task.budget.teacher), task.worlds.loader
+
+    def make() -> Demonstrations:
+        speeds, effect = loader.speeds(), loader.placement_effect()
+        seen = watch_in_turns(teacher, _episodes(task, 0), DEMONSTRATED_EPISODES, speeds, effect, seed=task.seed)
+        imitation = Dl2Settings().imitation.model_copy(update={"micro_states": MICRO_STATES, "softness": softness})
+        return demonstrate(seen, spec, imitation, task.seed)
+
+    return _remembered(("demonstrations", teacher, task.worlds, task.seed, spec.digest, softness), make)
+
+
+def _episodes(task: TrialTask, first: int) -> Iterator[Episode]:
+    return (task.worlds.training(task.seed, number) for number in itertools.count(first))
+
+
+def _check_finite(weights: Weights) -> None:
+    if not np.isfinite(weights).all():
+        raise FloatingPointError("the weights became infinite")
+
+
+_last: dict[str, tuple[bytes, Any]] = {}
+"""What trials of one process share: the newest of each kind, as it may be large."""
+
+
+def _remembered(key: tuple[Any, ...], make: Callable[[], Made]) -> Made:
+    kind, name = str(key[0]), pickle.dumps(key)
+    found = _last.get(kind)
+    if found is None or found[0] != name:
+        found = _last[kind] = (name, make())
+    return found[1]

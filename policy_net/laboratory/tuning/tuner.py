@@ -1,0 +1,162 @@
+"""Tuner: batches of trials until there are enough, then the best settings against the default ones once more.
+
+All trials of a batch are proposed before one of them ends, from what earlier batches came to. So which trials there
+are follows from the seed and the size of batches, and not from how many run at a time, nor from who is quicker.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from policy_net.laboratory.tuning.comparing import Change, best_of, confirmation
+from policy_net.laboratory.tuning.engine import Engine
+from policy_net.laboratory.tuning.proposing import Known, propose
+from policy_net.laboratory.tuning.space import Space
+from policy_net.laboratory.tuning.study_file import StudyFile, Trial
+from policy_net.laboratory.tuning.trial import Budget, TrialTask
+from policy_net.laboratory.tuning.worlds import Part, Worlds
+
+CONFIRMING_SEEDS = 2
+"""Trainings of the best settings, and of the default ones, that confirm."""
+CONFIRMING_TIMES = 2
+"""So many times more worlds confirm than chose."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a study does.
+
+    Attributes:
+        batch: trials that are proposed together.
+        confirms: whether the best settings are trained again, under other seeds.
+    """
+
+    space: Space
+    worlds: Worlds
+    budget: Budget
+    seed: int
+    batch: int
+    confirms: bool = True
+
+    @property
+    def confirming_seeds(self) -> tuple[int, ...]:
+        """Seeds of training that no trial had."""
+        return tuple(self.seed + 1 + number for number in range(CONFIRMING_SEEDS))
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a study has come to.
+
+    Attributes:
+        confirmed: the change under other seeds on other worlds; None where nothing was better than the defaults, or
+            it was not asked for, or time was over.
+    """
+
+    trials: tuple[Trial, ...]
+    best: Trial | None
+    confirmed: Change | None
+
+
+def tune(
+    plan: Plan,
+    study: StudyFile,
+    engine: Engine,
+    trials: int,
+    *,
+    is_over: Callable[[], bool] = lambda: False,
+    on_trial: Callable[[Trial], None] = lambda _: None,
+) -> Outcome:
+    """Go on with a study until it has so many trials.
+
+    Args:
+        trials: in all, those that are in the study included.
+        is_over: whether no further trial is begun.
+        on_trial: is told of every trial that ended, those that had ended before included.
+
+    Raises:
+        StudyNotWritten: see `StudyFile`.
+        ExpectedError: see `Engine`.
+    """
+    for trial in study.trials():
+        if trial.report is not None:
+            on_trial(trial)
+    while not is_over() and (batch := _next_batch(plan, study, trials)):
+        first = batch[0].number - batch[0].number % plan.batch
+        earlier = study.trials()[:first]
+        tasks = [_task(plan, trial, earlier) for trial in batch]
+        for index, report in engine.reports(tasks):
+            study.end(batch[index].number, report)
+            on_trial(Trial(batch[index].number, batch[index].values, report))
+    found = study.trials()
+    best = best_of(found)
+    return Outcome(tuple(found), best, _confirm(plan, study, engine, best, is_over))
+
+
+def deadline(seconds: float | None, clock: Callable[[], float] = time.monotonic) -> Callable[[], bool]:
+    """Whether so many seconds have passed from now on; never if None."""
+    end = None if seconds is None else clock() + seconds
+    return lambda: end is not None and clock() >= end
+
+
+def _next_batch(plan: Plan, study: StudyFile, most: int) -> list[Trial]:
+    """The trials that are under way or to be begun in the first batch that has some; none if all have ended."""
+    found = study.trials()
+    open_ones = [trial for trial in found if trial.report is None]
+    first = open_ones[0].number if open_ones else len(found)
+    first -= first % plan.batch
+    known = [_known(trial) for trial in found[:first]]
+    under_way = [trial.values for trial in found[first:]]
+    batch = [trial for trial in found[first:] if trial.report is None]
+    for _ in range(len(found), min(first + plan.batch, most)):
+        values = propose(plan.space, plan.seed, known, under_way)
+        batch.append(Trial(study.begin(values), values, None))
+        under_way.append(values)
+    return batch
+
+
+def _known(trial: Trial) -> Known:
+    report = trial.report
+    assert report is not None  # noqa: S101  (earlier batches have ended; narrows the type)
+    return Known(trial.values, () if report.failure is not None else report.scores, report.given_up)
+
+
+def _task(plan: Plan, trial: Trial, earlier: Sequence[Trial]) -> TrialTask:
+    whole = [one.report for one in earlier if one.report is not None and one.report.failure is None]
+    return TrialTask(
+        plan.worlds,
+        plan.space,
+        plan.budget,
+        trial.values,
+        plan.seed,
+        Part.CHOOSING,
+        tuple(report.scores for report in whole if not report.given_up),
+        can_be_given_up=trial.number > 0,
+    )
+
+
+def _confirm(
+    plan: Plan, study: StudyFile, engine: Engine, best: Trial | None, is_over: Callable[[], bool]
+) -> Change | None:
+    if best is None or best.number == 0 or not plan.confirms:
+        return None
+    confirmed = study.confirmed()
+    wanted = [
+        (number, seed)
+        for seed in plan.confirming_seeds
+        for number in (0, best.number)
+        if (number, seed) not in confirmed
+    ]
+    if wanted and is_over():
+        return None
+    values = {0: plan.space.defaults, best.number: best.values}
+    budget = Budget(plan.budget.steps, 1, CONFIRMING_TIMES * plan.budget.worlds, plan.budget.teacher)
+    tasks = [
+        TrialTask(plan.worlds, plan.space, budget, values[number], seed, Part.CONFIRMING) for number, seed in wanted
+    ]
+    for index, report in engine.reports(tasks):
+        if report.failure is None:
+            study.confirm(*wanted[index], report.by_world)
+    return confirmation(best.number, plan.confirming_seeds, study.confirmed())

@@ -1,0 +1,200 @@
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import yaml
+
+from foundation import command_line
+from foundation.locks import FileLock
+from policy_net.cli import app
+from policy_net.exchange.policy_file import read_policy_file
+from policy_net.laboratory.tuning import local_engine, trial
+from policy_net.laboratory.tuning.trial import TrialReport, TrialTask
+
+FEW = ("--policy", "set", "--workload", "dl2:jobs=3,seed=1", "--nodes", "2", "--worlds", "2", "--steps", "3")
+
+
+def tune(*words: str) -> int:
+    return command_line.run(app, "policy-net", ["tune", *FEW, *words])
+
+
+def scored(task: TrialTask) -> TrialReport:
+    """Better by a bowl, in no time."""
+    loss = 10.0 + abs(float(task.values["sigma"]) - 0.1)
+    return TrialReport((loss,) * task.budget.rungs, tuple(loss + 0.001 * world for world in range(task.budget.worlds)))
+
+
+class Inline:
+    """An engine in this process."""
+
+    def __init__(self, processes: int) -> None:
+        self.processes = processes
+
+    def reports(self, tasks):
+        return ((index, scored(task)) for index, task in enumerate(tasks))
+
+    def close(self) -> None:
+        """Nothing runs."""
+
+
+@pytest.fixture
+def _inline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_engine, "LocalEngine", Inline)
+
+
+@pytest.mark.usefixtures("_inline")
+def test_the_best_settings_are_a_file_that_training_takes(tmp_path: Path, capsys) -> None:
+    study, trained = tmp_path / "new" / "study", tmp_path / "mine.safetensors"
+    assert tune("--trials", "6", "--out", str(study), "-o", "json") == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["trials"], facts["done"], len(facts["rows"])) == (6, 6, 6)
+    assert facts["best"] > 0
+    best = facts["rows"][facts["best"]]
+    assert best["change"] == min(row["change"] for row in facts["rows"][1:])
+    assert best["low"] <= best["change"] <= best["high"]
+    assert facts["confirmed"]["high"] < 0.0
+    settings = yaml.safe_load((study / "best.yaml").read_text())
+    assert settings == {"policy": "set", "set": best["values"]}
+    words = ["train", *FEW[2:6], "--config", str(study / "best.yaml"), "--out", str(trained)]
+    assert command_line.run(app, "policy-net", words) == 0
+    assert read_policy_file(trained).spec.policy == "set"
+
+
+@pytest.mark.usefixtures("_inline")
+def test_the_same_is_said_as_a_table_and_as_yaml_and_a_study_that_is_done_says_it_again(tmp_path: Path, capsys) -> None:
+    words = ("--trials", "5", "--out", str(tmp_path))
+    assert tune(*words, "-o", "yaml") == 0
+    first = yaml.safe_load(capsys.readouterr().out)
+    assert tune(*words, "-o", "json") == 0
+    assert json.loads(capsys.readouterr().out) == first
+    assert tune(*words) == 0
+    said = capsys.readouterr().out
+    assert "5 trials of set: 5 done" in said
+    assert "better than the default settings" in said
+    assert "0 (default)" in said
+
+
+@pytest.mark.usefixtures("_inline")
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--trials", "0"), "0 is not in the range"),
+        (("--vary", "sigm"), "did you mean sigma?"),
+        (("--policy", "drf"), "--policy drf: use dl2 or set"),
+        (("--workload", "nowhere.csv"), "nowhere.csv"),
+        (("--workload", "dl2:jobs=3,seed=9700000"), "are there to judge"),
+        (("--window", "1", "--limit-jobs", "2"), "--window 1"),
+        (("--imitate", "drf"), "only trials of dl2"),
+        (("--policy", "dl2", "--imitate", "nobody"), "--imitate nobody: unknown policy"),
+        (("--rungs", "4"), "--rungs 4: a trial has 3 steps"),
+        (("--max-seconds", "nan"), "nan is not a finite number"),
+    ],
+)
+def test_bad_input_is_one_line_and_nothing_is_begun(tmp_path: Path, capsys, words, says) -> None:
+    assert tune("--out", str(tmp_path / "study"), *words) == 2
+    error = capsys.readouterr().err
+    assert len(error.splitlines()) == 1
+    assert says in error
+    assert not (tmp_path / "study").exists()
+
+
+@pytest.mark.usefixtures("_inline")
+def test_another_study_in_the_folder_is_refused_and_stays(tmp_path: Path, capsys) -> None:
+    assert tune("--trials", "1", "--out", str(tmp_path)) == 0
+    before = (tmp_path / "study.sqlite").read_bytes()
+    capsys.readouterr()
+    for words, says in (
+        (("--seed", "9"), "a study with seed 0, and this one has 9"),
+        (("--vary", "sigma"), "and this one is of sigma"),
+        (("--speed-noise", "0.3"), "a study with options"),
+    ):
+        assert tune("--trials", "1", "--out", str(tmp_path), *words) == 2
+        error = capsys.readouterr().err
+        assert len(error.splitlines()) == 1
+        assert says in error
+    assert (tmp_path / "study.sqlite").read_bytes() == before
+
+
+@pytest.mark.usefixtures("_inline")
+def test_two_runs_do_not_share_a_folder(tmp_path: Path, capsys) -> None:
+    with FileLock(tmp_path / "lock"):
+        assert tune("--trials", "1", "--out", str(tmp_path)) == 2
+    assert f"process {os.getpid()}" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("_inline")
+def test_a_run_whose_time_is_over_says_what_there_is(tmp_path: Path, capsys) -> None:
+    assert tune("--trials", "9", "--max-seconds", "0", "--out", str(tmp_path), "-o", "json") == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["trials"], facts["best"], facts["settings_file"]) == (0, None, None)
+    assert tune("--trials", "9", "--max-seconds", "0", "--out", str(tmp_path)) == 0
+    assert "No trial went to its end." in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("_inline")
+def test_recorded_jobs_train_in_their_first_window_and_choose_in_another(tmp_path: Path, capsys) -> None:
+    rows = "".join(f"j{number},{60 * number},600,1\n" for number in range(9))
+    (tmp_path / "jobs.csv").write_text("job_id,submit_time_s,duration_s,num_gpus\n" + rows)
+    words = ["tune", "--policy", "set", "--workload", str(tmp_path / "jobs.csv"), "--nodes", "2", "--trials", "1"]
+    out = ["--out", str(tmp_path / "study")]
+    assert command_line.run(app, "policy-net", [*words, "--limit-jobs", "4", *out]) == 2
+    assert "use 3" in capsys.readouterr().err
+    assert command_line.run(app, "policy-net", [*words, "--limit-jobs", "3", *out]) == 0
+
+
+def _trials(path: Path) -> list[tuple[int, str]]:
+    """Numbers and states of a study's trials, as the file has them now."""
+    if not path.exists():
+        return []
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=60.0)) as database:
+        return [
+            (number, state) for number, state in database.execute("select number, state from trials order by number")
+        ]
+
+
+@pytest.mark.heavy
+def test_a_program_that_is_killed_goes_on_with_the_same_trials(tmp_path: Path) -> None:
+    words = [
+        sys.executable,
+        "-m",
+        "policy_net.cli",
+        "tune",
+        *FEW,
+        "--trials",
+        "4",
+        "--batch",
+        "2",
+        "--no-confirm",
+        "-o",
+        "json",
+    ]
+    wholes, under_way = {}, 0
+    for name, kills in (("undisturbed", ()), ("killed", (0, 2))):
+        out, study = tmp_path / name, tmp_path / name / "study.sqlite"
+        for ended in kills:
+            with subprocess.Popen([*words, "--out", str(out)], stdout=subprocess.DEVNULL) as program:
+                give_up = time.monotonic() + 240.0
+                while not (found := _trials(study)) or sum(state != "RUNNING" for _, state in found) < ended:
+                    assert program.poll() is None, "it ended before it could be killed"
+                    assert time.monotonic() < give_up
+                    time.sleep(0.01)
+                program.send_signal(signal.SIGKILL)
+            assert program.returncode == -signal.SIGKILL
+            under_way += sum(state == "RUNNING" for _, state in _trials(study))
+        done = subprocess.run([*words, "--out", str(out)], capture_output=True, text=True, timeout=240, check=True)
+        wholes[name] = json.loads(done.stdout)
+    assert under_way > 0
+    assert wholes["killed"].pop("settings_file") != wholes["undisturbed"].pop("settings_file")
+    assert wholes["killed"] == wholes["undisturbed"]
+    assert [row["number"] for row in wholes["killed"]["rows"]] == list(range(4))
+
+
+def test_the_limits_that_the_help_names_are_those_of_the_program() -> None:
+    assert trial.REPLAYS_A_STEP == 32

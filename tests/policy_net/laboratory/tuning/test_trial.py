@@ -1,0 +1,72 @@
+from dataclasses import replace
+
+import pytest
+
+from policy_net.laboratory.commands.tune import OptionsLoader
+from policy_net.laboratory.commands.world_options import WorldOptions
+from policy_net.laboratory.tuning import trial
+from policy_net.laboratory.tuning.space import space_of
+from policy_net.laboratory.tuning.trial import Budget, TrialTask, run_trial, rung_steps
+from policy_net.laboratory.tuning.worlds import Part, Worlds
+
+WORLDS = Worlds(OptionsLoader(WorldOptions(nodes=2)), ("dl2:jobs=4",), {})
+DL2 = space_of("dl2", imitation_steps=2)
+SMALL = DL2.defaults | {"neurons": 32, "layers": 1, "batch_samples": 128}
+TASK = TrialTask(WORLDS, DL2, Budget(4, 2, 2, "drf"), SMALL, seed=3, part=Part.CHOOSING)
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial, "MICRO_STATES", 200)
+    monkeypatch.setattr(trial, "DEMONSTRATED_EPISODES", 1)
+    for name in ("PRIOR_WORLDS", "WORLDS_PER_CLUSTER"):
+        monkeypatch.setattr(f"policy_net.laboratory.training.set_training.{name}", 1)
+
+
+def test_a_trial_is_scored_at_every_rung_and_comes_to_the_same_bits_again() -> None:
+    report = run_trial(TASK)
+    assert (len(report.scores), len(report.by_world), report.failure, report.given_up) == (2, 2, None, False)
+    assert report.scores[-1] == pytest.approx(sum(report.by_world) / 2)
+    trial._last.clear()
+    assert run_trial(TASK) == report
+    assert run_trial(replace(TASK, seed=4)) != report
+    assert run_trial(replace(TASK, part=Part.CONFIRMING)).by_world != report.by_world
+
+
+@pytest.mark.parametrize("neurons", [0, 8])
+def test_a_set_policy_is_tried_with_a_hidden_layer_and_without(neurons: int) -> None:
+    space = space_of("set")
+    task = replace(
+        TASK, space=space, budget=Budget(1, 2, 2, None), values=space.defaults | {"neurons": neurons, "pairs": 4}
+    )
+    report = run_trial(task)
+    assert (len(report.scores), report.failure) == (2, None)
+    assert run_trial(task) == report
+
+
+def test_a_trial_that_is_worse_than_the_median_is_given_up_at_its_first_rung() -> None:
+    earlier = ((0.1, 0.1),) * 5
+    report = run_trial(replace(TASK, earlier=earlier, can_be_given_up=True))
+    assert (len(report.scores), report.given_up) == (1, True)
+    assert not run_trial(replace(TASK, earlier=earlier)).given_up
+
+
+def test_settings_under_which_weights_become_infinite_fail_and_say_so() -> None:
+    report = run_trial(replace(TASK, values=SMALL | {"learning_rate": 1e15, "layers": 3}))
+    assert report.failure == "the weights became infinite"
+
+
+def test_a_training_that_finds_nothing_to_learn_from_fails_and_does_not_go_on_for_ever(monkeypatch) -> None:
+    from policy_net.learning.gradient import NotEnoughSamples
+
+    def nothing(*_: object) -> None:
+        raise NotEnoughSamples("too far off")
+
+    monkeypatch.setattr("policy_net.learning.actor_critic.GradientComputer.gradient", nothing)
+    monkeypatch.setattr(trial, "_MOST_LOOKS", 10)
+    assert run_trial(TASK).failure == "it found nothing to learn from"
+
+
+def test_rungs_are_evenly_apart_and_the_last_is_the_end() -> None:
+    assert rung_steps(200, 3) == {67, 133, 200}
+    assert rung_steps(3, 3) == {1, 2, 3}
