@@ -109,7 +109,8 @@ def test_a_learner_that_is_killed_at_every_change_goes_on_where_it_was(fleet: Fa
         # A learner that starts again may find at once that it was the last stage.
         fleet.live_until(lambda now, before=reached: over(now) or (now.phase, now.stage) != before)
     assert rollout.phase == "done"
-    assert {stage for _, stage in seen} == {0, 1, 2, 3}
+    # The last one may be over before somebody looks.
+    assert {0, 1, 2} <= {stage for _, stage in seen} <= {0, 1, 2, 3}
     found = lines(fleet)
     assert max(found.values()) == 1, found
     assert sorted(subject for action, subject, _ in found if action == "rollout-stage") == ["rollout 1"] * 3
