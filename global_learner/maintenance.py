@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +18,7 @@ from typing import Generic
 import structlog
 
 from global_learner.beliefs.priors import PriorsSource, priors_for
-from global_learner.errors import BadConfig, DiskFull, LearnerError, LeaseLost, NotNow
+from global_learner.errors import BadConfig, DiskFull, LearnerError, LeaseLost, NotNow, StateUnusable
 from global_learner.fleet import Status
 from global_learner.registry.cards import FIRST_VERSION, VersionCard
 from global_learner.settings import LearnerSettings
@@ -247,9 +248,11 @@ class Maintenance(Generic[Status]):
         started = time.perf_counter()
         try:
             await asyncio.to_thread(self._write_and_cut, snapshot)
-        except OSError as error:
+        except (OSError, StateUnusable) as error:
             if self._lease is not None:
                 self._lease.check()  # who was held up amid it finds the folder renamed: no fault of the disk
+            if isinstance(error, StateUnusable):
+                raise
             reason = f"{self._state.path}: a snapshot cannot be written ({error.strerror or error})"
             if is_disk_full(error):
                 raise DiskFull(f"{reason}; free space, and send the update again") from error
@@ -269,8 +272,10 @@ class Maintenance(Generic[Status]):
             max_receipts_bytes=self._settings.durability.max_receipts_bytes,
         )
         if cut:
-            through = first_step(segments(self._state.log)[0]) - 1
-            self._state.commits.committed(RECEIPTS, through)
+            left = segments(self._state.log)
+            if not left:
+                raise FileNotFoundError(errno.ENOENT, "the log's segments have gone", str(self._state.log))
+            self._state.commits.committed(RECEIPTS, first_step(left[0]) - 1)
 
 
 def max_log_bytes(settings: LearnerSettings, spec: Spec) -> int:

@@ -69,7 +69,7 @@ BEAT_PASSES = frozenset(
         "status.refused_version=zero",
         "status.refused_reason=empty",
         "incarnation",  # answered with the word to register again
-        *(f"status.{name}" for name in (*SHOWN_FIGURES, *ROLLOUT_FIGURES, "learning_step", "finished")),
+        *(f"status.{name}" for name in (*SHOWN_FIGURES, *ROLLOUT_FIGURES, "learning_step", "finished", "simulated")),
         "status.rollout_role=empty",
         *(f"status.{name}=denormal" for name in ("time_seconds", "avg_jct_seconds", "baseline_jct_seconds")),
         *(f"status.guard_interventions=value-{kind}" for kind in NUMBERS),
