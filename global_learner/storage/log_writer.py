@@ -206,7 +206,11 @@ class LogWriter:
         while self._broken is None:
             try:
                 step = await loop.run_in_executor(self._thread, self._write, group)
-            except Exception as error:  # whatever it was, what is on disk is now unknown
+            except Exception as caught:  # whatever it was, what is on disk is now unknown
+                error: Exception = caught
+                if isinstance(caught, FileNotFoundError) and self._lease is not None:
+                    # Who was held up amid a write finds the folder renamed: no fault of the disk.
+                    error = self._lease.refusal or caught
                 waits = is_disk_full(error) or (isinstance(error, NotActive) and not isinstance(error, LeaseLost))
                 if not waits or self._closing.is_set():
                     self._break(error)

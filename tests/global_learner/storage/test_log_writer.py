@@ -174,3 +174,50 @@ async def test_once_another_learner_has_the_lease_nothing_more_is_written(tmp_pa
     await log.close()
     assert segment.read_bytes() == before
     assert len(errors) == 1
+
+
+async def test_who_was_held_up_amid_a_write_and_finds_the_folder_gone_waits_and_learns_that_another_one_acts(
+    tmp_path: Path,
+) -> None:
+    clock, errors, frozen = Clock(), list[BaseException](), threading.Event()
+    lease = Lease(1, 10.0, 0.0, clock)
+
+    def sync(_descriptor: int) -> None:
+        if frozen.is_set():
+            clock.now = 60.0
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory")
+
+    log = LogWriter(LogEnd(tmp_path, SPEC.digest, 0, lease=lease), failing(errors), sync, retry_seconds=0.01)
+    log.start()
+    log.append(applied(1))
+    await asyncio.wait_for(log.durable(1), DEADLINE_SECONDS)
+    frozen.set()
+    log.append(applied(2))
+    with pytest.raises(NotActive, match="not renewed"):
+        await asyncio.wait_for(log.durable(2), DEADLINE_SECONDS)
+    assert not errors
+    lease.lose(LeaseLost("another learner took the lease"))
+    while log.broken is None:  # bounded by the test's own time-out
+        await asyncio.sleep(0.001)
+    assert str(log.broken) == "another learner took the lease"
+    await log.close()
+    assert len(errors) == 1
+
+
+async def test_a_file_that_is_not_there_while_the_lease_holds_is_the_disks_fault(tmp_path: Path) -> None:
+    gone, errors = threading.Event(), list[BaseException]()
+
+    def sync(_descriptor: int) -> None:
+        if gone.is_set():
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory")
+
+    log = LogWriter(LogEnd(tmp_path, SPEC.digest, 0, lease=Lease(1, 10.0, 0.0, Clock())), failing(errors), sync)
+    log.start()
+    log.append(applied(1))
+    await asyncio.wait_for(log.durable(1), DEADLINE_SECONDS)
+    gone.set()
+    log.append(applied(2))
+    with pytest.raises(LogBroken, match="No such file or directory"):
+        await asyncio.wait_for(log.durable(2), DEADLINE_SECONDS)
+    await log.close()
+    assert len(errors) == 1
