@@ -216,6 +216,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: argparse.Namespace) -> int:
     if min(options.seeds, options.updates, options.pairs, options.window_jobs) < 1 or options.folds < 2:
         raise BadInput("--seeds, --updates, --pairs and --window-jobs are 1 or more, --folds 2 or more")
+    if options.permute and options.write is None:
+        raise BadInput("--permute is for --write: name the file that the control goes to")
+    if options.against != SET and options.file is None:
+        raise BadInput(f"--against {options.against} is for --file: name the policy file that is compared")
     clusters = clusters_in(options.data)
     if options.file is not None:
         print(json.dumps(judge(options, clusters), indent=1))

@@ -173,6 +173,18 @@ def test_numbers_that_make_no_run_are_refused(data: Path, capsys: pytest.Capture
     assert "are 1 or more" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("option", "said"), [(["--permute"], "--permute is for --write"), (["--against", "start"], "is for --file")]
+)
+def test_an_option_that_would_do_nothing_is_refused(
+    data: Path, capsys: pytest.CaptureFixture[str], option: list[str], said: str
+) -> None:
+    assert main(["--data", str(data), *option]) == BAD_INPUT
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+
+
 def test_a_folder_without_long_recordings_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--data", str(tmp_path)]) == BAD_INPUT
     assert "long enough" in capsys.readouterr().err
