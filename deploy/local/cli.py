@@ -10,6 +10,7 @@ import typer
 from deploy.local.configs import DemoPolicy
 from deploy.local.demo import DemoOptions, run_demo
 from deploy.local.first_version import IMITATION_STEPS
+from deploy.local.lessons.fleet import LessonSettings
 from foundation.command_line import Debug, leave, run
 
 app = typer.Typer(add_completion=False)
@@ -37,6 +38,9 @@ def demo(
     imitation_steps: Annotated[
         int, typer.Option("--imitation-steps", min=1, help="Mini-batches of dl2's warm start.")
     ] = IMITATION_STEPS,
+    lessons: Annotated[
+        int, typer.Option("--lessons", min=0, help="Updates from recorded pasts, for set; 0: none.")
+    ] = LessonSettings.updates,
     run_folder: Annotated[Path, typer.Option("--run-folder", help="Configurations, logs, state.")] = Path("run"),
     report_folder: Annotated[Path, typer.Option("--report-folder", help="Page and summary.")] = Path("report"),
     debug: Debug = False,
@@ -45,7 +49,9 @@ def demo(
     del debug  # The error boundary looks for the flag itself.
     names = tuple(name.strip() for name in fleet.split(",") if name.strip())
     run_demo(
-        DemoOptions(workloads, names, seed, jobs, policy, seconds, updates, imitation_steps, run_folder, report_folder)
+        DemoOptions(
+            workloads, names, seed, jobs, policy, seconds, updates, imitation_steps, lessons, run_folder, report_folder
+        )
     )
 
 

@@ -7,7 +7,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +22,10 @@ from deploy.local.first_version import shipped_start, warm_start
 from deploy.local.fleet import run_fleet
 from deploy.local.guardian import end_leftovers
 from deploy.local.learner_records import drop_moments, staleness_by_cluster
-from deploy.local.plan import make_plan
+from deploy.local.lessons.fleet import LessonSettings, run_lessons
+from deploy.local.lessons.judged import Lessons, judge_lessons
+from deploy.local.lessons.pasts import make_pasts
+from deploy.local.plan import ClusterPlan, make_plan
 from deploy.local.processes import DemoFailed, Processes
 from deploy.local.report import Report, print_report, write_report
 from deploy.local.rollouts import contradiction
@@ -37,7 +40,11 @@ MOST_EPISODES = 10_000
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
-    """What a user may choose; `seconds` and `updates` are those of the policy unless given."""
+    """What a user may choose; `seconds` and `updates` are those of the policy unless given.
+
+    Attributes:
+        lessons: updates from recorded pasts, under `set`; 0 for none.
+    """
 
     workloads: Path | None
     fleet: tuple[str, ...]
@@ -47,6 +54,7 @@ class DemoOptions:
     seconds: float | None
     updates: int | None
     imitation_steps: int
+    lessons: int
     run_folder: Path
     report_folder: Path
 
@@ -84,11 +92,12 @@ def run_demo(options: DemoOptions) -> Report:
             else:
                 v1 = warm_start(plan, folder, processes, display, options.seed, options.imitation_steps)
             fleet = run_fleet(plan, folder, v1, processes, display, options.settings)
+            lessons = _lessons(plan, folder, processes, display, options)
             display.phase("replaying every policy on the same jobs, and versions on jobs that nobody has seen")
             shipped = DEFAULT_POLICY if options.policy is DemoPolicy.SET else ""
             comparison = compare(plan, fleet.versions, display.progress, shipped)
         staleness = staleness_by_cluster(folder / "learner", v1, [cluster.name for cluster in plan])
-        report = Report(plan, fleet, comparison, staleness, time.monotonic() - began, options.policy)
+        report = Report(plan, fleet, comparison, staleness, time.monotonic() - began, options.policy, lessons)
         files = write_report(report, options.report_folder)
         drop_moments(folder / "learner")
     print_report(report, files, console)
@@ -96,6 +105,22 @@ def run_demo(options: DemoOptions) -> Report:
     if otherwise:
         raise DemoFailed(f"{otherwise}; see {files[-1]} and {folder}")
     return report
+
+
+def _lessons(
+    plan: Sequence[ClusterPlan], folder: Path, processes: Processes, display: Display, options: DemoOptions
+) -> Lessons | None:
+    """What the clusters' recorded pasts teach; None for another policy, or where files are too short."""
+    if options.policy is not DemoPolicy.SET or not options.lessons:
+        return None
+    pasts = make_pasts(plan, folder / "lessons", options.seed, made_up=options.workloads is None)
+    if not pasts:
+        display.say("no lessons: no file has as many jobs again to judge them on, 60 or more; use fewer JOBS")
+        return None
+    display.phase("what recorded pasts teach: a learner and twins that replay them")
+    versions = run_lessons(pasts, folder / "lessons", processes, display, LessonSettings(options.lessons))
+    display.phase("replaying what they taught on later jobs")
+    return judge_lessons(pasts, versions, display.progress)
 
 
 @contextmanager
@@ -119,7 +144,8 @@ def own_folder(folder: Path) -> Iterator[Path]:
         for pattern in ("*.yaml", "*.log", "*.enrollment", "v1.safetensors"):
             for file in folder.glob(pattern):
                 file.unlink()
-        for old in (folder / "learner", folder / "versions", folder / "agent", *folder.glob("agent-*")):
+        whole = [folder / name for name in ("learner", "versions", "lessons", "agent")]
+        for old in (*whole, *folder.glob("agent-*")):
             if old.is_dir():
                 shutil.rmtree(old)
         yield folder

@@ -119,7 +119,7 @@ def run_fleet(
             raise DemoFailed(f"no update reached the learner in {settings.seconds:.0f} s (see {folder}/agent-*.log)")
         cards, report = watch.versions(), watch.report()
         learned = [card for card in cards if card.version != worse]
-        versions = tuple(_download(watch, card, folder / "versions") for card in _spread(learned, JUDGED_VERSIONS))
+        versions = tuple(download(watch, card, folder / "versions") for card in spread(learned, JUDGED_VERSIONS))
     finally:
         watch.close()
     processes.stop(["learner"])
@@ -189,14 +189,15 @@ def _start_agents(
     return names
 
 
-def _spread(cards: Sequence[fleet_pb2.VersionCard], count: int) -> list[fleet_pb2.VersionCard]:
+def spread(cards: Sequence[fleet_pb2.VersionCard], count: int) -> list[fleet_pb2.VersionCard]:
     """At most `count` versions, evenly spaced, with the first and the last."""
     if len(cards) <= count:
         return list(cards)
     return [cards[round(index * (len(cards) - 1) / (count - 1))] for index in range(count)]
 
 
-def _download(watch: LearnerWatch, card: fleet_pb2.VersionCard, folder: Path) -> PublishedVersion:
+def download(watch: LearnerWatch, card: fleet_pb2.VersionCard, folder: Path) -> PublishedVersion:
+    """A version's policy file, in a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"v{card.version}.safetensors"
     file.write_bytes(watch.policy_file(card.version))

@@ -20,11 +20,13 @@ from rich.table import Table
 from deploy.local.comparison import BASELINE, DRAWN, Comparison, JobTimeline
 from deploy.local.configs import DemoPolicy
 from deploy.local.fleet import FleetResult
+from deploy.local.lessons.judged import Lessons
 from deploy.local.load import moments, summed
 from deploy.local.plan import ClusterPlan
 from global_learner.report.content import report_content
 from global_learner.report.fleet import job_life
 from global_learner.report.learning import CurvePoint
+from global_learner.report.lessons import LessonCurve, LessonScore, lesson_finding
 from global_learner.report.load import LoadCurve
 from global_learner.report.page import write_page
 from global_learner.report.savings import Replays, headline
@@ -39,6 +41,7 @@ class Report:
     Attributes:
         staleness: cluster to the staleness of each of its applied updates, in head steps.
         policy: that the fleet began with.
+        lessons: what recorded pasts taught; None where there were no lessons.
     """
 
     plan: Sequence[ClusterPlan]
@@ -47,6 +50,7 @@ class Report:
     staleness: Mapping[str, Sequence[int]]
     wall_seconds: float
     policy: DemoPolicy
+    lessons: Lessons | None = None
 
     @property
     def replays(self) -> Replays:
@@ -62,6 +66,7 @@ class Report:
             first_note=note,
             jobs=[_life(self.comparison.job)],
             load=load_curves(self.comparison),
+            lessons=None if self.lessons is None else lesson_curve(self.lessons),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -84,6 +89,7 @@ class Report:
             },
             "wall_seconds": self.wall_seconds,
             "rollouts": [end.to_json() for end in self.fleet.rollouts],
+            "lessons": None if self.lessons is None else self.lessons.to_json(),
         }
 
     def _cluster(self, cluster: ClusterPlan) -> dict[str, Any]:
@@ -125,6 +131,9 @@ def print_report(report: Report, files: Sequence[Path], console: Console) -> Non
     found = headline([], report.replays)
     console.print(f"{found.text}.", soft_wrap=True, highlight=False)
     console.print(found.note, soft_wrap=True, highlight=False)
+    if report.lessons is not None:
+        told = f"lessons: {lesson_finding(lesson_curve(report.lessons))}"
+        console.print(told, soft_wrap=True, highlight=False)
     for end in report.fleet.rollouts:
         what = "made by the fleet" if end.foretold == Phase.DONE else "made worse on purpose"
         console.print(f"rollout {end.number} of v{end.version}, {what}: {end.ended}", soft_wrap=True, highlight=False)
@@ -146,6 +155,16 @@ def page_content(report: Report) -> dict[str, Any]:
 def curve_points(comparison: Comparison) -> list[CurvePoint]:
     """Versions on held-out workloads, as the page reads them."""
     return [CurvePoint(score.version, score.head_step, score.ratio_by_cluster) for score in comparison.curve]
+
+
+def lesson_curve(lessons: Lessons) -> LessonCurve:
+    """What recorded pasts taught, as the page reads it."""
+    scores = []
+    for point in lessons.points:
+        low, high = point.change.interval
+        by = {name: 1.0 + change for name, change in point.change.by.items()}
+        scores.append(LessonScore(point.version, point.head_step, 1.0 + point.change.mean, 1.0 + low, 1.0 + high, by))
+    return LessonCurve(scores, lessons.windows, lessons.jobs, 1.0 + lessons.shipped.mean)
 
 
 def load_curves(comparison: Comparison) -> list[LoadCurve]:

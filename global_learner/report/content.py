@@ -12,6 +12,7 @@ from global_learner.report.acting import acting_rows
 from global_learner.report.events import fleet_events
 from global_learner.report.fleet import attention, cluster_rows, interventions, told_jobs
 from global_learner.report.learning import learning_curve, staleness_histogram
+from global_learner.report.lessons import lesson_section
 from global_learner.report.load import load_section
 from global_learner.report.rollouts import rollout_section, waiting
 from global_learner.report.savings import ENDED, Replays, completion_times, headline
@@ -76,6 +77,7 @@ def report_content(
         "load": None if replays is None else load_section(replays.load, "simulated time", _REPLAYED_LOAD),
         "completion": completion_times(fleet.clusters, replays),
         "learning": learning_curve(scores.points, scores.baseline, scores.of),
+        "lessons": None if replays is None else lesson_section(replays.lessons),
         "score_over": scores.baseline or None,
         "staleness": _staleness(report, every_update),
         "interventions": interventions(fleet.clusters),

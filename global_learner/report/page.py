@@ -26,6 +26,7 @@ _SCRIPTS = (
     "chart.js",
     "completion.js",
     "learning.js",
+    "lessons.js",
     "load.js",
     "staleness.js",
     "timeline.js",

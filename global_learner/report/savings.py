@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from global_learner.report.learning import CurvePoint
+from global_learner.report.lessons import LessonCurve
 from global_learner.report.load import LoadCurve
 from global_learner.report.words import change, counted, job_hours, listed, policy_label
 from policy_net.exchange.generated import fleet_pb2
@@ -39,6 +40,7 @@ class Replays:
         first_note: what there is to know of it, in whole sentences.
         jobs: lives of jobs in these replays, as in `content.py`.
         load: of all clusters together on their own jobs, over simulated time, the newest version's last.
+        lessons: what another fleet learned from recorded pasts.
     """
 
     jct_seconds: Mapping[str, Mapping[str, float]]
@@ -50,6 +52,7 @@ class Replays:
     first_note: str = ""
     jobs: Sequence[Mapping[str, Any]] = ()
     load: Sequence[LoadCurve] = ()
+    lessons: LessonCurve | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from policy_net.exchange.policy_file import read_policy_file
+from policy_net.exchange.spec import SetSpec
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_SECONDS = 1000
@@ -30,7 +31,7 @@ def _demo(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 SMALL = {
     "dl2": ("--policy", "dl2", "--jobs", "6", "--updates", "10", "--seconds", "200", "--imitation-steps", "50"),
-    "set": ("--jobs", "12", "--updates", "12", "--seconds", "200"),
+    "set": ("--jobs", "12", "--updates", "12", "--seconds", "200", "--lessons", "3"),
 }
 """What each kind of policy gets through in some seconds; `set` is what runs unless one is named."""
 
@@ -45,7 +46,7 @@ def test_a_small_demo_learns_compares_and_reports(tmp_path: Path, policy: str) -
     done = _demo(tmp_path, "--fleet", "language,mixed", "--seed", "3", *options)
     assert done.returncode == 0, done.stderr
     summary = json.loads((tmp_path / "report/summary.json").read_text())
-    assert list(summary) == ["clusters", "learner", "learning", "wall_seconds", "rollouts"]
+    assert list(summary) == ["clusters", "learner", "learning", "wall_seconds", "rollouts", "lessons"]
     for cluster, name in zip(summary["clusters"], ("language", "mixed"), strict=True):
         assert list(cluster) == [
             "name", "workload", "nodes", "jobs", "completed", "avg_jct_seconds", "guard_interventions",
@@ -68,12 +69,14 @@ def test_a_small_demo_learns_compares_and_reports(tmp_path: Path, policy: str) -
     assert kind == policy
     if policy == "set":
         check_rollouts(summary, done.stdout)
+        check_lessons(tmp_path, summary, done.stdout)
         for cluster in summary["clusters"]:
             figures = cluster["avg_jct_seconds"]
             assert figures["v1"] < figures["drf"], "the policy that ships is good from its first decision on"
             assert figures["learned"] < figures["drf"]
     else:
         assert summary["rollouts"] == []
+        assert summary["lessons"] is None
     page = (tmp_path / "report/index.html").read_text(encoding="utf-8")
     content = json.loads(page.partition('id="data">')[2].partition("</script>")[0])
     assert [row["cluster"] for row in content["clusters"]] == ["language", "mixed"]
@@ -86,6 +89,22 @@ def test_a_small_demo_learns_compares_and_reports(tmp_path: Path, policy: str) -
     assert content["learning"]["points"][0]["version"] == 1
     assert {job["cluster"] for job in content["jobs"]} == {"language", "mixed"}
     assert "replayed" in content["jobs"][0]["name"]
+
+
+def check_lessons(folder: Path, summary: dict[str, Any], said: str) -> None:
+    lessons = summary["lessons"]
+    assert list(lessons) == ["windows", "jobs", "updates", "learned_mean", "learned_ci95", "points"]
+    assert (lessons["windows"], lessons["jobs"]) == (12, 3600), "six windows of each of two clusters"
+    first, last = lessons["points"][0], lessons["points"][-1]
+    assert (first["head_step"], first["mean"], first["error"]) == (0, 0.0, 0.0)
+    assert set(first["by"]) == {"language", "mixed"}
+    assert last["mean"] == lessons["learned_mean"] != 0.0, "what the pasts taught decides otherwise"
+    assert last["head_step"] == lessons["updates"] >= 3
+    assert f"lessons: {last['head_step']} updates from recorded pasts: later jobs take " in said
+    spec = read_policy_file(folder / "run/lessons/versions/v1.safetensors").spec
+    assert isinstance(spec, SetSpec)
+    assert spec.prices
+    assert spec.sessions
 
 
 def check_rollouts(summary: dict[str, Any], said: str) -> None:

@@ -7,6 +7,7 @@ import random
 from typing import Any
 
 from global_learner.report.learning import CurvePoint
+from global_learner.report.lessons import LessonCurve, LessonScore
 from global_learner.report.load import LoadCurve
 from global_learner.report.savings import Replays
 from policy_net.exchange.generated import fleet_pb2 as pb
@@ -133,7 +134,17 @@ def replays(names: list[str]) -> Replays:
         LoadCurve(label, 64, [(600.0 * at, draw.randrange(60), draw.randrange(most)) for at in range(100)])
         for label, most in (("DRF", 30), ("newest version", 9))
     ]
-    return Replays(jct, labels, "drf", "learned", curve, "the warm start", "v1 imitates DRF.", load=load)
+    lessons = LessonCurve(
+        [
+            LessonScore(version, 6 * (version - 1), mean, mean - reach, mean + reach, dict.fromkeys(names, mean))
+            for version, mean, reach in ((1, 1.0, 0.0), (4, 0.97, 0.02), (8, 0.951, 0.024))
+        ],
+        windows=18,
+        jobs=5400,
+        shipped=1.05,
+    )
+    first = ("the warm start", "v1 imitates DRF.")
+    return Replays(jct, labels, "drf", "learned", curve, *first, load=load, lessons=lessons)
 
 
 def three() -> list[pb.ClusterView]:

@@ -1,6 +1,6 @@
 // The whole page from its content.
 
-const PARTS = [["fleet", "Fleet"], ["acting", "What acts"], ["completion", "Completion time"], ["learning", "Learning"],
+const PARTS = [["fleet", "Fleet"], ["acting", "What acts"], ["completion", "Completion time"], ["learning", "Learning"], ["lessons", "Lessons"],
   ["use", "Utilisation"], ["waits", "Waiting"], ["rollouts", "Rollouts"], ["job", "One job"], ["versions", "Versions"], ["events", "Events"], ["guard", "Guard"], ["staleness", "Staleness"]];
 
 function draw(data) {
@@ -8,12 +8,12 @@ function draw(data) {
   put("headline-note", data.headline.note);
   drawAttention(data.attention);
   drawTiles(data);
-  const there = { use: data.load, waits: data.load, acting: data.acting.length, events: data.events.entries.length };
+  const there = { lessons: data.lessons, use: data.load, waits: data.load, acting: data.acting.length, events: data.events.entries.length };
   const present = PARTS.filter(([id]) => !(id in there) || there[id]);
   put("contents", present.map(([id, name]) => el("a", { href: `#${id}` }, name)));
   show("contents", true);
   show("parts", true);
-  for (const part of [drawFleet, drawActing, drawRollouts, drawCompletion, drawLoad, drawLearning, drawJob, drawVersions, drawEvents, drawGuard, drawStaleness]) part(data);
+  for (const part of [drawFleet, drawActing, drawRollouts, drawCompletion, drawLoad, drawLearning, drawLessons, drawJob, drawVersions, drawEvents, drawGuard, drawStaleness]) part(data);
 }
 
 function drawAttention(sentences) {

@@ -1,9 +1,4 @@
-"""Command `policy-net extend`: a `set` policy's file with further numbers to learn.
-
-What is added are groups of a spec (`exchange.spec.SetSpec`): prices, with which it acts as it did, and the model of
-sessions, at its usual numbers, which ranks jobs of unknown work by others that were submitted with them from the first
-decision on. A fleet whose learner starts from such a file learns them too.
-"""
+"""Command `policy-net extend`: a `set` policy's file with further numbers to learn; see `set_policy.extended`."""
 
 from __future__ import annotations
 
@@ -14,7 +9,6 @@ from typing import Annotated
 import typer
 
 from foundation.command_line import Debug
-from policy_net.errors import BadInput
 
 
 class Group(StrEnum):
@@ -35,32 +29,16 @@ def extend(
 ) -> None:
     """Give a set policy's file further numbers that a fleet can learn: prices, or the model of sessions."""
     del debug  # The error boundary looks for the flag itself.
-    import numpy as np  # noqa: PLC0415  (help and refusals of options wait for none of it)
-
-    from policy_net.exchange.policy_file import (  # noqa: PLC0415
-        PolicyFile,
+    from policy_net.exchange.policy_file import (  # noqa: PLC0415  (help and refusals of options wait for none of it)
         check_writable,
         read_policy_file,
         write_policy_file,
     )
-    from policy_net.exchange.spec import PRICES_VERSION, SESSIONS_VERSION, split_weights  # noqa: PLC0415
-    from policy_net.set_policy.policy import SHIPPED_FILES, set_spec_of  # noqa: PLC0415
+    from policy_net.set_policy.extended import extended  # noqa: PLC0415
+    from policy_net.set_policy.policy import SHIPPED_FILES  # noqa: PLC0415
 
     check_writable(out)
-    path = SHIPPED_FILES.get(str(file), file)
-    content = read_policy_file(path)
-    spec = set_spec_of(content, str(file))
-    versions = {Group.PRICES: PRICES_VERSION, Group.SESSIONS: SESSIONS_VERSION}
-    there = [group.value for group in versions if group in groups and getattr(spec, group.value)]
-    if there:
-        raise BadInput(f"{file}: has {' and '.join(there)} already; leave --with {there[0]} out")
-    extended = spec.model_copy(update={group.value: versions[group] for group in groups})
-    weights = np.zeros(extended.parameter_count, dtype=np.float32)
-    before = split_weights(content.weights, spec)
-    for name, values in split_weights(weights, extended).items():
-        if name in before:
-            values[:] = before[name]
-    added = ", ".join(sorted({group.value for group in groups}))
-    card = {**content.card, "extended_with": added, "extended_from": content.spec.digest}
-    write_policy_file(out, PolicyFile(extended, weights, card, content.priors))
+    content = extended(read_policy_file(SHIPPED_FILES.get(str(file), file)), str(file), {str(each) for each in groups})
+    write_policy_file(out, content)
+    added = content.card["extended_with"]
     print(f"written: {out}, with {added}")

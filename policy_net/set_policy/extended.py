@@ -1,0 +1,44 @@
+"""A `set` policy with further numbers to learn: prices, the model of sessions.
+
+With prices it acts as it did; with the model of sessions, at its usual numbers, it ranks jobs of unknown work by others
+that were submitted with them from the first decision on. A fleet that starts from such a file learns them too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+
+from policy_net.errors import BadInput
+from policy_net.exchange.policy_file import PolicyFile
+from policy_net.exchange.spec import PRICES_VERSION, SESSIONS_VERSION, split_weights
+from policy_net.set_policy.policy import set_spec_of
+
+GROUPS = {"prices": PRICES_VERSION, "sessions": SESSIONS_VERSION}
+"""Groups of a spec (`exchange.spec.SetSpec`) and the version that a file gets."""
+
+
+def extended(content: PolicyFile, label: str, groups: Collection[str] = tuple(GROUPS)) -> PolicyFile:
+    """The policy of a file with further groups; all others keep their numbers.
+
+    Args:
+        label: what an error calls the file.
+        groups: names of `GROUPS`.
+
+    Raises:
+        BadInput: the file has one of them already.
+        PolicyFileError: it holds another kind of policy.
+    """
+    spec = set_spec_of(content, label)
+    there = [group for group in GROUPS if group in groups and getattr(spec, group)]
+    if there:
+        raise BadInput(f"{label}: has {' and '.join(there)} already; leave --with {there[0]} out")
+    wider = spec.model_copy(update={group: GROUPS[group] for group in groups})
+    weights = np.zeros(wider.parameter_count, dtype=np.float32)
+    before = split_weights(content.weights, spec)
+    for name, values in split_weights(weights, wider).items():
+        if name in before:
+            values[:] = before[name]
+    card = {**content.card, "extended_with": ", ".join(sorted(groups)), "extended_from": spec.digest}
+    return PolicyFile(wider, weights, card, content.priors)

@@ -1,0 +1,55 @@
+"""Recordings that the demo's clusters bring: made up, or the first jobs of a file, with nothing of what is held out."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+import pytest
+
+from deploy.local.lessons.pasts import WINDOW_JOBS, WINDOWS, make_pasts, rows_of, sweeps
+from deploy.local.plan import make_plan
+
+
+def test_sweeps_are_runs_that_are_alike_and_a_seed_gives_the_same_again() -> None:
+    rows, again, other = (sweeps(np.random.default_rng(seed), 400, 12) for seed in (1, 1, 2))
+    assert rows == again != other
+    assert len(rows) == 400
+    assert all(later[1] >= row[1] and row[2] > 0.0 for row, later in pairwise(rows))
+    logs = np.log([row[2] for row in rows])
+    apart = [abs(after - before) for before, after in pairwise(logs)]
+    drawn = np.random.default_rng(0).permutation(logs)
+    assert fmean(apart) < 0.5 * fmean(abs(after - before) for before, after in pairwise(drawn))
+
+
+def test_made_up_pasts_have_windows_that_hold_other_jobs(tmp_path: Path) -> None:
+    pasts = make_pasts(make_plan(None, ("language", "mixed"), seed=3, jobs=5), tmp_path, seed=3, made_up=True)
+    assert [past.later.name for past in pasts] == ["language", "mixed"]
+    for past in pasts:
+        assert len(past.later.held_out) == WINDOWS
+        worlds = [past.later.world(world, world.speeds()) for world in past.later.held_out]
+        assert [len(world.workload.jobs) for world in worlds] == [WINDOW_JOBS] * WINDOWS
+        assert {world.environment.nodes for world in worlds} == {past.later.nodes}
+        assert not any(job.work_known for world in worlds for job in world.workload.jobs)
+        taught, held = ({row[1:] for row in rows_of(file)} for file in (past.recording, Path(past.later.source)))
+        assert not taught & held
+
+
+@pytest.mark.parametrize(("jobs", "windows"), [(100, 2), (60, 4), (59, None), (200, None)])
+def test_of_a_file_the_first_jobs_teach_and_those_after_them_judge(
+    tmp_path: Path, jobs: int, windows: int | None
+) -> None:
+    lines = ["job_id,submit_time_s,duration_s,num_gpus"]
+    lines += [f"j{number},{60 * number},{600 + number},2" for number in reversed(range(310))]
+    (tmp_path / "north.csv").write_text("\n".join(lines) + "\n")
+    plan = make_plan(tmp_path, (), seed=0, jobs=jobs)
+    pasts = make_pasts(plan, tmp_path / "lessons", seed=0, made_up=False)
+    if windows is None:
+        assert pasts == ()
+        return
+    (past,) = pasts
+    assert [row[0] for row in rows_of(past.recording)] == [f"j{number}" for number in range(jobs)]
+    assert len(past.later.held_out) == windows
+    assert rows_of(Path(past.later.source))[0][0] == f"j{jobs}"
