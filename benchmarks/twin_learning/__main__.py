@@ -5,8 +5,10 @@ from their first jobs, on windows that nobody was taught with: those to choose o
 only judge. `learned` is against the same structure at learning rate 0, `over_set` against the shipped policy, `control`
 what comes of permuted pairs, `taught` what comes where those that are judged teach too, and `silent_share` how much of
 that who teaches nothing has; all are changes of average JCT as fractions, the mean over clusters. A quarter of an hour
-a setting on one core; `--settings` picks some, `--write FILE` keeps what all clusters have taught in all of them, and
-`--file FILE` judges such a file against the shipped policy, or `--against start` the same structure untaught.
+a setting on one core; `--settings` picks some, `--write FILE` keeps what all clusters have taught in all of them (by a
+real learner and an agent for each cluster with `--agents`, with generated workloads among the teachers with
+`--generated`), and `--file FILE` judges such a file against the shipped policy, or `--against start` the same structure
+untaught.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ from benchmarks.policy_quality.plan import WINDOW_JOBS
 from benchmarks.policy_quality.seeds import Part, windows_of
 from benchmarks.policy_quality.worlds import Cluster, build_world, clusters_in
 from benchmarks.set_prices import file_with, window_cell
+from benchmarks.twin_learning.agents import train_by_agents
 from benchmarks.twin_learning.fleet import Past, Training, first_jobs, train
+from benchmarks.twin_learning.generated import generated_clusters
 from benchmarks.twin_learning.judged import compare
 from benchmarks.twin_learning.judged import summary as judged_summary
 from foundation.errors import BAD_INPUT, DONE
@@ -202,6 +206,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--learning-rate", type=float, default=0.3, help="of the first step, in spreads")
     parser.add_argument("--no-control", action="store_true", help="leave the permuted pairs out")
     parser.add_argument("--write", type=Path, help="keep what all clusters teach in all settings, and judge nothing")
+    parser.add_argument("--seed", type=int, default=0, help="of the training of --write")
+    parser.add_argument(
+        "--generated", type=int, default=0, help="clusters of each generated size that teach in --write"
+    )
+    parser.add_argument(
+        "--agents", action="store_true", help="--write by a real learner, and an agent for each cluster"
+    )
     parser.add_argument("--permute", action="store_true", help="give each pair a random sign in --write: a control")
     parser.add_argument("--file", type=Path, help="judge what --write has kept, and train nothing")
     parser.add_argument("--against", choices=("set", "start"), default="set", help="what --file is compared with")
@@ -218,6 +229,14 @@ def _run(options: argparse.Namespace) -> int:
         raise BadInput("--seeds, --updates, --pairs and --window-jobs are 1 or more, --folds 2 or more")
     if options.permute and options.write is None:
         raise BadInput("--permute is for --write: name the file that the control goes to")
+    if options.generated < 0 or options.seed < 0:
+        raise BadInput("--generated and --seed are 0 or more")
+    if (options.generated or options.agents or options.seed) and options.write is None:
+        raise BadInput("--seed, --generated and --agents are for --write: name the file that is made")
+    if options.agents and (options.generated or options.seed):
+        raise BadInput(
+            "--agents: agents learn of recorded pasts and push as they come; leave --generated and --seed out"
+        )
     if options.against != SET and options.file is None:
         raise BadInput(f"--against {options.against} is for --file: name the policy file that is compared")
     clusters = clusters_in(options.data)
@@ -268,7 +287,11 @@ def judge(options: argparse.Namespace, clusters: Sequence[Cluster]) -> dict[str,
 def _write(options: argparse.Namespace, clusters: Sequence[Cluster], folder: Path) -> int:
     start = start_file()
     pasts = [past for setting in options.settings for past in pasts_of(clusters, setting, options.data, folder)]
-    weights = train(start, pasts, training_of(options, options.permute), 0)
+    training = training_of(options, options.permute)
+    if options.agents:
+        weights = train_by_agents(pasts, training, folder).weights
+    else:
+        weights = train(start, pasts, training, options.seed, generated_clusters(options.generated))
     clusters_taught = sorted({past.cluster for past in pasts})
     write_policy_file(options.write, PolicyFile(start.spec, weights, card_of(options, clusters_taught), start.priors))
     return DONE
@@ -282,7 +305,9 @@ def card_of(options: argparse.Namespace, clusters: Sequence[str]) -> dict[str, A
         "data": "arrivals and lengths of recorded clusters; types, speeds and noise drawn",
         "clusters": list(clusters),
         "settings": list(options.settings),
-        **{name: getattr(options, name) for name in ("updates", "pairs", "window_jobs", "learning_rate")},
+        **{name: getattr(options, name) for name in ("updates", "pairs", "window_jobs", "learning_rate", "seed")},
+        **({"generated": options.generated} if options.generated else {}),
+        **({"by": "a real learner and agents"} if options.agents else {}),
         **({"control": "pairs permuted"} if options.permute else {}),
     }
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from benchmarks.policy_quality.cells import Durations
 from benchmarks.policy_quality.worlds import CPUS_PER_NODE, GPUS_PER_NODE, workload_file
+from benchmarks.twin_learning.generated import GeneratedCluster
 from global_learner.aggregation.modes import build_aggregator
 from global_learner.aggregation.optimizer import TrustRegion
 from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings, Units
@@ -92,11 +93,24 @@ def first_jobs(data: Path, cluster: str, jobs: int, folder: Path) -> Path:
     return out
 
 
-def train(start: PolicyFile, pasts: Sequence[Past], training: Training, seed: int) -> Weights:
-    """What the fleet would publish after so many updates."""
+def train(
+    start: PolicyFile,
+    pasts: Sequence[Past],
+    training: Training,
+    seed: int,
+    generated: Sequence[GeneratedCluster] = (),
+) -> Weights:
+    """What the fleet would publish after so many updates.
+
+    Args:
+        generated: clusters that teach beside those with a past.
+    """
     spec = start.spec
     assert isinstance(spec, SetSpec)  # noqa: S101  (whoever starts a run gives a set policy; narrows the type)
-    histories = [_history(past, training.window_jobs) for past in pasts]
+    histories: list[History | GeneratedCluster] = [
+        *(_history(past, training.window_jobs) for past in pasts),
+        *generated,
+    ]
     optimizer = OptimizerSettings(
         units=Units.SPREADS, learning_rate=training.learning_rate, decay_steps=max(1, training.updates // 2)
     )
@@ -107,10 +121,10 @@ def train(start: PolicyFile, pasts: Sequence[Past], training: Training, seed: in
     ingest = Ingest(spec, IngestSettings())
     generator = np.random.default_rng(seed)
     twin = TwinSettings(pairs=training.pairs)
-    pushed = [0] * len(pasts)
+    pushed = [0] * len(histories)
     waiting: list[int] = []
     while head.step < training.updates:
-        waiting = waiting or generator.permutation(len(pasts)).tolist()
+        waiting = waiting or generator.permutation(len(histories)).tolist()
         number = waiting.pop()
         window = histories[number].draw(generator)
         cost = cost_of(window, spec, start.priors)

@@ -15,12 +15,15 @@ from benchmarks.policy_quality.seeds import Part
 from benchmarks.policy_quality.worlds import Cluster, clusters_in
 from benchmarks.twin_learning.__main__ import SETTINGS, cell, folds_of, main, parts_of, pasts_of, start_file, summary
 from benchmarks.twin_learning.fleet import Training, first_jobs, train
+from benchmarks.twin_learning.generated import generated_clusters
 from benchmarks.twin_learning.judged import Compared, compare
 from benchmarks.twin_learning.judged import summary as judged_summary
 from foundation.errors import BAD_INPUT, DONE
 from policy_net.exchange.policy_file import PolicyFile, read_policy_file, write_policy_file
 from policy_net.exchange.spec import SET_TAUGHT
+from policy_net.laboratory.simulation.environment import DecideOn
 from policy_net.set_policy.policy import default_set_file, shipped_file
+from policy_net.set_policy.spreads import spreads_of
 
 JOBS = 2600
 
@@ -115,6 +118,52 @@ def test_the_start_against_itself_changes_nothing(data: Path) -> None:
 
     (found,) = compare(file, start, clusters_in(data), window, 2, data)
     assert found == Compared("east", True, (0.0, 0.0, 0.0))
+
+
+@pytest.mark.heavy
+def test_a_real_learner_and_agents_make_a_file_too(data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "taught.safetensors"
+    small = ["--data", str(data), "--updates", "2", "--pairs", "1", "--window-jobs", "60"]
+    assert main([*small, "--settings", "mix-unknown", "--agents", "--write", str(out)]) == DONE
+    made = read_policy_file(out)
+    assert made.spec == start_file().spec
+    assert (made.card["clusters"], made.card["by"]) == (["east", "west"], "a real learner and agents")
+    moved = np.abs(made.weights - start_file().weights) / spreads_of(start_file().spec)
+    assert 0.0 < moved.max() < 2.0, "two steps of three tenths of a spread, averaged"
+
+
+@pytest.mark.heavy
+def test_generated_clusters_teach_beside_recorded_ones(data: Path, tmp_path: Path) -> None:
+    clusters = generated_clusters(2)
+    assert len(clusters) == 12
+    assert max(cluster.nodes for cluster in clusters) == 125
+    draws = [clusters[0].draw(np.random.default_rng(seed)) for seed in (1, 1, 2)]
+    assert draws[0].workload == draws[1].workload != draws[2].workload
+    assert {draws[0].environment.decide_on} == {DecideOn.SLOT}
+    pasts = pasts_of(clusters_in(data), "mix-unknown", data, tmp_path)
+    training = Training(updates=4, pairs=1, window_jobs=60, learning_rate=0.1)
+    alone, both = (train(start_file(), pasts, training, 1, each) for each in ([], clusters[:2]))
+    assert not np.array_equal(alone, both)
+    out = tmp_path / "taught.safetensors"
+    words = ["--data", str(data), "--updates", "2", "--pairs", "1", "--window-jobs", "60", "--settings", "mix-known"]
+    assert main([*words, "--generated", "1", "--seed", "4", "--write", str(out)]) == DONE
+    assert {name: read_policy_file(out).card[name] for name in ("generated", "seed")} == {"generated": 1, "seed": 4}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--generated", "1"], "are for --write"),
+        (["--agents"], "are for --write"),
+        (["--seed", "-1", "--write", "x"], "0 or more"),
+        (["--agents", "--generated", "1", "--write", "x"], "leave --generated and --seed out"),
+    ],
+)
+def test_options_that_would_do_nothing_are_refused(
+    data: Path, words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--data", str(data), *words]) == BAD_INPUT
+    assert said in capsys.readouterr().err
 
 
 def test_clusters_that_taught_and_clusters_never_seen_are_told_apart() -> None:

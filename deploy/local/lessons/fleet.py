@@ -25,14 +25,6 @@ from policy_net.exchange.policy_file import write_policy_file
 from policy_net.set_policy.extended import extended
 from policy_net.set_policy.policy import default_set_file
 
-LEARNING_RATE = 0.3
-"""Of the first step, in spreads, as in docs/results/twin_learning.md."""
-DECAY_STEPS = 40
-AVERAGE_DECAY = 0.9
-"""Versions average the last ten steps."""
-EVERY_STEPS = 6
-PAIRS = 6
-"""Of a gradient: half of its time goes into replays, the rest into the start of its process."""
 SPEEDUP = 60.0
 """The clusters decide meanwhile, a minute in a second: an agent learns of its past once it has decided something."""
 JUDGED_VERSIONS = 6
@@ -40,15 +32,26 @@ JUDGED_VERSIONS = 6
 
 @dataclass(frozen=True)  # without slots, so that the command line can name a default
 class LessonSettings:
-    """How long the lessons go on.
+    """How a fleet learns from recorded pasts, and for how long.
 
     Attributes:
         updates: the fleet ends after so many; 0 for no lessons.
         seconds: or after so long, on a slow machine.
+        learning_rate: of the first step, in spreads, as in docs/results/twin_learning.md; it halves in `decay_steps`.
+        average_decay: versions average the last ten steps.
+        every_steps: a version after so many updates.
+        pairs: of a gradient; half of its time goes into replays, the rest into the start of its process.
+        permute: give each pair a random sign: a control that has nothing to learn from.
     """
 
     updates: int = 60
     seconds: float = 60.0
+    learning_rate: float = 0.3
+    decay_steps: int = 40
+    average_decay: float = 0.9
+    every_steps: int = 6
+    pairs: int = 6
+    permute: bool = False
 
 
 def run_lessons(
@@ -63,8 +66,7 @@ def run_lessons(
     start = folder / "v1.safetensors"
     write_policy_file(start, extended(default_set_file(), "set"))
     address, enroll_port = f"127.0.0.1:{processes.port()}", processes.port()
-    every = min(EVERY_STEPS, settings.updates)
-    learner = _write(folder / "learner.yaml", learner_config(start, address, enroll_port, every))
+    learner = _write(folder / "learner.yaml", learner_config(start, address, enroll_port, settings))
     processes.start("lessons-learner", "global_learner.cli", ["serve", "--config", str(learner)])
     administrator = administrator_file(folder)
     wait_until(administrator.exists, processes)
@@ -75,7 +77,9 @@ def run_lessons(
         agents = []
         for past in pasts:
             name = past.later.name
-            config = _write(folder / f"agent-{name}.yaml", agent_config(past, address, enrollment_file(folder, name)))
+            config = _write(
+                folder / f"agent-{name}.yaml", agent_config(past, address, enrollment_file(folder, name), settings)
+            )
             agents.append(f"lessons-{name}")
             processes.start(agents[-1], "cluster_agent.cli", ["run", "--config", str(config)])
         _watch(watch, processes, display, settings)
@@ -101,28 +105,24 @@ def _watch(watch: LearnerWatch, processes: Processes, display: Display, settings
         time.sleep(POLL_SECONDS)
 
 
-def learner_config(start: Path, address: str, enroll_port: int, every_steps: int) -> dict[str, Any]:
-    """What the learner's file says; paths are beside it.
-
-    Args:
-        every_steps: a version after so many updates.
-    """
+def learner_config(start: Path, address: str, enroll_port: int, settings: LessonSettings) -> dict[str, Any]:
+    """What the learner's file says; paths are beside it."""
     return {
         "state_dir": "learner",
         "initial_policy": str(start.resolve()),
         "listen": address,
         "identity": {"enroll_port": enroll_port},
-        "optimizer": {"units": "spreads", "learning_rate": LEARNING_RATE, "decay_steps": DECAY_STEPS},
+        "optimizer": {"units": "spreads", "learning_rate": settings.learning_rate, "decay_steps": settings.decay_steps},
         "publish": {
-            "every_steps": every_steps,
-            "average_decay": AVERAGE_DECAY,
+            "every_steps": min(settings.every_steps, settings.updates),
+            "average_decay": settings.average_decay,
             "auto_assign": True,
             "keep_versions": 0,
         },
     }
 
 
-def agent_config(past: Past, address: str, enrollment: Path) -> dict[str, Any]:
+def agent_config(past: Past, address: str, enrollment: Path, settings: LessonSettings) -> dict[str, Any]:
     """What an agent's file says."""
     first = past.later.own
     assert first.job_kind is not None  # noqa: S101  (narrows the type)
@@ -149,6 +149,7 @@ def agent_config(past: Past, address: str, enrollment: Path) -> dict[str, Any]:
                 "nodes": past.later.nodes,
                 "gpus_per_node": first.gpus_per_node,
                 "cpus_per_node": first.cpus_per_node,
+                "capacity_mode": first.capacity.value,
             },
             "pace": {"kind": "scaled", "speedup": SPEEDUP},
             "baseline": False,
@@ -156,12 +157,14 @@ def agent_config(past: Past, address: str, enrollment: Path) -> dict[str, Any]:
         "learning": {
             "source": "twin",
             "flush_seconds": 1.0,
+            "permute_rewards": settings.permute,
             "twin": {
                 "history": [str(past.recording.resolve())],
                 "job_kind": first.job_kind.value,
                 "window_jobs": past.later.jobs,
                 "cpu_percent": 100,
-                "gradient": {"pairs": PAIRS},
+                "work_known": first.durations == "known",
+                "gradient": {"pairs": settings.pairs},
             },
         },
         "telemetry": {"log_level": "warning"},

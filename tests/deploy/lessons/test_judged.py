@@ -10,7 +10,7 @@ import yaml
 
 from cluster_agent.settings_file import read_settings as read_agent
 from deploy.local.fleet import PublishedVersion
-from deploy.local.lessons.fleet import agent_config, learner_config
+from deploy.local.lessons.fleet import LessonSettings, agent_config, learner_config
 from deploy.local.lessons.judged import change_of, judge_lessons
 from deploy.local.lessons.pasts import make_pasts
 from deploy.local.plan import make_plan
@@ -51,8 +51,12 @@ def test_the_files_of_learner_and_agents_are_what_the_programs_take(tmp_path: Pa
     (past,) = make_pasts(make_plan(None, ("mixed",), seed=0, jobs=5), tmp_path, seed=0, made_up=True)
     start = tmp_path / "v1.safetensors"
     write_policy_file(start, extended(default_set_file(), "set"))
-    (tmp_path / "learner.yaml").write_text(yaml.safe_dump(learner_config(start, "127.0.0.1:7001", 7002, 3)))
-    (tmp_path / "agent.yaml").write_text(yaml.safe_dump(agent_config(past, "127.0.0.1:7001", tmp_path / "token")))
+    (tmp_path / "learner.yaml").write_text(
+        yaml.safe_dump(learner_config(start, "127.0.0.1:7001", 7002, LessonSettings(3)))
+    )
+    (tmp_path / "agent.yaml").write_text(
+        yaml.safe_dump(agent_config(past, "127.0.0.1:7001", tmp_path / "token", LessonSettings(3)))
+    )
     learner, agent = read_learner(tmp_path / "learner.yaml"), read_agent(tmp_path / "agent.yaml")
     assert learner.optimizer.units_for(extended(default_set_file(), "set").spec) is not None
     assert agent.learning.source == "twin"
