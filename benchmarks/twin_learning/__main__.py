@@ -110,7 +110,9 @@ def _spec(file: PolicyFile) -> SetSpec:
 
 def training_of(options: argparse.Namespace, permute: bool = False) -> Training:
     """What the command line says of it."""
-    return Training(options.updates, options.pairs, options.window_jobs, options.learning_rate, permute)
+    return Training(
+        options.updates, options.pairs, options.window_jobs, options.learning_rate, permute, options.speeds_wrong
+    )
 
 
 def folds_of(clusters: Sequence[Cluster], count: int) -> Iterator[tuple[list[Cluster], list[Cluster]]]:
@@ -213,6 +215,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--agents", action="store_true", help="--write by a real learner, and an agent for each cluster"
     )
+    parser.add_argument("--speeds-wrong", type=float, default=0.0, help="how far off speeds are in --write's replays")
     parser.add_argument("--permute", action="store_true", help="give each pair a random sign in --write: a control")
     parser.add_argument("--file", type=Path, help="judge what --write has kept, and train nothing")
     parser.add_argument("--against", choices=("set", "start"), default="set", help="what --file is compared with")
@@ -229,14 +232,12 @@ def _run(options: argparse.Namespace) -> int:
         raise BadInput("--seeds, --updates, --pairs and --window-jobs are 1 or more, --folds 2 or more")
     if options.permute and options.write is None:
         raise BadInput("--permute is for --write: name the file that the control goes to")
-    if options.generated < 0 or options.seed < 0:
-        raise BadInput("--generated and --seed are 0 or more")
-    if (options.generated or options.agents or options.seed) and options.write is None:
-        raise BadInput("--seed, --generated and --agents are for --write: name the file that is made")
-    if options.agents and (options.generated or options.seed):
-        raise BadInput(
-            "--agents: agents learn of recorded pasts and push as they come; leave --generated and --seed out"
-        )
+    if min(options.generated, options.seed) < 0 or not 0.0 <= options.speeds_wrong <= 1.0:
+        raise BadInput("--generated and --seed are 0 or more, --speeds-wrong is from 0 to 1")
+    if any((options.generated, options.agents, options.seed, options.speeds_wrong)) and options.write is None:
+        raise BadInput("--seed, --generated, --speeds-wrong and --agents are for --write: name the file that is made")
+    if options.agents and (options.generated or options.seed or options.speeds_wrong):
+        raise BadInput("--agents: agents learn of recorded pasts and push as they come; leave the others out")
     if options.against != SET and options.file is None:
         raise BadInput(f"--against {options.against} is for --file: name the policy file that is compared")
     clusters = clusters_in(options.data)
@@ -307,6 +308,7 @@ def card_of(options: argparse.Namespace, clusters: Sequence[str]) -> dict[str, A
         "settings": list(options.settings),
         **{name: getattr(options, name) for name in ("updates", "pairs", "window_jobs", "learning_rate", "seed")},
         **({"generated": options.generated} if options.generated else {}),
+        **({"speeds_wrong": options.speeds_wrong} if options.speeds_wrong else {}),
         **({"by": "a real learner and agents"} if options.agents else {}),
         **({"control": "pairs permuted"} if options.permute else {}),
     }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +29,7 @@ from policy_net.domain import Resources
 from policy_net.exchange.policy_file import PolicyFile
 from policy_net.exchange.spec import SetSpec, Weights
 from policy_net.exchange.wire import GradientUpdate
-from policy_net.laboratory.training.twin_windows import History, Machines, WindowChoice, cost_of
+from policy_net.laboratory.training.twin_windows import DrawnSpeeds, History, Machines, WindowChoice, cost_of
 from policy_net.laboratory.workloads.workload import JobKindChoice
 from policy_net.learning.settings import TwinSettings
 from policy_net.learning.twin_gradient import twin_gradient
@@ -50,6 +50,8 @@ class Training:
         window_jobs: of one replay.
         learning_rate: of the first step, in spreads.
         permute: a control that has nothing to learn from.
+        speeds_wrong: the deviation of the log of a factor that each type's speed has in all replays, and not where
+            policies are judged.
     """
 
     updates: int
@@ -57,6 +59,7 @@ class Training:
     window_jobs: int
     learning_rate: float
     permute: bool = False
+    speeds_wrong: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +130,8 @@ def train(
         waiting = waiting or generator.permutation(len(histories)).tolist()
         number = waiting.pop()
         window = histories[number].draw(generator)
+        if training.speeds_wrong:
+            window = replace(window, speeds=DrawnSpeeds(window.speeds, training.speeds_wrong, seed))
         cost = cost_of(window, spec, start.priors)
         found = twin_gradient(head.weights.copy(), spreads, cost, twin, generator, permute=training.permute)
         pushed[number] += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -80,6 +81,8 @@ def test_a_seed_teaches_the_same_bits_again_and_another_others(data: Path, tmp_p
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
     assert not np.array_equal(first, start_file().weights)
+    wrong = train(start_file(), pasts, replace(training, speeds_wrong=0.15), 1)
+    assert not np.array_equal(first, wrong)
 
 
 @pytest.mark.heavy
@@ -155,8 +158,10 @@ def test_generated_clusters_teach_beside_recorded_ones(data: Path, tmp_path: Pat
     [
         (["--generated", "1"], "are for --write"),
         (["--agents"], "are for --write"),
+        (["--speeds-wrong", "0.15"], "are for --write"),
+        (["--speeds-wrong", "2", "--write", "x"], "from 0 to 1"),
         (["--seed", "-1", "--write", "x"], "0 or more"),
-        (["--agents", "--generated", "1", "--write", "x"], "leave --generated and --seed out"),
+        (["--agents", "--generated", "1", "--write", "x"], "leave the others out"),
     ],
 )
 def test_options_that_would_do_nothing_are_refused(
