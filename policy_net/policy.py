@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-DEFAULT_POLICY = "set"
+DEFAULT_POLICY = "set-taught"
 """The policy that fedl2 proposes where nobody names one: trained, and ready to use as it ships."""
 
 

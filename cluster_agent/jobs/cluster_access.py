@@ -29,7 +29,7 @@ Kubeconfig = Annotated[
 ]
 Context = Annotated[str | None, typer.Option("--context", help="Of the kubeconfig; its current one unless given.")]
 
-USUAL_POLICY = "set"
+USUAL_POLICY = "set-taught"
 
 
 @dataclass(frozen=True, slots=True)

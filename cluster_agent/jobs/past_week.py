@@ -29,12 +29,12 @@ from policy_net.laboratory.simulation.environment import DecideOn, Environment
 from policy_net.laboratory.simulation.replay import ReplayResult, replay
 from policy_net.laboratory.workloads.decided import RecordedJobs, read_recorded
 from policy_net.laboratory.workloads.workload import JobKindChoice, JobSpec, Workload
-from policy_net.policy import SchedulerPolicy, build_policy
+from policy_net.policy import DEFAULT_POLICY, SchedulerPolicy, build_policy
 from policy_net.policy_kinds import load_policy
 
 AS_IT_WAS = "fifo-backfill"
 """Every job as large as it asked for, whoever fits first: what kube-scheduler does."""
-USUAL_POLICY = "set"
+
 MOST_CASES = 2
 """Of longer stalls."""
 _DAY_SECONDS = 86_400.0
@@ -196,7 +196,7 @@ def _policy(past: Past) -> SchedulerPolicy:
     folder = past.log if past.log.is_dir() else past.log.parent
     line = last_decision(folder)
     if line is None:
-        return load_policy(USUAL_POLICY, PolicyContext())
+        return load_policy(DEFAULT_POLICY, PolicyContext())
     data = default_finder(folder, []).find(line["digest"])
     if data is None:
         name = str(line["policy"])

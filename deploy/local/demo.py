@@ -31,8 +31,8 @@ from deploy.local.report import Report, print_report, write_report
 from deploy.local.rollouts import contradiction
 from foundation.locks import FileLock, LockHeld
 from policy_net.errors import BadInput
+from policy_net.exchange.spec import SET
 from policy_net.laboratory.report import prepare_folder
-from policy_net.policy import DEFAULT_POLICY
 
 MOST_EPISODES = 10_000
 """Rounds through its workload that a cluster is given at most; generated ones take some seconds to draw."""
@@ -94,7 +94,7 @@ def run_demo(options: DemoOptions) -> Report:
             fleet = run_fleet(plan, folder, v1, processes, display, options.settings)
             lessons = _lessons(plan, folder, processes, display, options)
             display.phase("replaying every policy on the same jobs, and versions on jobs that nobody has seen")
-            shipped = DEFAULT_POLICY if options.policy is DemoPolicy.SET else ""
+            shipped = SET if options.policy is DemoPolicy.SET else ""
             comparison = compare(plan, fleet.versions, display.progress, shipped)
         staleness = staleness_by_cluster(folder / "learner", v1, [cluster.name for cluster in plan])
         report = Report(plan, fleet, comparison, staleness, time.monotonic() - began, options.policy, lessons)

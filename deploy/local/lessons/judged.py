@@ -14,7 +14,7 @@ from typing import Any
 from deploy.local.evaluation import Task, evaluate
 from deploy.local.fleet import PublishedVersion
 from deploy.local.lessons.pasts import Past
-from policy_net.policy import DEFAULT_POLICY
+from policy_net.exchange.spec import SET
 
 NORMAL_95 = 1.96
 
@@ -94,7 +94,7 @@ def judge_lessons(
     tasks = {
         (cluster.name, world, policy): Task(cluster, world, policy)
         for cluster, world in windows
-        for policy in (DEFAULT_POLICY, *files)
+        for policy in (SET, *files)
     }
     scores = evaluate(list(tasks.values()), on_progress)
 
@@ -109,7 +109,7 @@ def judge_lessons(
         LessonPoint(version.version, version.head_step, change(file))
         for version, file in zip(versions, files, strict=True)
     ]
-    return Lessons(len(windows), sum(cluster.jobs for cluster, _ in windows), tuple(points), change(DEFAULT_POLICY))
+    return Lessons(len(windows), sum(cluster.jobs for cluster, _ in windows), tuple(points), change(SET))
 
 
 def change_of(logs: dict[str, list[float]]) -> Change:

@@ -8,6 +8,9 @@ import pytest
 from deciding import Deciding, submit
 from job_shell import Shell
 
+from cluster_agent.jobs.cluster_access import USUAL_POLICY
+from policy_net.policy import DEFAULT_POLICY
+
 
 def foresee(shell: Shell, *words: str) -> dict[str, Any]:
     said = shell.type("simulate", "--model-type", "train", *words, "-o", "json", "--", "python", "train.py")
@@ -59,3 +62,7 @@ def test_before_the_first_decision_and_for_what_cannot_run_a_line_says_why(shell
     assert (said.code, said.err.count("\n")) == (2, 1)
     assert "no decision was taken here yet" in said.err
     assert "needs at least 20.5 cores" in shell.type("simulate", "--cpu", "20", "--", "python", "train.py").err
+
+
+def test_where_nobody_names_a_policy_it_is_the_default_one() -> None:
+    assert USUAL_POLICY == DEFAULT_POLICY

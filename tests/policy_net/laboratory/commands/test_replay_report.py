@@ -30,7 +30,7 @@ def test_a_report_compares_today_with_the_default_policy_and_says_what_the_json_
     assert _policy_net("replay", *words) == 0
     out, err = capsys.readouterr()
     rows = json.loads(out)
-    assert [row["policy"] for row in rows] == ["fifo", "fifo-easy", "drf", "optimus", "set"]
+    assert [row["policy"] for row in rows] == ["fifo", "fifo-easy", "drf", "optimus", "set-taught"]
     assert "index.html" in err
     page = (folder / "index.html").read_text(encoding="utf-8")
     averages = [row["avg_jct_seconds"] for row in rows]

@@ -9,7 +9,7 @@ from policy_net.laboratory.report.comparison import Comparison
 from policy_net.laboratory.simulation.environment import DecideOn, NodeChange, PlacementStrategy
 from policy_net.laboratory.workloads.workload import JobSpec, Workload
 
-HOURS = {"fifo": [2.0, 2.0], "set": [1.0, 1.0]}
+HOURS = {"fifo": [2.0, 2.0], "set-taught": [1.0, 1.0]}
 
 
 def _with_jobs(comparison: Comparison, *jobs: JobSpec) -> str:

@@ -7,22 +7,22 @@ from policy_net.laboratory.report.headline import change, headline, subline
 
 
 def test_a_better_policy_is_said_to_be_better(made) -> None:
-    comparison = made({"fifo": [11.0, 13.0], "set": [2.0, 4.0]})
+    comparison = made({"fifo": [11.0, 13.0], "set-taught": [2.0, 4.0]})
     assert headline(comparison) == (
         "Your 2 jobs would have been done in 3 h instead of 12 h on average: 75% less, on the same 8 GPUs."
     )
-    assert "fedl2 (set), the default policy, against FIFO" in subline(comparison)
+    assert "fedl2 (set-taught), the default policy, against FIFO" in subline(comparison)
 
 
 def test_a_worse_policy_is_said_to_be_worse(made) -> None:
-    comparison = made({"fifo": [10.0, 10.0], "set": [10.0, 13.0]})
+    comparison = made({"fifo": [10.0, 10.0], "set-taught": [10.0, 13.0]})
     assert headline(comparison) == (
         "Your 2 jobs would have been done in 11.5 h instead of 10 h on average: 15% more, on the same 8 GPUs."
     )
 
 
 def test_a_difference_below_one_percent_is_no_gain(made) -> None:
-    comparison = made({"fifo": [10.0, 10.0], "set": [9.95, 9.95]})
+    comparison = made({"fifo": [10.0, 10.0], "set-taught": [9.95, 9.95]})
     assert headline(comparison) == (
         "Your 2 jobs would have been done in 9.9 h on average either way: no gain on these 8 GPUs."
     )
@@ -44,7 +44,7 @@ def test_idle_gpus_are_not_counted_where_machines_come_and_go(made) -> None:
 
 
 def test_generated_jobs_are_nobodys(made) -> None:
-    comparison = made({"fifo": [2.0, 2.0], "set": [1.0, 1.0]})
+    comparison = made({"fifo": [2.0, 2.0], "set-taught": [1.0, 1.0]})
     generated = dataclasses.replace(comparison, workload=dataclasses.replace(comparison.workload, slotted=True))
     assert headline(generated).startswith("These 2 jobs would have been done in 1 h instead of 2 h on average")
 
@@ -63,9 +63,9 @@ def test_without_fifo_the_first_policy_is_today_and_without_the_default_the_last
 
 
 def test_both_times_of_the_headline_are_in_one_unit_that_shows_both(made) -> None:
-    assert "15.5 h instead of 79.5 h" in headline(made({"fifo": [79.5], "set": [15.5]}))
-    assert "30 min instead of 300 min" in headline(made({"fifo": [5.0], "set": [0.5]}))
-    assert "0.021 days instead of 208 days" in headline(made({"fifo": [5000.0], "set": [0.5]}))
+    assert "15.5 h instead of 79.5 h" in headline(made({"fifo": [79.5], "set-taught": [15.5]}))
+    assert "30 min instead of 300 min" in headline(made({"fifo": [5.0], "set-taught": [0.5]}))
+    assert "0.021 days instead of 208 days" in headline(made({"fifo": [5000.0], "set-taught": [0.5]}))
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def _said(comparison) -> dict[str, str]:
 
 
 def test_who_loses_is_said_with_the_worst_case(made) -> None:
-    comparison = made({"fifo": [2.0, 9.0, 5.0, 1.0], "set": [1.0, 1.0, 7.0, 1.01]}, workers=[1, 1, 4, 1])
+    comparison = made({"fifo": [2.0, 9.0, 5.0, 1.0], "set-taught": [1.0, 1.0, 7.0, 1.01]}, workers=[1, 1, 4, 1])
     said = _said(comparison)
     # The last job is later by 36 seconds, which nobody notices.
     assert said["Who gains, who loses"] == (
@@ -92,25 +92,25 @@ def test_who_loses_is_said_with_the_worst_case(made) -> None:
 
 
 def test_sizes_of_which_most_lose_are_named(made) -> None:
-    said = _said(made({"fifo": [9.0, 8.0, 2.0], "set": [1.0, 1.0, 3.0]}, workers=[1, 1, 8]))
+    said = _said(made({"fifo": [9.0, 8.0, 2.0], "set-taught": [1.0, 1.0, 3.0]}, workers=[1, 1, 8]))
     assert said["Sizes that lose"] == (
         "Of 1 job that asked for 5 GPUs and more, 100% are done later (their average: 50% more)."
     )
-    assert "Sizes that lose" not in _said(made({"fifo": [9.0, 8.0], "set": [1.0, 1.0]}, workers=[1, 8]))
+    assert "Sizes that lose" not in _said(made({"fifo": [9.0, 8.0], "set-taught": [1.0, 1.0]}, workers=[1, 8]))
 
 
 def test_where_nobody_loses_no_loser_is_named(made) -> None:
-    said = _said(made({"fifo": [2.0, 3.0], "set": [1.0, 1.0]}))
+    said = _said(made({"fifo": [2.0, 3.0], "set-taught": [1.0, 1.0]}))
     assert said["Who gains, who loses"].endswith("0% later, by more than a minute.")
 
 
 def test_a_policy_that_beats_the_proposed_one_is_named(made) -> None:
-    said = _said(made({"fifo": [9.0], "optimus": [2.0], "set": [3.0]}))
+    said = _said(made({"fifo": [9.0], "optimus": [2.0], "set-taught": [3.0]}))
     assert said["Better still"] == "Optimus would have been better here: 2 h on average."
-    assert "Better still" not in _said(made({"fifo": [9.0], "optimus": [4.0], "set": [3.0]}))
+    assert "Better still" not in _said(made({"fifo": [9.0], "optimus": [4.0], "set-taught": [3.0]}))
 
 
 def test_the_longest_jobs_are_left_out_under_both_policies(made) -> None:
-    said = _said(made({"fifo": [1.0, 2.0, 90.0, 3.0], "set": [1.0, 1.0, 1.0, 80.0]}))
+    said = _said(made({"fifo": [1.0, 2.0, 90.0, 3.0], "set-taught": [1.0, 1.0, 1.0, 80.0]}))
     assert said["Not only the longest jobs"].startswith("Without the 2 jobs that take longest under either policy")
     assert "the average is 60 min instead of 90 min: 33% less." in said["Not only the longest jobs"]

@@ -44,36 +44,38 @@ def test_a_range_is_said_in_words(least: float, most: float, words: str) -> None
 
 
 def test_the_range_stands_in_the_headline_and_the_finding_says_what_moves_it_most(made) -> None:
-    comparison = with_spread(made({"fifo": [12.0], "set": [3.0]}), {BASE: -0.75, PS: -0.40, SEED: -0.78})
+    comparison = with_spread(made({"fifo": [12.0], "set-taught": [3.0]}), {BASE: -0.75, PS: -0.40, SEED: -0.78})
     assert "75% less (40% to 78% less, by what is assumed), on the same 8 GPUs." in headline(comparison)
     assert said(comparison)["How sure"] == (
         "Over how the jobs train, the seed that draws their models and the stalls of a resize the answer is 40% to 78%"
         " less; 3 of 27 sets of assumptions were replayed. What moves it most by itself is how the jobs train: 75% less"
         " by all-reduce and 40% less over parameter servers."
     )
-    alone = with_spread(made({"fifo": [12.0], "set": [3.0]}), {BASE: -0.75})
+    alone = with_spread(made({"fifo": [12.0], "set-taught": [3.0]}), {BASE: -0.75})
     assert "by what is assumed" not in headline(alone)
     assert "How sure" not in said(alone)
 
 
 def test_no_gain_has_its_range_too(made) -> None:
-    comparison = with_spread(made({"fifo": [10.0], "set": [10.0]}), {BASE: 0.0, PS: -0.2})
+    comparison = with_spread(made({"fifo": [10.0], "set-taught": [10.0]}), {BASE: 0.0, PS: -0.2})
     assert "no gain (from 20% less to the same, by what is assumed) on these 8 GPUs." in headline(comparison)
 
 
 def test_an_assumption_that_cannot_be_replayed_is_said(made) -> None:
-    comparison = with_spread(made({"fifo": [2.0], "set": [1.0]}), {BASE: -0.5, SEED: -0.4}, failed="no speed of wlm")
+    comparison = with_spread(
+        made({"fifo": [2.0], "set-taught": [1.0]}), {BASE: -0.5, SEED: -0.4}, failed="no speed of wlm"
+    )
     assert "Some could not be replayed, the first because of this: no speed of wlm." in said(comparison)["How sure"]
 
 
 def test_jobs_that_asked_for_more_than_there_is_are_counted_in_the_headline(made) -> None:
-    comparison = made({"fifo": [2.0, 2.0, 3.0], "set": [1.0, 1.0, 1.0]})
+    comparison = made({"fifo": [2.0, 2.0, 3.0], "set-taught": [1.0, 1.0, 1.0]})
     assert "asked for more" not in headline(comparison)
     cut = with_records(comparison, job_0=JobRecord(12), job_1=JobRecord(8), job_2=JobRecord(64))
     assert headline(cut).endswith(
         "on the same 8 GPUs. But 2 of the 3 jobs asked for more GPUs than these 8 and are cut to what there is."
     )
-    large = with_records(made({"fifo": [2.0], "set": [1.0]}, nodes=40), job_0=JobRecord(32))
+    large = with_records(made({"fifo": [2.0], "set-taught": [1.0]}, nodes=40), job_0=JobRecord(32))
     assert headline(large).endswith(
         "on the same 80 GPUs. But 1 job asked for more than the 16 GPUs that a job may have here, and is cut to that."
     )
@@ -89,7 +91,7 @@ def test_jobs_that_asked_for_more_than_there_is_are_counted_in_the_headline(made
     ],
 )
 def test_machines_that_nobody_named_are_said_in_the_headline(made, nodes_by, gpus_by, assumed: bool) -> None:
-    comparison = made({"fifo": [2.0], "set": [1.0]})
+    comparison = made({"fifo": [2.0], "set-taught": [1.0]})
     machines = Machines(4, 2, 8, nodes_by, gpus_by)
     comparison = dataclasses.replace(comparison, workload=dataclasses.replace(comparison.workload, machines=machines))
     text = "The machines are assumed (4 machines with 2 GPUs each): give yours with --nodes and --gpus-per-node."
@@ -97,14 +99,14 @@ def test_machines_that_nobody_named_are_said_in_the_headline(made, nodes_by, gpu
 
 
 def test_a_queue_with_backfill_is_what_clusters_do_today(made) -> None:
-    comparison = made({"fifo": [4.0], "fifo-easy": [2.0], "set": [1.0]})
+    comparison = made({"fifo": [4.0], "fifo-easy": [2.0], "set-taught": [1.0]})
     assert "1 h instead of 2 h" in headline(comparison).replace("60 min", "1 h").replace("120 min", "2 h")
     assert "against EASY backfill (first come, first served with backfill" in subline(comparison)
 
 
 def test_recorded_times_stand_beside_todays_simulated_ones(made) -> None:
     hour = 3600.0
-    comparison = made({"fifo": [4.0, 4.0], "set": [1.0, 1.0]})
+    comparison = made({"fifo": [4.0, 4.0], "set-taught": [1.0, 1.0]})
     assert "As recorded" not in said(comparison)
     recorded = with_records(comparison, job_0=JobRecord(1, hour, 5 * hour), job_1=JobRecord(1, 3 * hour, 3 * hour))
     assert said(recorded)["As recorded"] == (
@@ -113,12 +115,12 @@ def test_recorded_times_stand_beside_todays_simulated_ones(made) -> None:
     assert not any("than was recorded" in caution for caution in cautions(recorded))
     some = with_records(comparison, job_0=JobRecord(1, hour, 5 * hour), job_1=JobRecord(1))
     assert said(some)["As recorded"].startswith("Really the 1 job with a recorded start waited 60 min")
-    far = with_records(made({"fifo": [6.0, 9.0], "set": [1.0, 1.0]}), job_0=JobRecord(1, hour, 3 * hour))
+    far = with_records(made({"fifo": [6.0, 9.0], "set-taught": [1.0, 1.0]}), job_0=JobRecord(1, hour, 3 * hour))
     assert any("are done in 100% more time than was recorded (3 h)" in caution for caution in cautions(far))
 
 
 def test_money_is_what_a_year_like_this_costs(made) -> None:
-    comparison = made({"fifo": [2.0, 2.0], "set": [1.0, 1.0]}, nodes=1)
+    comparison = made({"fifo": [2.0, 2.0], "set-taught": [1.0, 1.0]}, nodes=1)
     assert "Money" not in said(comparison)
     first, second = comparison.workload.jobs
     jobs = (first, dataclasses.replace(second, submit_time_seconds=365.25 * 86_400 / 4))

@@ -39,8 +39,8 @@ def test_who_waits_longer_than_today_is_named_with_both_waits(made) -> None:
     comparison = owned(
         made,
         ["ann", "ann", "bob", ""],
-        {"fifo": [2.0, 4.0, 1.0, 1.0], "set": [0.0, 0.0, 3.0, 1.0]},
-        {"fifo": [8.0, 8.0, 8.0, 8.0], "set": [4.0, 4.0, 9.0, 8.0]},
+        {"fifo": [2.0, 4.0, 1.0, 1.0], "set-taught": [0.0, 0.0, 3.0, 1.0]},
+        {"fifo": [8.0, 8.0, 8.0, 8.0], "set-taught": [4.0, 4.0, 9.0, 8.0]},
     )
     owners = {owner.name: owner for owner in owners_by(comparison, "user")}
     assert {name: owner.waits_longer for name, owner in owners.items()} == {"ann": False, "bob": True, "(none)": False}
@@ -58,8 +58,8 @@ def test_who_waits_longer_than_today_is_named_with_both_waits(made) -> None:
 
 
 def test_where_nobody_waits_longer_that_is_said_and_one_owner_alone_is_nobody_to_compare(made) -> None:
-    waits = {"fifo": [2.0, 4.0], "set": [0.0, 0.0]}
-    jcts = {"fifo": [8.0, 8.0], "set": [4.0, 4.0]}
+    waits = {"fifo": [2.0, 4.0], "set-taught": [0.0, 0.0]}
+    jcts = {"fifo": [8.0, 8.0], "set-taught": [4.0, 4.0]}
     [finding] = fairness(owned(made, ["ann", "bob"], waits, jcts))
     assert finding.text == "Of 2 users none waits longer, or is done later, on average than under FIFO."
     assert not list(fairness(owned(made, ["ann", "ann"], waits, jcts)))
@@ -67,8 +67,8 @@ def test_where_nobody_waits_longer_that_is_said_and_one_owner_alone_is_nobody_to
 
 def test_owners_beyond_ten_share_a_row_and_no_job_is_lost(made) -> None:
     users = [f"user-{number:02}" for number in range(14)]
-    jcts = {"fifo": [4.0] * 14, "set": [2.0] * 14}
-    table = owner_table(owned(made, users, {"fifo": [1.0] * 14, "set": [0.0] * 14}, jcts), "user")
+    jcts = {"fifo": [4.0] * 14, "set-taught": [2.0] * 14}
+    table = owner_table(owned(made, users, {"fifo": [1.0] * 14, "set-taught": [0.0] * 14}, jcts), "user")
     assert table is not None
     assert [row.name for row in table.rows] == [*users[:10], "4 others"]
     assert sum(int(row.cells[0]) for row in table.rows) == 14

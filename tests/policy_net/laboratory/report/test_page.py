@@ -16,7 +16,7 @@ from policy_net.laboratory.report.policies import describe, label
 from policy_net.policy import policy_names
 
 EVIL = "<script>alert('x')</script>"
-BETTER = {"fifo": [11.0, 13.0], "drf": [9.0, 8.0], "set": [2.0, 4.0]}
+BETTER = {"fifo": [11.0, 13.0], "drf": [9.0, 8.0], "set-taught": [2.0, 4.0]}
 
 
 class Page(HTMLParser):
@@ -46,7 +46,7 @@ def test_the_page_answers_in_its_first_heading(made) -> None:
 
 
 def test_names_from_files_are_text_and_nothing_else(made) -> None:
-    hours = {"fifo": [1.0, 2.0], "set": [2.0, 1.0], f"{EVIL}.pt": [1.0, 1.0]}
+    hours = {"fifo": [1.0, 2.0], "set-taught": [2.0, 1.0], f"{EVIL}.pt": [1.0, 1.0]}
     text = page_html([made(hours, ids=[EVIL, "$\\frac{$"], name=EVIL, notes=(f"{EVIL}.csv: 2 jobs",))])
     assert "<script" not in text
     page = Page(text)
@@ -77,7 +77,7 @@ def test_every_picture_has_a_text_that_says_what_it_shows(made) -> None:
     page = Page(page_html([made(BETTER)]))
     texts = [attributes.get("alt") or "" for tag, attributes in page.tags if tag == "img"]
     assert all(len(text) > 30 for text in texts)
-    assert any("FIFO 12 h; DRF 8.5 h; fedl2 (set) 3 h" in text for text in texts)
+    assert any("FIFO 12 h; DRF 8.5 h; fedl2 (set-taught) 3 h" in text for text in texts)
 
 
 def test_the_same_figures_give_the_same_bytes(made) -> None:
@@ -86,7 +86,7 @@ def test_the_same_figures_give_the_same_bytes(made) -> None:
 
 
 def test_every_workload_has_its_part_of_the_page_and_the_picture(made) -> None:
-    two = [made(BETTER, name="monday"), made({"fifo": [1.0], "set": [2.0]}, name="tuesday")]
+    two = [made(BETTER, name="monday"), made({"fifo": [1.0], "set-taught": [2.0]}, name="tuesday")]
     page = Page(page_html(two))
     assert [tag for tag, _ in page.tags].count("article") == 2
     assert "monday" in page.text
@@ -99,7 +99,7 @@ def test_every_workload_has_its_part_of_the_page_and_the_picture(made) -> None:
 def test_backfill_is_recommended_where_fifo_stands_without_it(made) -> None:
     advice = "compare with --policy fifo-easy"
     assert advice in Page(page_html([made(BETTER)])).text
-    assert advice not in Page(page_html([made({"fifo-backfill": [2.0], "fifo": [2.0], "set": [1.0]})])).text
+    assert advice not in Page(page_html([made({"fifo-backfill": [2.0], "fifo": [2.0], "set-taught": [1.0]})])).text
 
 
 def test_what_cannot_be_drawn_is_left_out(made) -> None:
@@ -113,7 +113,7 @@ def test_what_cannot_be_drawn_is_left_out(made) -> None:
 
 @pytest.mark.parametrize("hours", [[1e-6], [3.0], [3.0, 3.0], [1e-4, 1e5]])
 def test_any_times_can_be_drawn(made, hours: list[float]) -> None:
-    assert overview_png([made({"fifo": hours, "set": hours})])
+    assert overview_png([made({"fifo": hours, "set-taught": hours})])
 
 
 def test_a_cluster_size_that_nobody_gave_is_cautioned_against(made) -> None:
@@ -124,8 +124,8 @@ def test_a_cluster_size_that_nobody_gave_is_cautioned_against(made) -> None:
 
 def test_few_jobs_are_cautioned_against(made) -> None:
     few = [1.0 + number / 7 for number in range(99)]
-    assert "With 99 jobs much is chance" in Page(page_html([made({"fifo": few, "set": few})])).text
-    assert cautions(made({"fifo": [*few, 1.0], "set": [*few, 1.0]})) == ()
+    assert "With 99 jobs much is chance" in Page(page_html([made({"fifo": few, "set-taught": few})])).text
+    assert cautions(made({"fifo": [*few, 1.0], "set-taught": [*few, 1.0]})) == ()
 
 
 def test_jobs_that_hardly_wait_today_are_cautioned_about(made) -> None:
@@ -150,7 +150,7 @@ def test_jobs_that_are_larger_than_the_cluster_are_cautioned_about(made) -> None
 
 def test_a_cluster_that_cannot_keep_up_today_is_cautioned_against(made) -> None:
     hours = [1.0 + number / 7 for number in range(100)]
-    comparison = made({"fifo": hours, "set": hours})
+    comparison = made({"fifo": hours, "set-taught": hours})
     jobs = tuple(
         dataclasses.replace(job, submit_time_seconds=float(number))
         for number, job in enumerate(comparison.workload.jobs)
