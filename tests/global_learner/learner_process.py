@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -124,6 +125,23 @@ class ForkedProgram:
                 raise subprocess.TimeoutExpired(self._module, seconds)
             time.sleep(0.005)
         return code
+
+
+def answered(module: str, *words: str, imports: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
+    """A command at its end, which is a fork where that can be.
+
+    Args:
+        module: whose `main` is run.
+        imports: modules that it need not import itself.
+    """
+    if not FORKS:
+        command = [sys.executable, "-m", module, *words]
+        return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_SECONDS, check=False)
+    with tempfile.TemporaryDirectory() as folder:
+        out, errors = Path(folder) / "out", Path(folder) / "errors"
+        code = ForkedProgram(module, words, out, errors=errors, imports=imports).wait(DEADLINE_SECONDS)
+        said = [path.read_text(encoding="utf-8") for path in (out, errors)]
+    return subprocess.CompletedProcess([module, *words], code, *said)
 
 
 class LearnerProcess:
