@@ -16,6 +16,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from enum import StrEnum
+from functools import cache
 from typing import Annotated, Any, NoReturn
 
 import click
@@ -58,15 +59,21 @@ def run(
     _open_missing_streams()
     try:
         with work():
-            command = _guarded(typer.main.get_command(application))
-            command.params.append(_version_option(program))
-            result = command.main(typed, prog_name=program, standalone_mode=False)
+            result = _built(application, program).main(typed, prog_name=program, standalone_mode=False)
             sys.stdout.flush()
     except (Exception, KeyboardInterrupt, SystemExit) as error:
         return _ended(program, error, "--debug" in typed)
     if result == INTERRUPTED:  # typer's own answer to Ctrl-C
         _say(program, "interrupted")
     return result if isinstance(result, int) else DONE
+
+
+@cache
+def _built(application: typer.Typer, program: str) -> click.Command:
+    """The program's commands, built once: that takes longer than most of them, where a process runs many."""
+    command = _guarded(typer.main.get_command(application))
+    command.params.append(_version_option(program))
+    return command
 
 
 def leave(code: int) -> NoReturn:

@@ -58,8 +58,7 @@ def open_client(access: Access) -> ApiClient:
         if in_pod:
             load_incluster_config(configuration)
         else:
-            file = None if access.kubeconfig is None else str(access.kubeconfig)
-            load_kube_config(file, access.context or None, configuration, persist_config=False)
+            load_kube_config(where, access.context or None, configuration, persist_config=False)
         return ApiClient(configuration)
     except RecursionError as error:
         raise BadConfig(f"kubernetes: {where} cannot be used: it is nested too deeply") from error

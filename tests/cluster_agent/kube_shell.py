@@ -1,4 +1,8 @@
-"""Somebody's terminal beside a cluster on the test API server: what is typed, and what is read."""
+"""Somebody's terminal beside a cluster on the test API server: what is typed, and what is read.
+
+Commands are forks of a process that has imported what they need, where there are forks: a start takes a second of
+processor time. Tests of which the start is a part ask for it.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +16,10 @@ from typing import Any
 
 import yaml
 from kube_cluster import KubeCluster
+from learner_process import FORKS, ForkedProgram
 
 DEADLINE_SECONDS = 120.0
+_IMPORTS = ("cluster_agent.jobs.cluster_explaining", "cluster_agent.jobs.cluster_forecast")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,23 +75,40 @@ class KubeShell:
         path.write_text(yaml.safe_dump(content), encoding="utf-8")
         return path
 
-    def type(self, *words: str, columns: int = 0, usual: bool = True) -> Said:
+    def type(self, *words: str, columns: int = 0, usual: bool = True, forked: bool = True) -> Said:
         """Run `cluster-agent`; with the kubeconfig as $KUBECONFIG unless told otherwise."""
+        out, err = (self.folder / f"typed.{name}" for name in ("out", "err"))
+        for path in (out, err):
+            path.unlink(missing_ok=True)
+        code = self.start(*words, log=out, errors=err, columns=columns, usual=usual, forked=forked).wait(
+            DEADLINE_SECONDS
+        )
+        return Said(code, out.read_text(encoding="utf-8"), err.read_text(encoding="utf-8"))
+
+    def start(
+        self,
+        *words: str,
+        log: Path,
+        errors: Path | None = None,
+        columns: int = 0,
+        usual: bool = True,
+        forked: bool = True,
+    ) -> ForkedProgram | subprocess.Popen[bytes]:
+        """Begin a command that goes on; what it says is added to a log."""
         environment = {name: value for name, value in os.environ.items() if name != "KUBECONFIG"}
         environment["HOME"] = str(self.folder)
         if usual:
             environment["KUBECONFIG"] = str(self.folder / "kubeconfig.yaml")
         if columns:
             environment["COLUMNS"] = str(columns)
-        done = subprocess.run(
-            [sys.executable, "-m", "cluster_agent.cli", *words],
-            capture_output=True,
-            text=True,
-            check=False,
-            env=environment,
-            timeout=DEADLINE_SECONDS,
-        )
-        return Said(done.returncode, done.stdout, done.stderr)
+        if forked and FORKS:
+            return ForkedProgram(
+                "cluster_agent.cli", words, log, errors=errors, environment=environment, imports=_IMPORTS
+            )
+        with log.open("ab") as out, (errors or log).open("ab") as err:
+            return subprocess.Popen(
+                [sys.executable, "-m", "cluster_agent.cli", *words], stdout=out, stderr=err, env=environment
+            )
 
     def file(self, name: str, *documents: Any) -> str:
         (self.folder / name).write_text(yaml.safe_dump_all(documents), encoding="utf-8")

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import yaml
-from learner_process import FORKS, ForkedProgram
+from learner_process import FORKS, ForkedProgram, answered
 from reserved_port import ReservedPort
 
 from cluster_agent.recording.decision_log import CURRENT, closed_files, read_log
@@ -189,13 +189,8 @@ def is_rising(numbers: list[int]) -> bool:
 
 def made_again(log: Path) -> dict[str, Any]:
     """What `cluster-agent replay-log` says of a log."""
-    done = subprocess.run(
-        [sys.executable, "-m", "cluster_agent.cli", "replay-log", str(log), "-o", "json"],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-        check=False,
-    )
+    imports = ("cluster_agent.recording.replay_log_command", "cluster_agent.recording.log_replay")
+    done = answered("cluster_agent.cli", "replay-log", str(log), "-o", "json", imports=imports)
     assert done.returncode == 0, done.stderr + done.stdout
     content: dict[str, Any] = json.loads(done.stdout)
     return content

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -65,7 +63,7 @@ def target(of: str = "new", **spec: Any) -> Json:
 
 
 def test_without_an_agents_state_the_shipped_policy_is_asked_and_it_is_said(shell: KubeShell) -> None:
-    facts = shell.type("explain", "team/train", "-o", "json").json
+    facts = shell.type("explain", "team/train", "-o", "json", forked=False).json
     assert (facts["state"], facts["workers"], facts["min"], facts["max"]) == ("running", 2, 1, 8)
     assert facts["progress"] == {"samples": 500.0, "total": 2_000_000.0, "share": 500 / 2_000_000}
     assert facts["recommendation"] is None
@@ -212,7 +210,7 @@ def test_an_elastic_job_ends_earlier_with_room_and_the_same_seed_says_the_same(s
     file = shell.file("job.yaml", job(workers=1), target())
     words = ("simulate", "-f", file, "--hours", "5", "--runs", "5", "--seed", "3", "-o", "json")
     answer = shell.type(*words).json
-    assert answer == shell.type(*words).json
+    assert answer == shell.type(*words, forked=False).json
     assert answer["workers"] == {"requested": 1, "min": 1, "max": 4}
     assert (answer["runs"], answer["seed"], answer["policy"], answer["jobsPresent"]) == (5, 3, "set", 2)
     fixed, advised = answer["asItIs"], answer["advised"]
@@ -298,8 +296,7 @@ def test_options_of_the_two_kinds_of_jobs_do_not_mix(shell: KubeShell) -> None:
 
 def test_with_an_agents_state_its_own_decision_is_explained(cluster: KubeCluster, shell: KubeShell) -> None:
     path = shell.config(slot_seconds=60.0)
-    words = [sys.executable, "-m", "cluster_agent.cli", "run", "--config", str(path)]
-    agent = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    agent = shell.start("run", "--config", str(path), log=shell.folder / "agent.log")
     try:
         deadline = time.monotonic() + DEADLINE_SECONDS
         while not cluster.status_of("train").get("recommendation"):
@@ -308,7 +305,7 @@ def test_with_an_agents_state_its_own_decision_is_explained(cluster: KubeCluster
         facts = shell.type("explain", "team/train", "--config", str(path), "-o", "json").json
     finally:
         agent.send_signal(signal.SIGTERM)
-        agent.communicate(timeout=DEADLINE_SECONDS)
+        agent.wait(DEADLINE_SECONDS)
     assert facts["decision"]["from"] == "log"
     assert (facts["decision"]["policy"], facts["decision"]["guard"]) == ("set", [])
     assert facts["decision"]["number"] >= 0
@@ -341,10 +338,8 @@ def test_jobs_that_end_on_a_cluster_are_in_the_report_of_its_agent(
 ) -> None:
     path = shell.config(slot_seconds=0.5)
     log = shell.folder / "state" / "decisions.jsonl"
-
-    def start() -> subprocess.Popen[str]:
-        words = [sys.executable, "-m", "cluster_agent.cli", "run", "--config", str(path)]
-        return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    run = ("run", "--config", str(path))
+    output = shell.folder / "agent.log"
 
     def wait_until(is_so: Callable[[], bool]) -> None:
         deadline = time.monotonic() + DEADLINE_SECONDS
@@ -352,20 +347,20 @@ def test_jobs_that_end_on_a_cluster_are_in_the_report_of_its_agent(
             assert time.monotonic() < deadline
             time.sleep(0.05)
 
-    agent = start()
+    agent = shell.start(*run, log=output)
     try:
         wait_until(lambda: bool(cluster.status_of("train").get("recommendation")))
         if while_away:
-            agent.kill()
-            agent.communicate(timeout=DEADLINE_SECONDS)
+            agent.send_signal(signal.SIGKILL)
+            agent.wait(DEADLINE_SECONDS)
         cluster.annotate("train", samples="2000000", total="2000000")
         cluster.change("jobs.batch", "train", "status", status={"conditions": [{"type": "Complete", "status": "True"}]})
         if while_away:
-            agent = start()
+            agent = shell.start(*run, log=output)
         wait_until(lambda: "team/train" in ended_in(log))
     finally:
         agent.send_signal(signal.SIGTERM)
-        agent.communicate(timeout=DEADLINE_SECONDS)
+        agent.wait(DEADLINE_SECONDS)
     found = shell.type("report", "--config", str(path), "-o", "json").json
     assert found["jobs"] == 1
     assert found["recorded"]["avgJctSeconds"] > 0.0

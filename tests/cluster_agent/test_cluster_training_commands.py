@@ -7,20 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from apiserver.rbac import allowed_by
 from kube_cluster import KubeCluster, kube_cluster
 from kube_shell import KubeShell
+from training_objects import CRDS, TABLE, crd
 
 Json = dict[str, Any]
-CRD = Path(__file__).parents[2] / "deploy" / "crds" / "trainingjobs.yaml"
-TABLE = "trainingjobs.fedl2.io"
 
 
 @pytest.fixture
 def cluster() -> Iterator[KubeCluster]:
     with kube_cluster() as made:
-        made.make("customresourcedefinitions.apiextensions.k8s.io", yaml.safe_load(CRD.read_text(encoding="utf-8")))
+        made.make(CRDS, crd())
         made.node("a", gpus=4)
         made.job("train", workers=1, on="a")
         made.target("train", most=4, modelType="bert-64-allreduce")

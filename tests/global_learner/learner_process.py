@@ -8,9 +8,10 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
@@ -80,15 +81,34 @@ class ForkedProgram:
 
     Args:
         module: whose `main` is run.
+        log: for what it prints.
+        errors: for what it says on standard error; the log unless stated.
+        environment: this process's unless stated.
+        imports: modules that it need not import itself.
     """
 
-    def __init__(self, module: str, arguments: Sequence[str], log: Path) -> None:
+    def __init__(
+        self,
+        module: str,
+        arguments: Sequence[str],
+        log: Path,
+        *,
+        errors: Path | None = None,
+        environment: Mapping[str, str] = os.environ,
+        imports: Sequence[str] = (),
+    ) -> None:
         self._module = module
         self._forks = program_forks()
         self._code: int | None = None
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        what = {"module": module, "arguments": list(arguments), "log": str(log)}
-        self.pid = self._forks.ask(**what, folder=str(Path.cwd()), environment=environment)
+        self.pid = self._forks.ask(
+            module=module,
+            arguments=list(arguments),
+            log=str(log),
+            errors=str(errors or log),
+            folder=str(Path.cwd()),
+            environment={**environment, "OMP_NUM_THREADS": "1"},
+            imports=list(imports),
+        )
 
     def poll(self) -> int | None:
         if self._code is None and Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
@@ -105,6 +125,23 @@ class ForkedProgram:
                 raise subprocess.TimeoutExpired(self._module, seconds)
             time.sleep(0.005)
         return code
+
+
+def answered(module: str, *words: str, imports: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
+    """A command at its end, which is a fork where that can be.
+
+    Args:
+        module: whose `main` is run.
+        imports: modules that it need not import itself.
+    """
+    if not FORKS:
+        command = [sys.executable, "-m", module, *words]
+        return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_SECONDS, check=False)
+    with tempfile.TemporaryDirectory() as folder:
+        out, errors = Path(folder) / "out", Path(folder) / "errors"
+        code = ForkedProgram(module, words, out, errors=errors, imports=imports).wait(DEADLINE_SECONDS)
+        said = [path.read_text(encoding="utf-8") for path in (out, errors)]
+    return subprocess.CompletedProcess([module, *words], code, *said)
 
 
 class LearnerProcess:

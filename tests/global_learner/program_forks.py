@@ -1,7 +1,8 @@
 """Forks learners and agents that have imported everything already: a start takes a tenth, so a test may kill a hundred.
 
 Reads orders from stdin, a line of JSON each: one to start a program is answered with its process number, one to wait
-for a program that has ended with its exit code. The programs' own threads and their RPC library begin in the fork: the
+for a program that has ended with its exit code. An order may name more modules that are imported before the fork, for
+it and those after it. The programs' own threads and their RPC library begin in the fork: the
 parent has only imported them. The forks end with the parent.
 """
 
@@ -43,6 +44,10 @@ def main() -> dict[str, Any] | None:
             _, status = os.waitpid(order["wait"], 0)
             print(os.waitstatus_to_exitcode(status), flush=True)
             continue
+        if any(name not in sys.modules for name in order["imports"]):
+            for name in order["imports"]:
+                importlib.import_module(name)
+            gc.freeze()
         child = os.fork()
         if not child:
             _become(order, parent)
@@ -56,9 +61,8 @@ def _become(order: dict[str, Any], parent: int) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
-    stream = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    for number in (1, 2):
-        os.dup2(stream, number)
+    for number, path in ((1, order["log"]), (2, order["errors"])):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.chdir(order["folder"])
     os.environ.clear()

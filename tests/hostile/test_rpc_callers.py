@@ -77,6 +77,7 @@ def impostors(learner: HostileLearner, tmp_path_factory: pytest.TempPathFactory)
 def test_a_wrong_identity_gets_nowhere(method: str, learner: HostileLearner, impostors: Impostors) -> None:
     row = ROWS[method]
     wrong = []
+    shown, counted = learner.shown(), learner.counted()
     for label, (identity, reason) in impostors.identities.items():
         expected = reason
         if label == "another-cluster" and row.caller is Caller.ADMIN:
@@ -85,9 +86,9 @@ def test_a_wrong_identity_gets_nowhere(method: str, learner: HostileLearner, imp
             continue  # these are the right ones
         if label in ("cluster-for-admin", "admin-for-cluster") and row.caller is Caller.EITHER:
             continue
-        shown, counted = learner.shown(), learner.counted()
         answer = learner.send(method, sound_request(method, learner.incarnation), learner.channel(identity))
-        counts = {key: number for key, number in (learner.counted() - counted).items() if "refusals" in key[0]}
+        now, count = learner.shown(), learner.counted()
+        counts = {key: number for key, number in (count - counted).items() if "refusals" in key[0]}
         if expected == HANDSHAKE:
             right = answer.status is grpc.StatusCode.UNAVAILABLE and not counts
         else:
@@ -95,8 +96,9 @@ def test_a_wrong_identity_gets_nowhere(method: str, learner: HostileLearner, imp
                 ("fedl2_learner_refusals_total", method, "wrong-identity"): 1,
                 ("fedl2_learner_identity_refusals_total", expected): 1,
             }
-        if not right or learner.shown() != shown or "Traceback" in answer.line:
+        if not right or now != shown or "Traceback" in answer.line:
             wrong.append(f"{label}: {answer.status.name} {answer.line!r}, counted {counts}")
+        shown, counted = now, count
     assert not wrong, f"{method}:\n" + "\n".join(wrong)
 
 

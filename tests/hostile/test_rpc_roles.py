@@ -31,10 +31,11 @@ def test_each_role_may_what_it_may_and_no_more(
     method: str, learner: HostileLearner, people: dict[Role, grpc.Channel]
 ) -> None:
     wrong = []
+    shown, counted = learner.shown(), learner.counted()
     for role, channel in people.items():
-        shown, counted = learner.shown(), learner.counted()
         answer = learner.send(method, sound_request(method, learner.incarnation), channel)
-        counts = {key: number for key, number in (learner.counted() - counted).items() if "refusals" in key[0]}
+        now, count = learner.shown(), learner.counted()
+        counts = {key: number for key, number in (count - counted).items() if "refusals" in key[0]}
         refused = {
             ("fedl2_learner_refusals_total", method, "wrong-identity"): 1,
             ("fedl2_learner_identity_refusals_total", "wrong-role"): 1,
@@ -46,11 +47,12 @@ def test_each_role_may_what_it_may_and_no_more(
             right = (
                 answer.status is grpc.StatusCode.PERMISSION_DENIED
                 and counts == refused
-                and learner.shown() == shown
+                and now == shown
                 and answer.line.startswith(f"{method}: {role}-ada is a")
             )
         if not right:
             wrong.append(f"{role}: {answer.status.name} {answer.line!r}, counted {counts}")
+        shown, counted = now, count
     assert not wrong, f"{method}:\n" + "\n".join(wrong)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,14 @@ CRDS = "customresourcedefinitions.apiextensions.k8s.io"
 _CRD = Path(__file__).parents[3] / "deploy" / "crds" / "trainingjobs.yaml"
 
 
-def crd() -> Json:
-    found: Json = yaml.safe_load(_CRD.read_text(encoding="utf-8"))
+@cache
+def _read(path: Path) -> Json:
+    found: Json = yaml.safe_load(path.read_text(encoding="utf-8"))
     return found
+
+
+def crd() -> Json:
+    return copy.deepcopy(_read(_CRD))
 
 
 def template(command: list[str] | None = None, **pod: Any) -> Json:

@@ -63,14 +63,19 @@ def installed_files(image: str) -> Iterator[tuple[Path, Path]]:
 
 
 def make_site(image: str, folder: Path, *, with_project: bool = True) -> Path:
-    """The folder, with links.
+    """The folder, with links; bytecode that there is beside a source is at hand, since it compiles as long as it runs.
 
     Args:
         with_project: whether it has the project, too.
     """
+    seen: set[Path] = set()
     for name, source in installed_files(image):
         target = folder / name
-        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.parent not in seen:
+            seen.add(target.parent)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if (bytecode := source.parent / "__pycache__").is_dir():
+                (target.parent / "__pycache__").symlink_to(bytecode)  # without its source Python takes none of it
         target.symlink_to(source)
     if not with_project:
         return folder

@@ -4,7 +4,6 @@ import base64
 from pathlib import Path
 from typing import Any
 
-import kubernetes_validate
 import pytest
 import yaml
 from helm_python import HelmError, lint
@@ -28,6 +27,7 @@ from rendered import (
     part,
     pod_spec,
     settings_text,
+    validate,
     workload,
 )
 
@@ -55,7 +55,7 @@ def test_every_object_is_valid_and_has_no_unknown_field(values: Json, version: s
     objects = [found for found in by_helm(values) if found["kind"] not in CUSTOM]
     assert len(objects) > 10
     for found in objects:
-        kubernetes_validate.validate(found, version, strict=True)
+        validate(found, version)
 
 
 @each_way

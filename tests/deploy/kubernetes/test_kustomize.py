@@ -6,7 +6,6 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import kubernetes_validate
 import pytest
 import yaml
 from rendered import (
@@ -22,6 +21,7 @@ from rendered import (
     pod_spec,
     settings_text,
     tool,
+    validate,
     workload,
 )
 
@@ -35,7 +35,7 @@ each_mode = pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_object_is_valid_and_has_no_unknown_field(mode: str, version: str) -> None:
     for found in by_kustomize(mode):
-        kubernetes_validate.validate(found, version, strict=True)
+        validate(found, version)
 
 
 @each_mode
@@ -108,7 +108,7 @@ def test_metrics_are_scraped_from_one_namespace_by_a_patch_as_by_the_chart(tmp_p
         name: plain(each["spec"]) for name, each in charts.items()
     }
     for each in ours.values():
-        kubernetes_validate.validate(each, VERSIONS[0], strict=True)
+        validate(each, VERSIONS[0])
 
 
 @each_mode

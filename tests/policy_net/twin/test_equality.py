@@ -22,7 +22,7 @@ from policy_net.laboratory.workloads.workload import JobSpec, Workload
 from policy_net.set_policy.policy import SetPolicy, default_set_file
 from policy_net.twin.library import notice
 
-pytestmark = pytest.mark.skipif(notice() is not None, reason=str(notice()))
+pytestmark = [pytest.mark.heavy, pytest.mark.skipif(notice() is not None, reason=str(notice()))]
 
 KNOWN_TYPES = ("vgg-16", "resnet-50", "seq2seq", "vgg-16-async", "vgg16-256-allreduce", "bert-64-allreduce")
 DRAWN_TYPES = ("drawn-ps", "drawn-async", "drawn-allreduce", "plateau")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +24,11 @@ class KubeCluster:
 
     def __init__(self, server: KubeServer) -> None:
         self.server = server
-        crd = yaml.safe_load((DEPLOY / "crds" / "elastictargets.yaml").read_text(encoding="utf-8"))
         advice = _rules("base/advice-role.yaml")
         server.tokens = {"agent": "agent", "auto": "auto", "root": "root"}
         server.may = allowed_by({"agent": advice, "auto": [*advice, *_rules("overlays/auto/auto-role.yaml")]})
-        self.make("customresourcedefinitions.apiextensions.k8s.io", crd)
+        (crd,) = _read("crds/elastictargets.yaml")
+        self.make("customresourcedefinitions.apiextensions.k8s.io", copy.deepcopy(crd))
 
     def make(self, plural: str, found: Json) -> Json:
         return self.server.call(lambda: self.server.store.create(plural, found))
@@ -159,9 +161,15 @@ class KubeCluster:
         ]
 
 
+@cache
+def _read(file: str) -> list[Json]:
+    """What is in a file, of which every cluster begins; nobody changes it."""
+    return list(yaml.safe_load_all((DEPLOY / file).read_text(encoding="utf-8")))
+
+
 def _rules(file: str) -> list[Json]:
     rules = []
-    for role in yaml.safe_load_all((DEPLOY / "kustomize" / file).read_text(encoding="utf-8")):
+    for role in _read(f"kustomize/{file}"):
         where = {"namespace": role["metadata"]["namespace"]} if role["kind"] == "Role" else {}
         rules += [{**rule, **where} for rule in role["rules"]]
     return rules

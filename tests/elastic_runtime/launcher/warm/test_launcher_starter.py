@@ -106,6 +106,16 @@ def agent(tmp_path: Path) -> Iterator[Agent]:
     end_marked(MARK, found.mark)
 
 
+@pytest.fixture(scope="module")
+def ready(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
+    """One whose server is ready, for tests that leave it as it is: a server takes seconds to begin."""
+    found = Agent(tmp_path_factory.mktemp("ready"))
+    found.be_ready()
+    yield found
+    found.starter.close()
+    end_marked(MARK, found.mark)
+
+
 def test_a_forked_launcher_says_and_ends_what_it_would_and_frees_its_lock(agent: Agent) -> None:
     agent.be_ready()
     assert agent.start("list", f"--folder={agent.folder / 'none'}") is not None
@@ -218,14 +228,14 @@ def test_of_a_launcher_that_is_killed_at_any_moment_nothing_stays(agent: Agent) 
     ],
 )
 def test_what_only_a_start_of_python_reads_is_left_to_one(
-    agent: Agent, variables: dict[str, str], forked: bool
+    ready: Agent, variables: dict[str, str], forked: bool
 ) -> None:
-    agent.be_ready()
-    number = agent.start("list", f"--folder={agent.folder}", variables=variables)
+    number = ready.start("list", f"--folder={ready.folder}", variables=variables)
     assert (number is not None) == forked
-    wait_for(agent.lock_is_free)
-    assert agent.start("list", folder=agent.folder / "missing") is None
-    assert agent.told == []
+    wait_for(ready.lock_is_free)
+    assert ready.start("list", folder=ready.folder / "missing") is None
+    assert ready.told == []
+    assert ready.starter.is_ready, "else none is forked, whatever the variables"
 
 
 def test_a_server_that_was_killed_is_followed_by_another_until_it_dies_too_often(agent: Agent) -> None:
