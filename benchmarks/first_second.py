@@ -102,6 +102,8 @@ COMMANDS = (
             f"resize {MISSING} --ps 2": 2,
             f"suspend {MISSING}": 2,
             f"stop {MISSING}": 2,
+            f"logs {MISSING}": 2,
+            f"delete {MISSING}": 2,
             f"resume {MISSING}": 2,
         },
     ),

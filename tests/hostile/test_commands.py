@@ -35,7 +35,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     admin = learner.process.state_dir / "identity" / "admin.pem"
     place = Place(folder, learner.process.address, admin)
     job = HostileJob(make_job(place.jobs, place.script, elastic_rows.RUNS))
-    make_job(place.jobs, place.script, elastic_rows.RESTS)
+    job.folder.log_file("worker-0").write_text("step 1\n")
+    for name in (elastic_rows.RESTS, elastic_rows.GOES):
+        make_job(place.jobs, place.script, name)
     agent = agent_rows.HostileAgent(agent_rows.socket_of(folder).parent, place.script)
     yield place
     agent.close()
