@@ -63,6 +63,7 @@ COMMANDS = (
             "train --help": 0,
             "tune --help": 0,
             "inspect --help": 0,
+            "completion bash": 0,
             "fit-speed --help": 0,
             "--confg": 2,
             "replay --confg": 2,
@@ -94,6 +95,7 @@ COMMANDS = (
             "run --help": 0,
             "resize --help": 0,
             "status --help": 0,
+            "completion fish": 0,
             "resize --confg": 2,
             "list": 0,
             f"{MISSING}.py": 2,
@@ -116,6 +118,7 @@ COMMANDS = (
             "submit --help": 0,
             "jobs --help": 0,
             "explain --help": 0,
+            "completion bash": 0,
             "run --confg": 2,
             "jobs": 3,
             f"job {MISSING}": 3,
@@ -134,7 +137,9 @@ COMMANDS = (
         "pydantic",
     ),
     *_commands("cluster-agent", {f"submit {MISSING}.yaml": 2, f"replay-log {MISSING}": 2}, "numpy", "pydantic"),
-    *_commands("global-learner", {"--help": 0, "--version": 0, "serve --help": 0, "serve --confg": 2}),
+    *_commands(
+        "global-learner", {"--help": 0, "--version": 0, "serve --help": 0, "serve --confg": 2, "completion bash": 0}
+    ),
     *_commands(
         "global-learner",
         {f"serve --config {MISSING}": 2, f"serve --config {SLIP}": 2, f"accept-loss --config {MISSING}": 2},
@@ -148,6 +153,8 @@ COMMANDS = (
             "--version": 0,
             "version --help": 0,
             "rollout start --help": 0,
+            "completion zsh": 0,
+            "completion powershell": 2,
             "fleet --confg": 2,
             "version diff v1": 2,
             f"version show {MISSING}": 2,

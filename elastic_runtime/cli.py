@@ -19,6 +19,7 @@ from elastic_runtime.launcher.commands.requests import resize, stop, suspend
 from elastic_runtime.launcher.commands.status import list_jobs, status
 from foundation.command_line import leave
 from foundation.command_line import run as run_program
+from foundation.completion import COMMAND, completion_command
 
 app = typer.Typer(
     cls=DefaultCommandGroup,
@@ -39,6 +40,7 @@ app.command("stop")(stop)
 app.command("cancel", help=f"The same as `stop`. {inspect.getdoc(stop)}")(stop)
 app.command("delete")(delete)
 app.command("list")(list_jobs)
+app.command(COMMAND)(completion_command(app, PROGRAM))
 
 
 def main() -> None:

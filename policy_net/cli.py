@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from foundation.command_line import Debug, Output, OutputFormat, leave, run
+from foundation.completion import COMMAND, completion_command
 from policy_net.errors import PolicyFileError
 from policy_net.laboratory.commands.extend import extend
 from policy_net.laboratory.commands.fit_speed import fit_speed
@@ -22,6 +23,7 @@ from policy_net.laboratory.commands.tune import tune_command
 if TYPE_CHECKING:
     from policy_net.exchange.spec import PolicySpec, SetSpec
 
+PROGRAM = "policy-net"
 SET_NAME = "set"
 
 app = typer.Typer(
@@ -117,11 +119,12 @@ app.command("tune")(tune_command)
 app.command("inspect")(inspect)
 app.command("extend")(extend)
 app.command("fit-speed")(fit_speed)
+app.command(COMMAND)(completion_command(app, PROGRAM))
 
 
 def main() -> None:
     """Entry point of the console script."""
-    leave(run(app, "policy-net"))
+    leave(run(app, PROGRAM))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from foundation.command_line import leave, run
+from foundation.completion import COMMAND, completion_command
 from foundation.option_groups import with_option_groups
 from foundation.tables import FactSheet
 from global_learner.errors import BadConfig
@@ -22,6 +23,7 @@ from global_learner.policyctl.rollout_commands import rollout_app
 from global_learner.policyctl.version_commands import version_app
 from global_learner.policyctl.views import Facts, fleet_facts, fleet_table
 
+PROGRAM = "policyctl"
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Looks after a learner's versions and its fleet.")
 
 
@@ -96,11 +98,12 @@ app.command("unassign")(unassign_version)
 app.command("rollback")(roll_back)
 app.add_typer(audit_app, name="audit")
 app.command("fleet")(show_fleet)
+app.command(COMMAND)(completion_command(app, PROGRAM))
 
 
 def main() -> None:
     """Entry point of the console script."""
-    leave(run(app, "policyctl"))
+    leave(run(app, PROGRAM))
 
 
 if __name__ == "__main__":

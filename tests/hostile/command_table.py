@@ -67,6 +67,7 @@ def asked(*words: str) -> Line:
     return lambda place: [*words, "--learner", place.learner, "--cert", str(place.certificate), "-o", "json"]
 
 
+COMPLETED = ("policy-net", "global-learner", "cluster-agent", "policyctl", "elastic-run")
 WORLD = ["--workload", "dl2:jobs=2,seed=1", "--nodes", "2"]
 SOUND: dict[str, Line] = {
     "policy-net replay": lambda place: [*WORLD, "--policy", "fifo", "-o", "json"],
@@ -116,6 +117,7 @@ SOUND: dict[str, Line] = {
     "policyctl cluster list": asked(),
     "policyctl cluster revoke": asked("north"),
     "policyctl cluster release": asked("north"),
+    **{f"{program} completion": lambda place: ["bash"] for program in COMPLETED},
     "python -m deploy.local": lambda place: ["--run-folder", str(place.folder / "run")],
     "python -m deploy.train": lambda place: ["--run-folder", str(place.folder / "run")],
     **agent_rows.SOUND,
