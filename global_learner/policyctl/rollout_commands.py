@@ -12,7 +12,15 @@ import typer
 
 from foundation.option_groups import with_option_groups
 from global_learner.errors import BadConfig
-from global_learner.policyctl.options import CallOptions, DryRun, Output, Reason, VersionArgument, version_number
+from global_learner.policyctl.options import (
+    CallOptions,
+    DryRun,
+    LookOptions,
+    Reason,
+    VersionArgument,
+    version_number,
+)
+from global_learner.policyctl.output import Output
 from global_learner.policyctl.rollout_views import (
     changes_table,
     history_table,
@@ -53,11 +61,9 @@ def start_rollout(
 
 @rollout_app.command("status")
 @with_option_groups
-def show_rollout(number: Number = 0, *, options: CallOptions) -> None:
+def show_rollout(number: Number = 0, *, options: LookOptions) -> None:
     """Where a rollout stands: its stage, the latest verdict, and every cluster."""
-    with options.client() as client:
-        facts = rollout_facts(client.rollout(number))
-    options.show(facts, rollout_table(facts))
+    options.look(lambda client: rollout_facts(client.rollout(number)), rollout_table)
 
 
 @rollout_app.command("watch")
@@ -83,7 +89,7 @@ def watch_rollout(
     A learner that is away for a while is waited for; exit code 3 if it does not come back in time.
     """
     if options.output is not Output.TABLE:
-        raise BadConfig("watch prints lines; for -o json or yaml ask `policyctl rollout status` again and again")
+        raise BadConfig("watch prints lines; for another form use `policyctl rollout status --watch -o json`")
     with options.client() as client:
         first = client.rollout(number)
 
@@ -140,11 +146,9 @@ def pin_cluster(
 
 @rollout_app.command("history")
 @with_option_groups
-def list_rollouts(options: CallOptions) -> None:
+def list_rollouts(options: LookOptions) -> None:
     """All rollouts, oldest first."""
-    with options.client() as client:
-        facts = [rollout_facts(rollout) for rollout in client.rollouts()]
-    options.show(facts, history_table(facts))
+    options.look(lambda client: [rollout_facts(rollout) for rollout in client.rollouts()], history_table)
 
 
 def _act(action: str, cluster: str, reason: str, dry_run: bool, options: CallOptions) -> None:

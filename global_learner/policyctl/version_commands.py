@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from foundation.option_groups import with_option_groups
 from global_learner.errors import BadConfig, StateUnusable, VersionsUnsound
-from global_learner.policyctl.options import CallOptions, Reason, VersionArgument, version_number
+from global_learner.policyctl.options import CallOptions, LookOptions, Reason, VersionArgument, version_number
 from global_learner.policyctl.version_verify import check_file, signer, trusted_root, verified, verify_table
 from global_learner.policyctl.version_views import (
     pin_table,
@@ -21,27 +21,30 @@ from global_learner.policyctl.version_views import (
 from global_learner.policyctl.views import Facts
 from policy_net.errors import NotTrusted
 
+if TYPE_CHECKING:
+    from global_learner.policyctl.client import AdminClient
+
 version_app = typer.Typer(no_args_is_help=True, help="Published policy versions.")
 
 
 @version_app.command("list")
 @with_option_groups
-def list_versions(options: CallOptions) -> None:
+def list_versions(options: LookOptions) -> None:
     """All versions, oldest first: what made them, how they score, what they take on disk."""
-    with options.client() as client:
-        facts = [version_facts(card) for card in client.versions()]
-    options.show(facts, versions_table(facts))
+    options.look(lambda client: [version_facts(card) for card in client.versions()], versions_table)
 
 
 @version_app.command("show")
 @with_option_groups
-def show_version(version: VersionArgument, options: CallOptions) -> None:
+def show_version(version: VersionArgument, options: LookOptions) -> None:
     """One version's whole card, and the spec of its weights."""
     number = version_number(version)
-    with options.client() as client:
-        shown = client.version(number or client.newest_version())
-        facts = {**shown_version_facts(shown), "signed_by": signer(client, shown.card)}
-    options.show(facts, version_table(facts))
+
+    def shown(client: AdminClient) -> Facts:
+        found = client.version(number or client.newest_version())
+        return {**shown_version_facts(found), "signed_by": signer(client, found.card)}
+
+    options.look(shown, version_table)
 
 
 @version_app.command("diff")

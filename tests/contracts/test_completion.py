@@ -92,7 +92,7 @@ def test_words_are_completed_where_they_stand() -> None:
         ["--output"],
         ["json"],
         ["yaml"],
-        ["json", "table", "yaml"],
+        ["csv", "json", "table", "wide", "yaml"],
         [],
         ["root"],
         ["--since"],
@@ -141,7 +141,7 @@ def test_zsh_reads_the_script(program: str) -> None:
 def test_fish_offers_commands_and_options() -> None:
     for line, offered in {
         "policyctl ver": ["version"],
-        "policyctl version list -o ": ["json", "table", "yaml"],
+        "policyctl version list -o ": ["csv", "json", "table", "wide", "yaml"],
         "elastic-run --ps 1 --min": ["--min-ps", "--min-workers"],
     }.items():
         program = line.split()[0]

@@ -30,6 +30,7 @@ import global_learner.cli
 import global_learner.policyctl.cli
 import policy_net.cli
 from deploy.reference.commands import all_commands
+from global_learner.policyctl.contexts import Context, Contexts, contexts_file, write_contexts
 from policy_net.exchange.policy_file import write_policy_file
 from policy_net.laboratory.commands.world_options import WorldOptions
 
@@ -67,6 +68,8 @@ def asked(*words: str) -> Line:
     return lambda place: [*words, "--learner", place.learner, "--cert", str(place.certificate), "-o", "json"]
 
 
+CONTEXT = "north"
+"""Names a learner before each command; see `make_context`."""
 COMPLETED = ("policy-net", "global-learner", "cluster-agent", "policyctl", "elastic-run")
 WORLD = ["--workload", "dl2:jobs=2,seed=1", "--nodes", "2"]
 SOUND: dict[str, Line] = {
@@ -85,6 +88,10 @@ SOUND: dict[str, Line] = {
     "cluster-agent replay-log": lambda place: [str(place.folder / "decisions.jsonl")],
     "cluster-agent report": lambda place: [str(place.folder / "decisions.jsonl"), "-o", "json"],
     "policyctl fleet": asked(),
+    "policyctl context set": lambda _: ["lab", "--learner", "127.0.0.1:7070", "-o", "json"],
+    "policyctl context use": lambda _: [CONTEXT, "-o", "json"],
+    "policyctl context list": lambda _: ["-o", "json"],
+    "policyctl context delete": lambda _: [CONTEXT, "-o", "json"],
     "policyctl report": asked("--out", "report"),
     "policyctl assign": asked("v1", "--cluster", "north"),
     "policyctl unassign": asked("--cluster", "north"),
@@ -238,6 +245,12 @@ def _with(sound: list[str], command: click.Command, parameter: click.Parameter, 
             del words[at : at + 2]
     attacked = f"{parameter.opts[-1]}={value}"
     return [*words[:-1], attacked, words[-1]] if options_first else [*words, attacked]
+
+
+def make_context(config: Path) -> None:
+    """A file of contexts, below where the environment says that such files are."""
+    file = contexts_file({"XDG_CONFIG_HOME": str(config)})
+    write_contexts(file, Contexts({CONTEXT: Context("127.0.0.1:7070")}))
 
 
 def make_files(folder: Path) -> None:

@@ -12,7 +12,7 @@ import agent_rows
 import elastic_rows
 import pytest
 import structlog
-from command_table import PASSES, PROGRAMS, SKIPPED, SOUND, STARTED, Place, attacks, commands, make_files
+from command_table import PASSES, PROGRAMS, SKIPPED, SOUND, STARTED, Place, attacks, commands, make_context, make_files
 from hostile_job import HostileJob, make_job
 from hostile_learner import HostileLearner
 
@@ -50,6 +50,8 @@ def _somewhere_else(place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     """In a folder of its own, and with a demo that starts nothing."""
     (place.folder / "here").mkdir(exist_ok=True)
     monkeypatch.chdir(place.folder / "here")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(place.folder / "config"))
+    make_context(place.folder / "config")
 
     def started(*_: object) -> None:
         raise DemoFailed("the demo was started")

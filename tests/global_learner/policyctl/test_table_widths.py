@@ -24,6 +24,8 @@ from global_learner.policyctl.cluster_commands import (
     released_table,
     revocation_table,
 )
+from global_learner.policyctl.context_commands import context_facts, contexts_table
+from global_learner.policyctl.contexts import Context
 from global_learner.policyctl.key_commands import keys_table, rotated_table
 from global_learner.policyctl.operator_commands import (
     assigned_facts,
@@ -240,6 +242,9 @@ SAMPLES: dict[Callable[..., object], Callable[[], RenderableType]] = {
     chains_table: lambda: chains_table([Chain("versions", 12, 1234, DIGEST, None)], "1234 lines in audit.jsonl"),
     changes_table: changes,
     clusters_table: lambda: clusters_table(identities()),
+    contexts_table: lambda: contexts_table(
+        [context_facts(NAME, Context("learner.north.example:7070", "/etc/fedl2/ca.pem", "/home/ada/ada.pem"), NAME)]
+    ),
     diff_table: difference_table,
     enrolled_table: lambda: enrolled_table(
         {"role": "operator", "name": "ada", "file": "ada.pem", "expires_unix_seconds": LATE, "replaced": 12}
