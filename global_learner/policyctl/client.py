@@ -128,6 +128,11 @@ class AdminClient:
         request = fleet_pb2.PinVersionRequest(version=version, pinned=pinned, reason=reason)
         return bool(self._call(self._admin.PinVersion, request).changed)
 
+    def note(self, version: int, text: str) -> bool:
+        """Put a note on a version in the place of the one before; False if it was so already."""
+        request = fleet_pb2.NoteVersionRequest(version=version, text=text)
+        return bool(self._call(self._admin.NoteVersion, request).changed)
+
     def assign(
         self, version: int, clusters: Sequence[str], every: bool, reason: str = ""
     ) -> fleet_pb2.AssignVersionReply:

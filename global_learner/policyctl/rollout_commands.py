@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -28,7 +28,11 @@ from global_learner.policyctl.rollout_views import (
     rollout_table,
 )
 from global_learner.policyctl.rollout_watch import Patience, RolloutWatch
+from global_learner.policyctl.views import Facts
 from policy_net.exchange.generated import fleet_pb2
+
+if TYPE_CHECKING:
+    from global_learner.policyctl.client import AdminClient
 
 rollout_app = typer.Typer(
     no_args_is_help=True, help="Versions that come to the fleet in stages, and go back by themselves."
@@ -148,7 +152,15 @@ def pin_cluster(
 @with_option_groups
 def list_rollouts(options: LookOptions) -> None:
     """All rollouts, oldest first."""
-    options.look(lambda client: [rollout_facts(rollout) for rollout in client.rollouts()], history_table)
+
+    def told(client: AdminClient) -> list[Facts]:
+        notes = {card.version: card.note.text for card in client.versions()}
+        return [
+            {**rollout_facts(rollout), "note": notes.get(rollout.candidate_version) or None}
+            for rollout in client.rollouts()
+        ]
+
+    options.look(told, history_table)
 
 
 def _act(action: str, cluster: str, reason: str, dry_run: bool, options: CallOptions) -> None:

@@ -12,6 +12,8 @@ from global_learner.errors import BadConfig, StateUnusable, VersionsUnsound
 from global_learner.policyctl.options import CallOptions, LookOptions, Reason, VersionArgument, version_number
 from global_learner.policyctl.version_verify import check_file, signer, trusted_root, verified, verify_table
 from global_learner.policyctl.version_views import (
+    note_facts,
+    note_table,
     pin_table,
     shown_version_facts,
     version_facts,
@@ -111,6 +113,26 @@ def pin_version(version: VersionArgument, reason: Reason = "", *, options: CallO
 def unpin_version(version: VersionArgument, reason: Reason = "", *, options: CallOptions) -> None:
     """Leave a version to the retention settings again."""
     _pin(version, False, reason, options)
+
+
+@version_app.command("note")
+@with_option_groups
+def note_version(
+    version: VersionArgument,
+    text: Annotated[str, typer.Argument(help="What is to be said of it, in a line; empty: nothing any more.")],
+    options: CallOptions,
+) -> None:
+    """Say something of a version to whoever looks at it; `list`, `show` and the audit log have it, with your name."""
+    with options.client() as client:
+        number = version_number(version) or client.newest_version()
+        changed = client.note(number, text)
+        facts: Facts = {
+            "version": number,
+            "name": f"v{number}",
+            "note": note_facts(client.version(number).card),
+            "changed": changed,
+        }
+    options.show(facts, note_table(facts))
 
 
 def _pin(version: str, pinned: bool, reason: str, options: CallOptions) -> None:

@@ -103,6 +103,7 @@ SOUND: dict[str, Line] = {
     "policyctl version diff": asked("v1", "v1"),
     "policyctl version list": asked(),
     "policyctl version pin": asked("v1"),
+    "policyctl version note": asked("v1", "from the new queue"),
     "policyctl version unpin": asked("v1"),
     "policyctl version show": asked("v1"),
     "policyctl version verify": asked("v1"),

@@ -40,6 +40,7 @@ from global_learner.policyctl.rollout_views import changes_table, history_table,
 from global_learner.policyctl.version_diff import diff_table, difference
 from global_learner.policyctl.version_verify import verify_table
 from global_learner.policyctl.version_views import (
+    note_table,
     pin_table,
     shown_version_facts,
     version_facts,
@@ -254,6 +255,13 @@ SAMPLES: dict[Callable[..., object], Callable[[], RenderableType]] = {
     history_table: lambda: history_table([rollout_facts(rollout())] * 2),
     keys_table: keys,
     operators_table: people,
+    note_table: lambda: note_table(
+        {
+            "name": "v119",
+            "note": {"text": "of the queue of 1189 jobs", "actor": "ada", "unix_seconds": LATE},
+            "changed": True,
+        }
+    ),
     pin_table: lambda: pin_table({"name": "v1190", "pinned": True, "changed": False}),
     released_table: lambda: released_table({"cluster": NAME, "released": True}),
     report_table: lambda: report_table(
