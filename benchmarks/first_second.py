@@ -71,6 +71,8 @@ COMMANDS = (
             "tune --trials 0": 2,
             f"replay --workload x.csv --policy {MISSING}": 2,
             f"inspect {MISSING}": 2,
+            "runs --help": 0,
+            f"runs {MISSING}": 2,
         },
     ),
     *_commands(

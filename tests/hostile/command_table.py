@@ -33,6 +33,7 @@ from deploy.reference.commands import all_commands
 from global_learner.policyctl.contexts import Context, Contexts, contexts_file, write_contexts
 from policy_net.exchange.policy_file import write_policy_file
 from policy_net.laboratory.commands.world_options import WorldOptions
+from policy_net.laboratory.training_runs import RunRecorder
 
 Line = Callable[["Place"], list[str]]
 
@@ -79,6 +80,7 @@ SOUND: dict[str, Line] = {
         *(*WORLD, "--policy", "set", "--trials", "1", "--steps", "1", "--rungs", "1", "--worlds", "2"),
         *("--out", str(place.folder / "study"), "-o", "json"),
     ],
+    "policy-net runs": lambda place: [str(place.folder / "trained"), "-o", "json"],
     "policy-net extend": lambda place: [*("set", "--with", "prices", "--out", str(place.folder / "wide.safetensors"))],
     "policy-net inspect": lambda place: [str(place.good_policy), "-o", "json"],
     "policy-net fit-speed": lambda place: ["--table", str(place.good_speeds), "-o", "json"],
@@ -132,7 +134,7 @@ SOUND: dict[str, Line] = {
     **elastic_rows.SOUND,
 }
 WORLD_OPTIONS = frozenset(item.name for item in dataclasses.fields(WorldOptions))
-WRITTEN = frozenset({"out", "report", "run_folder", "report_folder"})
+WRITTEN = frozenset({"out", "report", "run", "run_folder", "report_folder"})
 """Parameters that name what is written."""
 PASSES: dict[str, str] = {
     "seed=huge": "any whole number draws something",
@@ -142,6 +144,7 @@ PASSES: dict[str, str] = {
     "log=empty": "a log of no decisions",
     "policies=folder": "a folder of policies may hold none",
     "run_folder=folder": "so does what a demo keeps",
+    "run=folder": "and how a training went",
     "report_folder=folder": "and what it shows",
     "fleet=empty": "the clusters that are built in",
     "fleet=blank": "the same",
@@ -275,6 +278,7 @@ def make_files(folder: Path) -> None:
     (folder / "speeds.csv").write_text("model,num_ps,num_workers,samples_per_s\n" + rows)
     good = {"state_dir": "state", "initial_policy": "good.safetensors", "listen": "127.0.0.1:0"}
     (folder / "train.py").write_text("pass\n")
+    RunRecorder(folder / "trained", {"policy": "set"}).end({"updates": 3})
     agent_rows.make_job_file(folder)
     certificate_files(folder)
     (folder / "learner.yaml").write_text(yaml.safe_dump(good))
