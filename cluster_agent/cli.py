@@ -22,8 +22,10 @@ from cluster_agent.jobs.submission import submit
 from cluster_agent.recording.replay_log_command import replay_log
 from foundation.command_line import leave
 from foundation.command_line import run as run_command_line
+from foundation.completion import COMMAND, completion_command
 from foundation.signals import SignalHandlers
 
+PROGRAM = "cluster-agent"
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 app = typer.Typer(
@@ -83,7 +85,7 @@ def run(
         finally:
             signals.on_started()  # nothing is left to interrupt: what went wrong is still to be told
     except StoppedEarly:
-        print("cluster-agent: stopped before it had started; nothing was scheduled", file=sys.stderr)
+        print(f"{PROGRAM}: stopped before it had started; nothing was scheduled", file=sys.stderr)
 
 
 app.command("replay-log")(replay_log)
@@ -97,11 +99,12 @@ app.command("resume")(resume)
 app.command("explain")(explain)
 app.command("simulate")(simulate)
 app.command("report")(report)
+app.command(COMMAND)(completion_command(app, PROGRAM))
 
 
 def main() -> None:
     """The console script."""
-    code = run_command_line(app, "cluster-agent")
+    code = run_command_line(app, PROGRAM)
     sys.stdout.flush()
     sys.stderr.flush()
     if threading.active_count() > 1:

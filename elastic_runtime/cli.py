@@ -2,19 +2,24 @@
 
 Its sub-commands stand in `launcher/commands`. Those that ask a job (`resize`, `status`, `suspend`, `stop`) go to the
 job's coordinator over the control plane; those that start one (`run`, `resume`) become its launcher and stay until it
-has ended. Exit codes and the line about an error are those of all our programs.
+has ended; `logs` and `delete` need its folder alone. Exit codes and the line about an error are those of all our
+programs.
 """
 
 from __future__ import annotations
 
+import inspect
+
 import typer
 
+from elastic_runtime.launcher.commands.folders import delete, logs
 from elastic_runtime.launcher.commands.launch import resume, run
 from elastic_runtime.launcher.commands.options import DEFAULT, PROGRAM, DefaultCommandGroup
 from elastic_runtime.launcher.commands.requests import resize, stop, suspend
 from elastic_runtime.launcher.commands.status import list_jobs, status
 from foundation.command_line import leave
 from foundation.command_line import run as run_program
+from foundation.completion import COMMAND, completion_command
 
 app = typer.Typer(
     cls=DefaultCommandGroup,
@@ -28,10 +33,14 @@ app = typer.Typer(
 app.command(DEFAULT, context_settings={"allow_interspersed_args": False})(run)
 app.command("resize")(resize)
 app.command("status")(status)
+app.command("logs")(logs)
 app.command("suspend")(suspend)
 app.command("resume")(resume)
 app.command("stop")(stop)
+app.command("cancel", help=f"The same as `stop`. {inspect.getdoc(stop)}")(stop)
+app.command("delete")(delete)
 app.command("list")(list_jobs)
+app.command(COMMAND)(completion_command(app, PROGRAM))
 
 
 def main() -> None:

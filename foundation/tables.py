@@ -71,6 +71,17 @@ class FittedTable:
         self._columns = tuple(columns[:figures])
         self._words = columns[-1].heading if figures < len(columns) else None
 
+    @property
+    def headings(self) -> list[str]:
+        """Of all columns, each on one line."""
+        words = [] if self._words is None else [self._words]
+        return [_on_one_line(heading) for heading in (*(column.heading for column in self._columns), *words)]
+
+    @property
+    def cells(self) -> list[tuple[str, ...]]:
+        """All rows, whole."""
+        return list(self.rows)
+
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
         """The lines, at the width that there is."""
         width = options.max_width
@@ -101,7 +112,7 @@ class FittedTable:
         """The headings of the columns that a terminal of so many columns has no room for."""
         kept, _ = self._fitted(width)
         headings = [column.heading for index, column in enumerate(self._columns) if index not in kept]
-        return [" ".join(heading.split()).replace("/ ", "/") for heading in headings]
+        return [_on_one_line(heading) for heading in headings]
 
     def _row(
         self, row: Sequence[str], kept: Sequence[int], widths: Sequence[int], beside: int, console: Console, width: int
@@ -189,6 +200,19 @@ class FactSheet:
         self.facts = [(_plain(label), _plain(value)) for label, value in facts]
         self.below = tuple(below)
 
+    @property
+    def headings(self) -> list[str]:
+        """Of the two columns that the facts are as a table."""
+        return ["fact", "value"]
+
+    @property
+    def cells(self) -> list[tuple[str, ...]]:
+        """All facts, whole; one that goes on in another line has its label there too."""
+        labels: list[str] = []
+        for label, _ in self.facts:
+            labels.append(label or (labels[-1] if labels else ""))
+        return [(label, value) for label, (_, value) in zip(labels, self.facts, strict=True)]
+
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
         """The lines, at the width that there is."""
         width = options.max_width
@@ -233,6 +257,10 @@ def in_words(value: Any) -> str:
 def name_in_words(key: str) -> str:
     """The name of a field as people read it."""
     return key.replace("_", " ")
+
+
+def _on_one_line(heading: str) -> str:
+    return " ".join(heading.split()).replace("/ ", "/")
 
 
 def _plain(text: str) -> str:

@@ -14,8 +14,10 @@ from typing import Annotated
 import typer
 
 from foundation.command_line import leave, run
+from foundation.completion import COMMAND, completion_command
 from global_learner.errors import BadConfig
 
+PROGRAM = "global-learner"
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
@@ -83,9 +85,12 @@ def accept_loss_command(
         typer.echo("nothing was changed; --yes goes on without it")
 
 
+app.command(COMMAND)(completion_command(app, PROGRAM))
+
+
 def main() -> None:
     """Entry point of the console script."""
-    leave(run(app, "global-learner"))
+    leave(run(app, PROGRAM))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Operator's commands on versions and the head: pin, reset; what is assigned, `RolloutDriver` looks after.
+"""Operator's commands on versions and the head: pin, note, reset; what is assigned, `RolloutDriver` looks after.
 
 Each is durable, and in the audit log, before it is answered.
 
@@ -91,6 +91,17 @@ class Operator(Generic[Status]):
         """
         check_reason(why)
         return await self._registry.call(self._registry.registry.pin, version, pinned, actor, self._wall_clock(), why)
+
+    async def note_version(self, version: int, text: str, actor: str) -> bool:
+        """Say something of a version to whoever looks at it, or nothing any more; False if it says so already.
+
+        Raises:
+            UnknownPolicyVersion: there is none of this number.
+            BadRequest: the note is no line, or too long.
+        """
+        check_reason(text, "note")
+        registry = self._registry.registry
+        return await self._registry.call(registry.note_version, version, text.strip(), actor, self._wall_clock())
 
     async def release(self, cluster: str, actor: str, why: str = "") -> bool:
         """End a cluster's quarantine; False if it was in none.

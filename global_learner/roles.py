@@ -95,6 +95,7 @@ NEEDS: Mapping[str, Need] = MappingProxyType(
         "AssignVersion": _OPERATOR,
         "RollBack": _OPERATOR,
         "PinVersion": _OPERATOR,
+        "NoteVersion": _OPERATOR,
         "ResetHead": _OPERATOR,
         "ReleaseCluster": _OPERATOR,
         "StartRollout": _OPERATOR,

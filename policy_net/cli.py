@@ -12,22 +12,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from foundation.command_line import Debug, Output, OutputFormat, leave, run
+from foundation.completion import COMMAND, completion_command
 from policy_net.errors import PolicyFileError
 from policy_net.laboratory.commands.extend import extend
 from policy_net.laboratory.commands.fit_speed import fit_speed
 from policy_net.laboratory.commands.replay import replay_command
+from policy_net.laboratory.commands.runs import runs_command
 from policy_net.laboratory.commands.train import train
 from policy_net.laboratory.commands.tune import tune_command
 
 if TYPE_CHECKING:
     from policy_net.exchange.spec import PolicySpec, SetSpec
 
+PROGRAM = "policy-net"
 SET_NAME = "set"
 
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
-    help="Replay workloads under scheduling policies, train, tune, inspect or extend a policy, fit speeds.",
+    help="Replay workloads under scheduling policies, train, tune, inspect or extend a policy, compare trainings.",
 )
 
 
@@ -113,15 +116,17 @@ def _structure(facts: dict[str, Any]) -> str:
 
 app.command("replay")(replay_command)
 app.command("train")(train)
+app.command("runs")(runs_command)
 app.command("tune")(tune_command)
 app.command("inspect")(inspect)
 app.command("extend")(extend)
 app.command("fit-speed")(fit_speed)
+app.command(COMMAND)(completion_command(app, PROGRAM))
 
 
 def main() -> None:
     """Entry point of the console script."""
-    leave(run(app, "policy-net"))
+    leave(run(app, PROGRAM))
 
 
 if __name__ == "__main__":

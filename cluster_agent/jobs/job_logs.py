@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-_CHUNK_BYTES = 1 << 20
+from foundation.growing_file import GrowingFile
+
 _TAIL_BYTES = 4096
 
 
@@ -24,7 +25,7 @@ class JobLogs:
         self._launcher = launcher
         self._tasks = tasks
         self._task = task
-        self._offsets: dict[Path, int] = {}
+        self._read: dict[Path, GrowingFile] = {}
 
     @property
     def files(self) -> list[Path]:
@@ -41,21 +42,8 @@ class JobLogs:
         """
         for path in self.files:
             prefix = b"" if self._task or path == self._launcher else f"{path.stem} | ".encode()
-            yield from (prefix + line for line in self._lines(path, last))
-
-    def _lines(self, path: Path, last: bool) -> Iterator[bytes]:
-        offset = self._offsets.get(path, 0)
-        with path.open("rb") as stream:
-            if stream.seek(0, 2) < offset:
-                offset = 0  # it was begun anew
-            stream.seek(offset)
-            while line := stream.readline(_CHUNK_BYTES):
-                whole = line.endswith(b"\n") or len(line) == _CHUNK_BYTES
-                if not whole and not last:
-                    break
-                offset += len(line)
-                yield line if line.endswith(b"\n") else line + b"\n"
-        self._offsets[path] = offset
+            file = self._read.setdefault(path, GrowingFile(path))
+            yield from (prefix + line for line in file.read(last=last))
 
 
 def with_last_words(facts: dict[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from foundation.files import check_replaceable, write_whole
 from foundation.option_groups import with_option_groups
 from foundation.tables import NOTHING, Column, FittedTable
 from global_learner.errors import AuditUnsound, BadConfig, LearnerError
-from global_learner.policyctl.options import CallOptions, moment_of
+from global_learner.policyctl.options import CallOptions, LookOptions, moment_of
 from global_learner.policyctl.views import Facts, moment
 from global_learner.storage.audit_chain import (
     LOGS,
@@ -65,12 +65,10 @@ Since = Annotated[
 
 @audit_app.command(_DEFAULT)
 @with_option_groups
-def show_audit(since: Since = None, *, options: CallOptions) -> None:
+def show_audit(since: Since = None, *, options: LookOptions) -> None:
     """Who did what, when, to clusters, versions and the head, and which versions agents refused; oldest first."""
     from_when = _from_when(since)
-    with options.client() as client:
-        facts = [audit_facts(entry) for entry in client.audit(from_when)]
-    options.show(facts, audit_table(facts))
+    options.look(lambda client: [audit_facts(entry) for entry in client.audit(from_when)], audit_table)
 
 
 @audit_app.command("export")

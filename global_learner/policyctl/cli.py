@@ -9,28 +9,29 @@ from typing import Annotated
 import typer
 
 from foundation.command_line import leave, run
+from foundation.completion import COMMAND, completion_command
 from foundation.option_groups import with_option_groups
 from foundation.tables import FactSheet
 from global_learner.errors import BadConfig
 from global_learner.policyctl.audit_commands import audit_app
 from global_learner.policyctl.cluster_commands import cluster_app
+from global_learner.policyctl.context_commands import context_app
 from global_learner.policyctl.key_commands import key_app
 from global_learner.policyctl.operator_commands import assign_version, head_app, roll_back, unassign_version
-from global_learner.policyctl.options import CallOptions
+from global_learner.policyctl.options import CallOptions, LookOptions
 from global_learner.policyctl.role_commands import operator_app
 from global_learner.policyctl.rollout_commands import rollout_app
 from global_learner.policyctl.version_commands import version_app
 from global_learner.policyctl.views import Facts, fleet_facts, fleet_table
 
+PROGRAM = "policyctl"
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Looks after a learner's versions and its fleet.")
 
 
 @with_option_groups
-def show_fleet(options: CallOptions) -> None:
+def show_fleet(options: LookOptions) -> None:
     """All clusters: their jobs, what they act on, what they contributed."""
-    with options.client() as client:
-        facts = fleet_facts(client.fleet())
-    options.show(facts, fleet_table(facts))
+    options.look(lambda client: fleet_facts(client.fleet()), fleet_table)
 
 
 @with_option_groups
@@ -96,11 +97,13 @@ app.command("unassign")(unassign_version)
 app.command("rollback")(roll_back)
 app.add_typer(audit_app, name="audit")
 app.command("fleet")(show_fleet)
+app.add_typer(context_app, name="context")
+app.command(COMMAND)(completion_command(app, PROGRAM))
 
 
 def main() -> None:
     """Entry point of the console script."""
-    leave(run(app, "policyctl"))
+    leave(run(app, PROGRAM))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from global_learner.errors import (
     Unreachable,
 )
 from global_learner.operator_socket import SCHEME, SocketAddress
+from global_learner.policyctl.contexts import check_address
 from policy_net.exchange.connection_files import read_connection_files
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 from policy_net.exchange.identity_file import read_identity
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 _LARGEST_REPLY_BYTES = 256 * 1024 * 1024
 """A fleet of a thousand clusters and ten thousand versions takes a few megabytes."""
-_SOCKET = re.compile(r"unix:[^\0]{1,4000}")
-_ADDRESS = re.compile(r"[A-Za-z0-9._-]{1,253}:\d{1,5}|\[[0-9A-Fa-f:.]{2,45}\]:\d{1,5}")
 _NO_CONNECTION = ("failed to connect", "DNS resolution", "Socket closed", "recvmsg", "Connection reset", "GOAWAY")
 """Beginnings of what gRPC says where no call has reached a server; all else is the server's own words."""
 _UNREACHABLE = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
@@ -64,12 +62,7 @@ class AdminClient:
         Raises:
             BadConfig, IdentityFileError: a file cannot be read or used.
         """
-        local = _SOCKET.fullmatch(address) is not None
-        if not local and not _ADDRESS.fullmatch(address):
-            raise BadConfig(
-                f"--learner {address[:80]!r}: must be HOST:PORT, such as 127.0.0.1:7070, or a learner's socket, "
-                "unix:STATE_DIR/operator.sock"
-            )
+        local = check_address(address)
         self._address = address
         self._timeout_seconds = timeout_seconds
         options = [
@@ -78,14 +71,14 @@ class AdminClient:
             ("grpc.compression_enabled_algorithms_bitset", 1),  # what is measured is then what is unpacked
         ]
         # At its socket the learner knows its owner by the file's mode; a certificate in the environment is for others.
-        credentials = None if local else _credentials(tls)
-        self._certified = credentials is not None
+        shown = None if local else credentials(tls)
+        self._certified = shown is not None
         self._socket = SocketAddress(Path(address.removeprefix(SCHEME))) if local else None
         target = address if self._socket is None else self._socket.target
-        if credentials is None:
+        if shown is None:
             self._channel = grpc.insecure_channel(target, options)
         else:
-            self._channel = grpc.secure_channel(target, credentials, options)
+            self._channel = grpc.secure_channel(target, shown, options)
         self._admin = fleet_pb2_grpc.AdminStub(self._channel)
         self._fleet = fleet_pb2_grpc.FleetStub(self._channel)
 
@@ -134,6 +127,11 @@ class AdminClient:
         """Keep a version, or no longer; False if it was so already."""
         request = fleet_pb2.PinVersionRequest(version=version, pinned=pinned, reason=reason)
         return bool(self._call(self._admin.PinVersion, request).changed)
+
+    def note(self, version: int, text: str) -> bool:
+        """Put a note on a version in the place of the one before; False if it was so already."""
+        request = fleet_pb2.NoteVersionRequest(version=version, text=text)
+        return bool(self._call(self._admin.NoteVersion, request).changed)
 
     def assign(
         self, version: int, clusters: Sequence[str], every: bool, reason: str = ""
@@ -264,7 +262,12 @@ class AdminClient:
         return explained(self._address, self._certified, self._timeout_seconds, details)
 
 
-def _credentials(tls: TlsFiles) -> grpc.ChannelCredentials | None:
+def credentials(tls: TlsFiles) -> grpc.ChannelCredentials | None:
+    """What a connection shows and trusts; None for plain text.
+
+    Raises:
+        BadConfig, IdentityFileError: a file cannot be used.
+    """
     if tls.ca is not None:
         files = read_connection_files(tls.ca, tls.certificate, tls.key)
         return grpc.ssl_channel_credentials(files.authority, files.key, files.certificate)

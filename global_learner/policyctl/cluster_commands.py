@@ -16,7 +16,7 @@ from foundation.files import check_replaceable
 from foundation.option_groups import with_option_groups
 from foundation.tables import Column, FactSheet, FittedTable
 from global_learner.errors import BadConfig
-from global_learner.policyctl.options import CallOptions, Reason
+from global_learner.policyctl.options import CallOptions, LookOptions, Reason
 from global_learner.policyctl.views import Facts, certificates_table, moment
 from policy_net.exchange.generated import fleet_pb2
 
@@ -61,11 +61,9 @@ def enroll_cluster(
 
 @cluster_app.command("list")
 @with_option_groups
-def list_clusters(options: CallOptions) -> None:
+def list_clusters(options: LookOptions) -> None:
     """Every cluster that was ever invited: invited, enrolled, expired or revoked."""
-    with options.client() as client:
-        facts = [identity_facts(entry) for entry in client.clusters()]
-    options.show(facts, clusters_table(facts))
+    options.look(lambda client: [identity_facts(entry) for entry in client.clusters()], clusters_table)
 
 
 @cluster_app.command("revoke")

@@ -16,7 +16,7 @@ import typer
 from foundation.option_groups import with_option_groups
 from foundation.tables import Column, FactSheet, FittedTable
 from global_learner.errors import BadConfig, StateUnusable
-from global_learner.policyctl.options import CallOptions
+from global_learner.policyctl.options import CallOptions, LookOptions
 from global_learner.policyctl.views import SHOWN_OF_A_KEY, Facts
 from policy_net.errors import NotTrusted
 from policy_net.exchange.generated import fleet_pb2
@@ -30,18 +30,20 @@ key_app = typer.Typer(no_args_is_help=True, help="The keys that sign for the fle
 
 @key_app.command("show")
 @with_option_groups
-def show_keys(options: CallOptions) -> None:
+def show_keys(options: LookOptions) -> None:
     """The fleet, and the public key of every role; whether the root's private key is on the learner's machine."""
-    with options.client() as client:
-        reply = client.keys()
+    options.look(_keys, keys_table)
+
+
+def _keys(client: AdminClient) -> Facts:
+    reply = client.keys()
     root = _newest(reply.roots)
-    facts: Facts = {
+    return {
         "fleet": root.fleet,
         "root": root.number,
         "root_key_present": reply.root_key_present,
         "keys": {role.value: list(root.keys[role]) for role in Role},
     }
-    options.show(facts, keys_table(facts))
 
 
 @key_app.command("rotate")

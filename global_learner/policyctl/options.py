@@ -1,36 +1,31 @@
-"""Options that commands of policyctl share: the learner to ask, how results are printed, versions and moments."""
+"""Options that commands of policyctl share: the learner to ask, how results are printed, versions and moments.
+
+Which learner is asked: the one that `--learner` names, else the context that `--context` names, else the environment's
+(FEDL2_LEARNER, or the context FEDL2_CONTEXT), else the current context, else one on this machine.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import click
 import typer
-import yaml
-from rich.console import Console, RenderableType
+from click.core import ParameterSource
 
 from global_learner.errors import BadConfig
+from global_learner.policyctl.contexts import Context, contexts_file, read_contexts
+from global_learner.policyctl.output import Found, Output, OutputOption, Table, Tables, show, watch
 from global_learner.policyctl.views import Facts
 
 if TYPE_CHECKING:
     from global_learner.policyctl.client import AdminClient
-
-
-class Output(StrEnum):
-    """How results are printed."""
-
-    TABLE = "table"
-    JSON = "json"
-    YAML = "yaml"
 
 
 VersionArgument = Annotated[str, typer.Argument(help="A version such as 3 or v3, or `latest`.")]
@@ -38,8 +33,8 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would happen, 
 Reason = Annotated[str, typer.Option("--reason", help="Why, in a line for others.")]
 _AGO = re.compile(r"(\d{1,6})([smhd])", re.ASCII)
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
-_FILE_WIDTH = 160
-"""Columns of a table that goes to a file or a pipe, where the widest one fits."""
+Debug = Annotated[bool, typer.Option("--debug", help="Print the traceback of an error.")]
+USUAL_LEARNER = "127.0.0.1:7070"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +42,21 @@ class CallOptions:
     """What every command of policyctl can be told; taken whole, under `with_option_groups`."""
 
     learner: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--learner",
             envvar="FEDL2_LEARNER",
-            help="The learner's HOST:PORT, or its socket, unix:STATE_DIR/operator.sock.",
-            show_default=True,
+            help=(
+                "The learner's HOST:PORT, or its socket, unix:STATE_DIR/operator.sock; unless given the context's, "
+                f"else {USUAL_LEARNER}."
+            ),
         ),
-    ] = "127.0.0.1:7070"
-    output: Annotated[Output, typer.Option("-o", "--output", help="A table for people, JSON or YAML for programs.")] = (
-        Output.TABLE
-    )
+    ] = None
+    context: Annotated[
+        str | None,
+        typer.Option("--context", envvar="FEDL2_CONTEXT", help="A learner by its name; see `policyctl context`."),
+    ] = None
+    output: OutputOption = Output.TABLE
     timeout: Annotated[
         float, typer.Option("--timeout", min=0.01, max=600.0, help="Seconds to wait for the learner.")
     ] = 5.0
@@ -74,7 +73,7 @@ class CallOptions:
         ),
     ] = None
     key: Annotated[Path | None, typer.Option("--key", help="Its private key (PEM).")] = None
-    debug: Annotated[bool, typer.Option("--debug", help="Print the traceback of an error.")] = False
+    debug: Debug = False
     """Nothing here asks for it: the error boundary looks for the flag itself."""
 
     @contextlib.contextmanager
@@ -84,26 +83,82 @@ class CallOptions:
         Raises:
             BadConfig, IdentityFileError: the address or a file cannot be used.
         """
+        found = self.connection()
         # gRPC would print lines of its own about handshakes; what is wrong is found out and said in ours.
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         # Help and refusals of what was typed need no gRPC.
         from global_learner.policyctl.client import AdminClient, TlsFiles  # noqa: PLC0415
 
-        client = AdminClient(self.learner, TlsFiles(self.ca, self.cert, self.key), self.timeout)
+        tls = TlsFiles(*(None if path is None else Path(path) for path in (found.ca, found.cert, found.key)))
+        client = AdminClient(found.learner, tls, self.timeout)
         try:
             yield client
         finally:
             client.close()
 
-    def show(self, facts: Facts | list[Facts], table: RenderableType) -> None:
+    def connection(self) -> Context:
+        """The learner to ask, and the files of the connection.
+
+        Raises:
+            BadConfig: there is no such context, or the file of contexts cannot be used.
+        """
+        context = self._context()
+        ca, cert, key = (None if path is None else str(path) for path in (self.ca, self.cert, self.key))
+        if context is None:
+            return Context(USUAL_LEARNER if self.learner is None else self.learner, ca, cert, key)
+        learner = context.learner
+        if self.learner is not None and not _is_of_environment("learner"):
+            learner = self.learner
+        # Files of two connections do not fit together: all that were typed, the context's, or the environment's.
+        if ca or key or (cert and not (_is_of_environment("cert") and context.cert)):
+            return Context(learner, ca, cert, key)
+        return Context(learner, context.ca, context.cert, context.key)
+
+    def _context(self) -> Context | None:
+        """The context that holds; None if what was typed, or the environment, names a learner and no context."""
+        file = contexts_file(os.environ)
+        if self.context is not None and (self.learner is None or not _is_of_environment("context")):
+            return read_contexts(file).named(self.context, file)
+        if self.learner is not None:
+            return None
+        contexts = read_contexts(file)
+        return None if contexts.current is None else contexts.by_name[contexts.current]
+
+    def show(self, facts: Facts | list[Facts], table: Tables) -> None:
         """Print a result in the form that was asked for."""
-        if self.output is Output.JSON:
-            print(json.dumps(facts, indent=2))
-        elif self.output is Output.YAML:
-            print(yaml.safe_dump(facts, sort_keys=False, allow_unicode=True), end="")
-        else:
-            console = Console() if sys.stdout.isatty() else Console(width=_FILE_WIDTH)
-            console.print(table)
+        show(self.output, facts, table)
+
+
+@dataclass(frozen=True, slots=True)
+class LookOptions(CallOptions):
+    """What a command that only looks can be told besides."""
+
+    watch: Annotated[bool, typer.Option("--watch", help="Look again and again, until Ctrl-C.")] = False
+    every: Annotated[float, typer.Option("--every", min=0.1, max=3600.0, help="Seconds between two looks.")] = 2.0
+
+    def look(self, ask: Callable[[AdminClient], Found], table: Callable[[Found], Table]) -> None:
+        """Ask a learner for something and print it; with --watch, again and again.
+
+        Raises:
+            LearnerError: what the learner says; of a watched one, where none answers for too long.
+        """
+
+        def once() -> Found:
+            # A connection of its own each time: one that was lost is tried again by gRPC's clock, and not by ours.
+            with self.client() as client:
+                return ask(client)
+
+        if not self.watch:
+            facts = once()
+            self.show(facts, table(facts))
+            return
+        watch(once, table, self.output, self.every)
+
+
+def _is_of_environment(parameter: str) -> bool:
+    """Whether an option's value was not typed, but is the environment's."""
+    context = click.get_current_context(silent=True)
+    return context is not None and context.get_parameter_source(parameter) is ParameterSource.ENVIRONMENT
 
 
 def version_number(text: str) -> int | None:

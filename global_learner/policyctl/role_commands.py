@@ -15,7 +15,7 @@ from foundation.files import check_replaceable
 from foundation.option_groups import with_option_groups
 from foundation.tables import Column, FactSheet, FittedTable
 from global_learner.errors import BadConfig, StateUnusable
-from global_learner.policyctl.options import CallOptions
+from global_learner.policyctl.options import CallOptions, LookOptions
 from global_learner.policyctl.views import Facts, certificates_table, moment
 from policy_net.errors import IdentityFileError
 from policy_net.exchange.generated import fleet_pb2
@@ -81,11 +81,9 @@ def enroll_operator(
 
 @operator_app.command("list")
 @with_option_groups
-def list_operators(options: CallOptions) -> None:
+def list_operators(options: LookOptions) -> None:
     """Everybody who was ever enrolled: role, and until when."""
-    with options.client() as client:
-        facts = [operator_facts(entry) for entry in client.operators()]
-    options.show(facts, operators_table(facts))
+    options.look(lambda client: [operator_facts(entry) for entry in client.operators()], operators_table)
 
 
 @operator_app.command("revoke")

@@ -6,13 +6,21 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from foundation.option_groups import with_option_groups
 from global_learner.errors import BadConfig
-from global_learner.policyctl.options import CallOptions, DryRun, Output, Reason, VersionArgument, version_number
+from global_learner.policyctl.options import (
+    CallOptions,
+    DryRun,
+    LookOptions,
+    Reason,
+    VersionArgument,
+    version_number,
+)
+from global_learner.policyctl.output import Output
 from global_learner.policyctl.rollout_views import (
     changes_table,
     history_table,
@@ -20,7 +28,11 @@ from global_learner.policyctl.rollout_views import (
     rollout_table,
 )
 from global_learner.policyctl.rollout_watch import Patience, RolloutWatch
+from global_learner.policyctl.views import Facts
 from policy_net.exchange.generated import fleet_pb2
+
+if TYPE_CHECKING:
+    from global_learner.policyctl.client import AdminClient
 
 rollout_app = typer.Typer(
     no_args_is_help=True, help="Versions that come to the fleet in stages, and go back by themselves."
@@ -53,11 +65,9 @@ def start_rollout(
 
 @rollout_app.command("status")
 @with_option_groups
-def show_rollout(number: Number = 0, *, options: CallOptions) -> None:
+def show_rollout(number: Number = 0, *, options: LookOptions) -> None:
     """Where a rollout stands: its stage, the latest verdict, and every cluster."""
-    with options.client() as client:
-        facts = rollout_facts(client.rollout(number))
-    options.show(facts, rollout_table(facts))
+    options.look(lambda client: rollout_facts(client.rollout(number)), rollout_table)
 
 
 @rollout_app.command("watch")
@@ -83,7 +93,7 @@ def watch_rollout(
     A learner that is away for a while is waited for; exit code 3 if it does not come back in time.
     """
     if options.output is not Output.TABLE:
-        raise BadConfig("watch prints lines; for -o json or yaml ask `policyctl rollout status` again and again")
+        raise BadConfig("watch prints lines; for another form use `policyctl rollout status --watch -o json`")
     with options.client() as client:
         first = client.rollout(number)
 
@@ -140,11 +150,17 @@ def pin_cluster(
 
 @rollout_app.command("history")
 @with_option_groups
-def list_rollouts(options: CallOptions) -> None:
+def list_rollouts(options: LookOptions) -> None:
     """All rollouts, oldest first."""
-    with options.client() as client:
-        facts = [rollout_facts(rollout) for rollout in client.rollouts()]
-    options.show(facts, history_table(facts))
+
+    def told(client: AdminClient) -> list[Facts]:
+        notes = {card.version: card.note.text for card in client.versions()}
+        return [
+            {**rollout_facts(rollout), "note": notes.get(rollout.candidate_version) or None}
+            for rollout in client.rollouts()
+        ]
+
+    options.look(told, history_table)
 
 
 def _act(action: str, cluster: str, reason: str, dry_run: bool, options: CallOptions) -> None:

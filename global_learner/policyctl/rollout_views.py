@@ -132,7 +132,7 @@ def rollout_table(facts: Facts) -> FittedTable:
 
 
 def history_table(rollouts: list[Facts]) -> FittedTable:
-    """All rollouts, a line each; why it was begun, and why it stands where it stands, in words."""
+    """All rollouts, a line each; why it was begun, why it stands where it stands, and the version's note, in words."""
     columns = (
         Column("rollout"),
         Column("version"),
@@ -150,11 +150,15 @@ def history_table(rollouts: list[Facts]) -> FittedTable:
             moment(facts["started_unix_seconds"]),
             facts["stage"] or NOTHING,
             facts["actor"],
-            "; ".join(said for said in (facts["why"], facts["reason"]) if said),
+            "; ".join(said for said in (facts["why"], facts["reason"], _noted(facts)) if said),
         )
         for facts in rollouts
     ]
     return FittedTable("", columns, rows)
+
+
+def _noted(facts: Facts) -> str:
+    return f"{version_name(facts['candidate_version'])}: {facts['note']}" if facts.get("note") else ""
 
 
 def changes_table(facts: Facts) -> FactSheet:

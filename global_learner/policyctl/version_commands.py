@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from foundation.option_groups import with_option_groups
 from global_learner.errors import BadConfig, StateUnusable, VersionsUnsound
-from global_learner.policyctl.options import CallOptions, Reason, VersionArgument, version_number
+from global_learner.policyctl.options import CallOptions, LookOptions, Reason, VersionArgument, version_number
 from global_learner.policyctl.version_verify import check_file, signer, trusted_root, verified, verify_table
 from global_learner.policyctl.version_views import (
+    note_facts,
+    note_table,
     pin_table,
     shown_version_facts,
     version_facts,
@@ -21,27 +23,30 @@ from global_learner.policyctl.version_views import (
 from global_learner.policyctl.views import Facts
 from policy_net.errors import NotTrusted
 
+if TYPE_CHECKING:
+    from global_learner.policyctl.client import AdminClient
+
 version_app = typer.Typer(no_args_is_help=True, help="Published policy versions.")
 
 
 @version_app.command("list")
 @with_option_groups
-def list_versions(options: CallOptions) -> None:
+def list_versions(options: LookOptions) -> None:
     """All versions, oldest first: what made them, how they score, what they take on disk."""
-    with options.client() as client:
-        facts = [version_facts(card) for card in client.versions()]
-    options.show(facts, versions_table(facts))
+    options.look(lambda client: [version_facts(card) for card in client.versions()], versions_table)
 
 
 @version_app.command("show")
 @with_option_groups
-def show_version(version: VersionArgument, options: CallOptions) -> None:
+def show_version(version: VersionArgument, options: LookOptions) -> None:
     """One version's whole card, and the spec of its weights."""
     number = version_number(version)
-    with options.client() as client:
-        shown = client.version(number or client.newest_version())
-        facts = {**shown_version_facts(shown), "signed_by": signer(client, shown.card)}
-    options.show(facts, version_table(facts))
+
+    def shown(client: AdminClient) -> Facts:
+        found = client.version(number or client.newest_version())
+        return {**shown_version_facts(found), "signed_by": signer(client, found.card)}
+
+    options.look(shown, version_table)
 
 
 @version_app.command("diff")
@@ -108,6 +113,26 @@ def pin_version(version: VersionArgument, reason: Reason = "", *, options: CallO
 def unpin_version(version: VersionArgument, reason: Reason = "", *, options: CallOptions) -> None:
     """Leave a version to the retention settings again."""
     _pin(version, False, reason, options)
+
+
+@version_app.command("note")
+@with_option_groups
+def note_version(
+    version: VersionArgument,
+    text: Annotated[str, typer.Argument(help="What is to be said of it, in a line; empty: nothing any more.")],
+    options: CallOptions,
+) -> None:
+    """Say something of a version to whoever looks at it; `list`, `show` and the audit log have it, with your name."""
+    with options.client() as client:
+        number = version_number(version) or client.newest_version()
+        changed = client.note(number, text)
+        facts: Facts = {
+            "version": number,
+            "name": f"v{number}",
+            "note": note_facts(client.version(number).card),
+            "changed": changed,
+        }
+    options.show(facts, note_table(facts))
 
 
 def _pin(version: str, pinned: bool, reason: str, options: CallOptions) -> None:

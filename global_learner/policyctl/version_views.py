@@ -22,6 +22,7 @@ _LABELS = {
     "staleness_p90": "staleness, 90th percentile",
     "staleness_max": "staleness, largest",
     "prior_statistics": "speeds observed",
+    "notes": "how it began",
 }
 
 
@@ -52,9 +53,17 @@ def version_facts(card: fleet_pb2.VersionCard) -> Facts:
         "aggregation": details.aggregation,
         "prior_statistics": details.prior_statistics,
         "notes": details.notes,
+        "note": note_facts(card),
         "privacy": privacy_facts(details.privacy) if details.HasField("privacy") else None,
         "score": score_facts(card.score),
     }
+
+
+def note_facts(card: fleet_pb2.VersionCard) -> Facts | None:
+    """What an operator says of a version, as JSON shows it; None if nobody has said anything."""
+    if not card.note.text:
+        return None
+    return {"text": card.note.text, "actor": card.note.actor, "unix_seconds": card.note.unix_seconds}
 
 
 def score_facts(score: fleet_pb2.ReplayScore) -> Facts:
@@ -98,6 +107,7 @@ def versions_table(versions: list[Facts]) -> FittedTable:
         Column("from", 6, text=True),
         Column("stale", 7),
         Column("digest", 8, text=True),
+        Column("note", words=True),
     )
     rows = [
         (
@@ -112,6 +122,7 @@ def versions_table(versions: list[Facts]) -> FittedTable:
             _source(card),
             f"{card['staleness_p50']:g}",
             card["digest"][:SHOWN_OF_A_DIGEST],
+            card["note"]["text"] if card["note"] else "",
         )
         for card in versions
     ]
@@ -161,11 +172,18 @@ def card_words(key: str, value: Any) -> str:
         return f"{moment(value)} UTC" if value else NOTHING
     if key.endswith("_bytes"):
         return f"{value:,} bytes" if value else NOTHING
+    if key == "note":
+        return note_words(value)
     if key == "parent":
         return version_name(value)
     if key == "signed_by":
         return value["problem"] or f"key {value['key']} of fleet {value['fleet']}"
     return in_words(value)
+
+
+def note_words(note: Facts | None) -> str:
+    """A note with who said it when."""
+    return NOTHING if note is None else f"{note['text']} ({note['actor']}, {moment(note['unix_seconds'])} UTC)"
 
 
 def _score_rows(score: Facts, *, kept: bool) -> list[tuple[str, str]]:
@@ -194,3 +212,9 @@ def pin_table(facts: Facts) -> FittedTable:
     changed = "yes" if facts["changed"] else "no, it was so"
     columns = (Column("version"), Column("pinned", text=True), Column("changed", words=True))
     return FittedTable("", columns, [(facts["name"], "yes" if facts["pinned"] else "no", changed)])
+
+
+def note_table(facts: Facts) -> FactSheet:
+    """What a version's card says now."""
+    changed = "yes" if facts["changed"] else "no, it was so"
+    return FactSheet("", [("version", facts["name"]), ("note", note_words(facts["note"])), ("changed", changed)])

@@ -84,6 +84,7 @@ class VersionCard:
     kept: bool = True
     head_size_bytes: int = 0
     signed: bytes = b""
+    note: dict[str, Any] | None = None
 
     @classmethod
     def of(cls, row: VersionRow) -> VersionCard:
@@ -105,6 +106,7 @@ class VersionCard:
             kept=row.kept,
             head_size_bytes=row.head_size_bytes,
             signed=row.signed or b"",
+            note=row.note,
         )
 
 
@@ -168,6 +170,7 @@ def version_message(card: VersionCard, *, scoring: bool = True) -> fleet_pb2.Ver
         kept=card.kept,
         head_size_bytes=card.head_size_bytes,
         signed=signed_message(card),
+        note=fleet_pb2.VersionNote(**card.note) if card.note else None,
     )
 
 

@@ -16,7 +16,7 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from global_learner.errors import StateUnusable
-from global_learner.registry import assignments, registrations, version_files
+from global_learner.registry import assignments, registrations, version_files, version_remarks
 from global_learner.registry.assignments import AUDIT, Assignment
 from global_learner.registry.cards import FIRST_VERSION, VersionCard, VersionDetails
 from global_learner.registry.policy_store import PolicyStore
@@ -295,12 +295,16 @@ class Registry:
             UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
         """
         with self._database.transaction() as session:
-            row = assignments.kept_row(session, version)
-            if row.pinned == pinned:
-                return False
-            row.pinned = pinned
-            AUDIT.record(session, now, actor, "pinned" if pinned else "unpinned", f"v{version}", why)
-            return True
+            return version_remarks.pin(session, version, pinned, actor, now, why)
+
+    def note_version(self, version: int, text: str, actor: str, now: float) -> bool:
+        """Have a version's card say something to people, or nothing any more; False if it says so already.
+
+        Raises:
+            UnknownPolicyVersion: there is none of this number.
+        """
+        with self._database.transaction() as session:
+            return version_remarks.note(session, version, text, actor, now)
 
     def note_reset(self, version: int, from_step: int, head_step: int, actor: str, now: float) -> None:
         """Write down that the head was reset to a version; once for each step that it was reset at."""

@@ -23,6 +23,7 @@ class VersionRow(Base):
         reset_base: the head was reset to it last, so the next version descends from it.
         head_digest: of the head's file, which holds the moments; empty where none is kept.
         score: `ReplayScore.to_json`; None until there is one.
+        note: what an operator says of it, as `Note.to_json`; None: nothing.
         signed: a `SignedDocument` of fleet.proto; None of a version from before there were signatures.
     """
 
@@ -47,6 +48,7 @@ class VersionRow(Base):
     head_size_bytes: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
     score: Mapped[dict[str, Any] | None] = mapped_column(JSON)
     signed: Mapped[bytes | None] = mapped_column(LargeBinary)
+    note: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
 
 
 class ClusterRow(Base):

@@ -16,7 +16,7 @@ from global_learner.report.lessons import lesson_section
 from global_learner.report.load import load_section
 from global_learner.report.rollouts import rollout_section, waiting
 from global_learner.report.savings import ENDED, Replays, completion_times, headline
-from global_learner.report.versions import comparable_scores, replayed_scores, version_rows
+from global_learner.report.versions import comparable_scores, replayed_scores, taken_back_words, version_rows
 from global_learner.report.words import counted
 from policy_net.exchange.generated import fleet_pb2
 
@@ -67,6 +67,7 @@ def report_content(
             "updates_rejected": fleet.updates_rejected,
             "staleness_p50": fleet.staleness_p50,
             "latest_version": fleet.latest_version,
+            "latest_taken_back": taken_back_words(fleet.latest_version, report.versions, rollouts["cards"]),
             "disk_bytes": dict(sorted(fleet.disk_bytes.items())),
         },
         "enrolls": report.enrolls,

@@ -5,7 +5,7 @@ Only scores on the same fixed replays are compared.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,6 +91,24 @@ def version_rows(
     return [_row(card, sorted(assigned.get(card.version, [])), scores, ended) for card in shown], len(ordered) - len(
         shown
     )
+
+
+def taken_back_words(latest: int, cards: Sequence[fleet_pb2.VersionCard], rollouts: Sequence[Mapping[str, Any]]) -> str:
+    """What is said beside the newest version if its latest rollout took it back, or is doing so; else nothing.
+
+    Args:
+        latest: the newest version's number; 0 where there is none.
+        rollouts: cards of the newest rollouts, newest first.
+    """
+    latest_rollout: dict[int, Mapping[str, Any]] = {}
+    for rollout in rollouts:
+        latest_rollout.setdefault(rollout["version"], rollout)
+    back = {version for version, rollout in latest_rollout.items() if rollout["tone"] == "bad"}
+    if latest not in back:
+        return ""
+    others = [card.version for card in cards if card.version not in back]
+    newest_other = f"; v{max(others)} is the newest that was not" if others else ""
+    return f"{latest_rollout[latest]['word']}{newest_other}"
 
 
 def _row(card: fleet_pb2.VersionCard, assigned: list[str], scores: Scores, ended: bool) -> dict[str, Any]:

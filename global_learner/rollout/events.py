@@ -166,11 +166,11 @@ def event_of(text: str) -> Event:
     return _EVENTS.validate_json(text)
 
 
-def check_reason(why: str) -> None:
-    """See that what an operator says for the reason can stand in the audit log.
+def check_reason(why: str, what: str = "reason") -> None:
+    """See that what an operator says for the reason, or in a note, can stand in the audit log.
 
     Raises:
         BadRequest: it cannot.
     """
     if len(why) > MOST_REASON or not why.isprintable():
-        raise BadRequest(f"the reason is longer than {MOST_REASON} characters, or not one line")
+        raise BadRequest(f"the {what} is longer than {MOST_REASON} characters, or not one line")

@@ -255,6 +255,13 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
         return fleet_pb2.PinVersionReply(changed=changed)
 
     @answered
+    async def NoteVersion(self, request: fleet_pb2.NoteVersionRequest, context: Context) -> fleet_pb2.NoteVersionReply:
+        """Have a version's card say something to people."""
+        actor = self._identity.person(context.auth_context())
+        changed = await self._learner.operator.note_version(request.version, request.text, actor)
+        return fleet_pb2.NoteVersionReply(changed=changed)
+
+    @answered
     async def ResetHead(self, request: fleet_pb2.ResetHeadRequest, context: Context) -> fleet_pb2.ResetHeadReply:
         """Let the head go on from a version."""
         actor = self._identity.person(context.auth_context())

@@ -30,8 +30,10 @@ import global_learner.cli
 import global_learner.policyctl.cli
 import policy_net.cli
 from deploy.reference.commands import all_commands
+from global_learner.policyctl.contexts import Context, Contexts, contexts_file, write_contexts
 from policy_net.exchange.policy_file import write_policy_file
 from policy_net.laboratory.commands.world_options import WorldOptions
+from policy_net.laboratory.training_runs import RunRecorder
 
 Line = Callable[["Place"], list[str]]
 
@@ -67,6 +69,9 @@ def asked(*words: str) -> Line:
     return lambda place: [*words, "--learner", place.learner, "--cert", str(place.certificate), "-o", "json"]
 
 
+CONTEXT = "north"
+"""Names a learner before each command; see `make_context`."""
+COMPLETED = ("policy-net", "global-learner", "cluster-agent", "policyctl", "elastic-run")
 WORLD = ["--workload", "dl2:jobs=2,seed=1", "--nodes", "2"]
 SOUND: dict[str, Line] = {
     "policy-net replay": lambda place: [*WORLD, "--policy", "fifo", "-o", "json"],
@@ -75,6 +80,7 @@ SOUND: dict[str, Line] = {
         *(*WORLD, "--policy", "set", "--trials", "1", "--steps", "1", "--rungs", "1", "--worlds", "2"),
         *("--out", str(place.folder / "study"), "-o", "json"),
     ],
+    "policy-net runs": lambda place: [str(place.folder / "trained"), "-o", "json"],
     "policy-net extend": lambda place: [*("set", "--with", "prices", "--out", str(place.folder / "wide.safetensors"))],
     "policy-net inspect": lambda place: [str(place.good_policy), "-o", "json"],
     "policy-net fit-speed": lambda place: ["--table", str(place.good_speeds), "-o", "json"],
@@ -84,6 +90,10 @@ SOUND: dict[str, Line] = {
     "cluster-agent replay-log": lambda place: [str(place.folder / "decisions.jsonl")],
     "cluster-agent report": lambda place: [str(place.folder / "decisions.jsonl"), "-o", "json"],
     "policyctl fleet": asked(),
+    "policyctl context set": lambda _: ["lab", "--learner", "127.0.0.1:7070", "-o", "json"],
+    "policyctl context use": lambda _: [CONTEXT, "-o", "json"],
+    "policyctl context list": lambda _: ["-o", "json"],
+    "policyctl context delete": lambda _: [CONTEXT, "-o", "json"],
     "policyctl report": asked("--out", "report"),
     "policyctl assign": asked("v1", "--cluster", "north"),
     "policyctl unassign": asked("--cluster", "north"),
@@ -95,6 +105,7 @@ SOUND: dict[str, Line] = {
     "policyctl version diff": asked("v1", "v1"),
     "policyctl version list": asked(),
     "policyctl version pin": asked("v1"),
+    "policyctl version note": asked("v1", "from the new queue"),
     "policyctl version unpin": asked("v1"),
     "policyctl version show": asked("v1"),
     "policyctl version verify": asked("v1"),
@@ -116,13 +127,14 @@ SOUND: dict[str, Line] = {
     "policyctl cluster list": asked(),
     "policyctl cluster revoke": asked("north"),
     "policyctl cluster release": asked("north"),
+    **{f"{program} completion": lambda place: ["bash"] for program in COMPLETED},
     "python -m deploy.local": lambda place: ["--run-folder", str(place.folder / "run")],
     "python -m deploy.train": lambda place: ["--run-folder", str(place.folder / "run")],
     **agent_rows.SOUND,
     **elastic_rows.SOUND,
 }
 WORLD_OPTIONS = frozenset(item.name for item in dataclasses.fields(WorldOptions))
-WRITTEN = frozenset({"out", "report", "run_folder", "report_folder"})
+WRITTEN = frozenset({"out", "report", "run", "run_folder", "report_folder"})
 """Parameters that name what is written."""
 PASSES: dict[str, str] = {
     "seed=huge": "any whole number draws something",
@@ -132,6 +144,7 @@ PASSES: dict[str, str] = {
     "log=empty": "a log of no decisions",
     "policies=folder": "a folder of policies may hold none",
     "run_folder=folder": "so does what a demo keeps",
+    "run=folder": "and how a training went",
     "report_folder=folder": "and what it shows",
     "fleet=empty": "the clusters that are built in",
     "fleet=blank": "the same",
@@ -238,6 +251,12 @@ def _with(sound: list[str], command: click.Command, parameter: click.Parameter, 
     return [*words[:-1], attacked, words[-1]] if options_first else [*words, attacked]
 
 
+def make_context(config: Path) -> None:
+    """A file of contexts, below where the environment says that such files are."""
+    file = contexts_file({"XDG_CONFIG_HOME": str(config)})
+    write_contexts(file, Contexts({CONTEXT: Context("127.0.0.1:7070")}))
+
+
 def make_files(folder: Path) -> None:
     """Files that can be used, and files that cannot."""
     write_policy_file(folder / "good.safetensors", policy())
@@ -259,6 +278,7 @@ def make_files(folder: Path) -> None:
     (folder / "speeds.csv").write_text("model,num_ps,num_workers,samples_per_s\n" + rows)
     good = {"state_dir": "state", "initial_policy": "good.safetensors", "listen": "127.0.0.1:0"}
     (folder / "train.py").write_text("pass\n")
+    RunRecorder(folder / "trained", {"policy": "set"}).end({"updates": 3})
     agent_rows.make_job_file(folder)
     certificate_files(folder)
     (folder / "learner.yaml").write_text(yaml.safe_dump(good))

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 PROGRAM = "elastic-run"
 APP = elastic_runtime.cli.app
-RUNS, RESTS = "runs", "rests"
-"""The two jobs' names."""
+RUNS, RESTS, GOES = "runs", "rests", "goes"
+"""The jobs' names."""
 STARTED = "the job was started"
 
 
@@ -44,6 +44,9 @@ SOUND: dict[str, Line] = {
     f"{PROGRAM} resume": _asked(RESTS),
     f"{PROGRAM} status": _asked(RUNS),
     f"{PROGRAM} stop": _asked(RUNS),
+    f"{PROGRAM} cancel": _asked(RUNS),
+    f"{PROGRAM} logs": lambda place: [RUNS, "--rank", "0", "--tail", "1", "--folder", str(place.jobs)],
+    f"{PROGRAM} delete": _asked(GOES),
     f"{PROGRAM} list": _asked(),
 }
 STARTS_NOTHING = [name for name in SOUND if name not in (PROGRAM, f"{PROGRAM} resume")]

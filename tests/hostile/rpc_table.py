@@ -142,6 +142,7 @@ ROWS: dict[str, Row] = {
         frozenset({"all=false", "reason", "dry_run"}),
     ),
     "PinVersion": Row(Caller.ADMIN, {"version": 1, "pinned": True}, frozenset({"pinned", "reason"}), changes=True),
+    "NoteVersion": Row(Caller.ADMIN, {"version": 1, "text": "as a test"}, frozenset({"text"}), changes=True),
     "ResetHead": Row(Caller.ADMIN, {"version": 1}, changes=True),
     "ListAudit": Row(  # a moment is only compared with
         Caller.ADMIN, passes=frozenset(f"since_unix_seconds={kind}" for kind in ("negative", "largest", "denormal"))

@@ -12,7 +12,7 @@ import agent_rows
 import elastic_rows
 import pytest
 import structlog
-from command_table import PASSES, PROGRAMS, SKIPPED, SOUND, STARTED, Place, attacks, commands, make_files
+from command_table import PASSES, PROGRAMS, SKIPPED, SOUND, STARTED, Place, attacks, commands, make_context, make_files
 from hostile_job import HostileJob, make_job
 from hostile_learner import HostileLearner
 
@@ -35,7 +35,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     admin = learner.process.state_dir / "identity" / "admin.pem"
     place = Place(folder, learner.process.address, admin)
     job = HostileJob(make_job(place.jobs, place.script, elastic_rows.RUNS))
-    make_job(place.jobs, place.script, elastic_rows.RESTS)
+    job.folder.log_file("worker-0").write_text("step 1\n")
+    for name in (elastic_rows.RESTS, elastic_rows.GOES):
+        make_job(place.jobs, place.script, name)
     agent = agent_rows.HostileAgent(agent_rows.socket_of(folder).parent, place.script)
     yield place
     agent.close()
@@ -48,6 +50,8 @@ def _somewhere_else(place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     """In a folder of its own, and with a demo that starts nothing."""
     (place.folder / "here").mkdir(exist_ok=True)
     monkeypatch.chdir(place.folder / "here")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(place.folder / "config"))
+    make_context(place.folder / "config")
 
     def started(*_: object) -> None:
         raise DemoFailed("the demo was started")

@@ -36,7 +36,7 @@ function drawTiles({ clusters, learner, interventions, told }) {
     ["Jobs completed", told ? whole(done) : "–", !told ? "not known any more" : simulated && simulated === clusters.length ? "in simulation" : ""],
     ["Jobs now", told ? `${whole(sum("jobs_running"))} running` : "–", told ? `${whole(sum("jobs_waiting"))} waiting` : "not known any more"],
     ["Updates applied", whole(learner.updates_accepted), `${whole(learner.updates_rejected)} rejected`],
-    ["Newest version", learner.latest_version ? `v${learner.latest_version}` : "–", `head at step ${whole(learner.head_step)}`],
+    ["Newest version", learner.latest_version ? `v${learner.latest_version}` : "–", [learner.latest_taken_back, `head at step ${whole(learner.head_step)}`].filter(Boolean).join("; ")],
     ...(told && interventions.total ? [["Guard interventions", whole(interventions.total), `in ${counted(interventions.decisions, "decision")}`]] : []),
   ];
   put("tiles", tiles.map(([name, value, below]) => el("div", {}, el("dt", {}, name), el("dd", {}, el("b", {}, value), el("span", {}, below)))));

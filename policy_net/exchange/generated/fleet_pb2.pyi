@@ -535,7 +535,7 @@ class ReplyReply(_message.Message):
     def __init__(self, taken: _Optional[bool] = ...) -> None: ...
 
 class VersionCard(_message.Message):
-    __slots__ = ("version", "head_step", "parent", "digest", "created_unix_seconds", "size_bytes", "updates", "contributions", "staleness_p50", "spec_digest", "details", "score", "pinned", "kept", "head_size_bytes", "signed")
+    __slots__ = ("version", "head_step", "parent", "digest", "created_unix_seconds", "size_bytes", "updates", "contributions", "staleness_p50", "spec_digest", "details", "score", "pinned", "kept", "head_size_bytes", "signed", "note")
     class ContributionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -559,6 +559,7 @@ class VersionCard(_message.Message):
     KEPT_FIELD_NUMBER: _ClassVar[int]
     HEAD_SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
     SIGNED_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
     version: int
     head_step: int
     parent: int
@@ -575,7 +576,18 @@ class VersionCard(_message.Message):
     kept: bool
     head_size_bytes: int
     signed: SignedDocument
-    def __init__(self, version: _Optional[int] = ..., head_step: _Optional[int] = ..., parent: _Optional[int] = ..., digest: _Optional[str] = ..., created_unix_seconds: _Optional[float] = ..., size_bytes: _Optional[int] = ..., updates: _Optional[int] = ..., contributions: _Optional[_Mapping[str, int]] = ..., staleness_p50: _Optional[float] = ..., spec_digest: _Optional[str] = ..., details: _Optional[_Union[VersionDetails, _Mapping]] = ..., score: _Optional[_Union[ReplayScore, _Mapping]] = ..., pinned: _Optional[bool] = ..., kept: _Optional[bool] = ..., head_size_bytes: _Optional[int] = ..., signed: _Optional[_Union[SignedDocument, _Mapping]] = ...) -> None: ...
+    note: VersionNote
+    def __init__(self, version: _Optional[int] = ..., head_step: _Optional[int] = ..., parent: _Optional[int] = ..., digest: _Optional[str] = ..., created_unix_seconds: _Optional[float] = ..., size_bytes: _Optional[int] = ..., updates: _Optional[int] = ..., contributions: _Optional[_Mapping[str, int]] = ..., staleness_p50: _Optional[float] = ..., spec_digest: _Optional[str] = ..., details: _Optional[_Union[VersionDetails, _Mapping]] = ..., score: _Optional[_Union[ReplayScore, _Mapping]] = ..., pinned: _Optional[bool] = ..., kept: _Optional[bool] = ..., head_size_bytes: _Optional[int] = ..., signed: _Optional[_Union[SignedDocument, _Mapping]] = ..., note: _Optional[_Union[VersionNote, _Mapping]] = ...) -> None: ...
+
+class VersionNote(_message.Message):
+    __slots__ = ("text", "actor", "unix_seconds")
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    ACTOR_FIELD_NUMBER: _ClassVar[int]
+    UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    actor: str
+    unix_seconds: float
+    def __init__(self, text: _Optional[str] = ..., actor: _Optional[str] = ..., unix_seconds: _Optional[float] = ...) -> None: ...
 
 class VersionDetails(_message.Message):
     __slots__ = ("staleness_p90", "staleness_max", "rejections", "aggregation", "origin", "policy", "prior_statistics", "notes", "privacy")
@@ -814,6 +826,20 @@ class PinVersionRequest(_message.Message):
     def __init__(self, version: _Optional[int] = ..., pinned: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class PinVersionReply(_message.Message):
+    __slots__ = ("changed",)
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    changed: bool
+    def __init__(self, changed: _Optional[bool] = ...) -> None: ...
+
+class NoteVersionRequest(_message.Message):
+    __slots__ = ("version", "text")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    text: str
+    def __init__(self, version: _Optional[int] = ..., text: _Optional[str] = ...) -> None: ...
+
+class NoteVersionReply(_message.Message):
     __slots__ = ("changed",)
     CHANGED_FIELD_NUMBER: _ClassVar[int]
     changed: bool

@@ -690,6 +690,11 @@ class AdminStub:
                 request_serializer=fleet__pb2.PinVersionRequest.SerializeToString,
                 response_deserializer=fleet__pb2.PinVersionReply.FromString,
                 _registered_method=True)
+        self.NoteVersion = channel.unary_unary(
+                '/fedl2.fleet.v1.Admin/NoteVersion',
+                request_serializer=fleet__pb2.NoteVersionRequest.SerializeToString,
+                response_deserializer=fleet__pb2.NoteVersionReply.FromString,
+                _registered_method=True)
         self.ResetHead = channel.unary_unary(
                 '/fedl2.fleet.v1.Admin/ResetHead',
                 request_serializer=fleet__pb2.ResetHeadRequest.SerializeToString,
@@ -822,6 +827,12 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def NoteVersion(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ResetHead(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -944,6 +955,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.PinVersion,
                     request_deserializer=fleet__pb2.PinVersionRequest.FromString,
                     response_serializer=fleet__pb2.PinVersionReply.SerializeToString,
+            ),
+            'NoteVersion': grpc.unary_unary_rpc_method_handler(
+                    servicer.NoteVersion,
+                    request_deserializer=fleet__pb2.NoteVersionRequest.FromString,
+                    response_serializer=fleet__pb2.NoteVersionReply.SerializeToString,
             ),
             'ResetHead': grpc.unary_unary_rpc_method_handler(
                     servicer.ResetHead,
@@ -1365,6 +1381,33 @@ class Admin:
             '/fedl2.fleet.v1.Admin/PinVersion',
             fleet__pb2.PinVersionRequest.SerializeToString,
             fleet__pb2.PinVersionReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def NoteVersion(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedl2.fleet.v1.Admin/NoteVersion',
+            fleet__pb2.NoteVersionRequest.SerializeToString,
+            fleet__pb2.NoteVersionReply.FromString,
             options,
             channel_credentials,
             insecure,

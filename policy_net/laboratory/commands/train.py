@@ -25,6 +25,7 @@ from policy_net.policy import policy_names
 if TYPE_CHECKING:
     from policy_net.laboratory.training.offline import Episode
     from policy_net.laboratory.training.settings import Dl2Settings, TrainingSettings
+    from policy_net.laboratory.training_runs import RunRecorder
 
 
 @with_option_groups
@@ -86,6 +87,12 @@ def train(
     max_seconds: Annotated[
         float | None, typer.Option("--max-seconds", min=0.0, help="Stop the actor-critic after so long.")
     ] = None,
+    run: Annotated[
+        Path | None,
+        typer.Option(
+            "--run", metavar="DIR", help="Write there how training went, step by step, for `policy-net runs`."
+        ),
+    ] = None,
     debug: Debug = False,
 ) -> None:
     """Train a policy in simulation and write it, with a card that says how it came to be."""
@@ -98,6 +105,8 @@ def train(
         if value is not None and not math.isfinite(value):
             raise BadInput(f"--{option} is {value}; use a finite number")
     settings = _settings_of(config, policy)
+    typed = _with_options(settings.dl2, imitation_steps, learning_rate, reward)
+    settings = settings.model_copy(update={"dl2": typed})
     truth, effect = world.speeds(), world.placement_effect()
 
     def load(source: str, round_number: int) -> Episode:
@@ -117,6 +126,9 @@ def train(
     from policy_net.laboratory.training.teacher import Teacher, watched  # noqa: PLC0415
 
     check_writable(out)
+    recorder = None
+    if run is not None:
+        recorder = _recorder(run, settings, world, sources, steps, teacher, start, max_seconds)
     console = Console(stderr=True)
     if settings.policy == SET:
         if jobs_per_batch is not None:
@@ -130,7 +142,7 @@ def train(
         from policy_net.laboratory.commands.train_set import SetTraining  # noqa: PLC0415
 
         trained = SetTraining(
-            sources, load, truth, effect, world.seed, steps, max_seconds, begun, shown, settings.set
+            sources, load, truth, effect, world.seed, steps, max_seconds, begun, shown, settings.set, recorder
         ).run(console)
     else:
         from policy_net.laboratory.commands.train_dl2 import Dl2Training  # noqa: PLC0415
@@ -146,10 +158,41 @@ def train(
             teacher=teacher if log is None else Teacher.from_file(log, world.slot_seconds),
             steps=steps,
             max_seconds=max_seconds,
-            settings=_with_options(settings.dl2, imitation_steps, learning_rate, reward),
+            settings=settings.dl2,
+            recorder=recorder,
         ).run(console)
     write_policy_file(out, trained)
+    if recorder is not None:
+        recorder.end({"file": str(out), "parameters": trained.spec.parameter_count, **trained.card})
     console.print(f"{out}: {trained.spec.policy}, {trained.spec.parameter_count} parameters")
+
+
+def _recorder(
+    folder: Path,
+    settings: TrainingSettings,
+    world: WorldOptions,
+    sources: list[str],
+    steps: int,
+    teacher: str | None,
+    start: Path | None,
+    max_seconds: float | None,
+) -> RunRecorder:
+    """What writes the run's folder, with all that was asked for."""
+    from policy_net.laboratory.training_runs import RunRecorder  # noqa: PLC0415
+
+    return RunRecorder(
+        folder,
+        {
+            "policy": settings.policy,
+            "workloads": sources,
+            "steps": steps,
+            "imitate": teacher,
+            "from": start,
+            "max_seconds": max_seconds,
+            "training": settings.model_dump(mode="json")[settings.policy],
+            "world": dataclasses.asdict(world),
+        },
+    )
 
 
 def _settings_of(config: Path | None, policy: str | None) -> TrainingSettings:

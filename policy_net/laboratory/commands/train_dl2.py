@@ -24,6 +24,7 @@ from policy_net.laboratory.training.imitation import demonstrate, imitate, watch
 from policy_net.laboratory.training.offline import Episode, OfflineSettings, endless_episodes, train_offline
 from policy_net.laboratory.training.settings import Dl2Settings
 from policy_net.laboratory.training.teacher import Teacher
+from policy_net.laboratory.training_runs import RunRecorder
 
 DEMONSTRATED_EPISODES = 20
 """Workloads watched under the teacher; with 8 the warm start is 2% further from its teacher."""
@@ -51,6 +52,7 @@ class Dl2Training:
     steps: int
     max_seconds: float | None
     settings: Dl2Settings
+    recorder: RunRecorder | None = None
 
     def run(self, console: Console) -> PolicyFile:
         """Train; the card says how it came to be.
@@ -113,7 +115,14 @@ class Dl2Training:
 
     def _imitating(self, teacher: str, progress: Progress) -> Callable[[int, float], None]:
         task = progress.add_task(f"imitating {teacher}", total=self.settings.imitation_steps, figure="")
-        return lambda _, loss: progress.update(task, advance=1, figure=f"cross-entropy {loss:.3f}")
+        taken = itertools.count(1)
+
+        def on_step(_: int, loss: float) -> None:
+            progress.update(task, advance=1, figure=f"cross-entropy {loss:.3f}")
+            if self.recorder is not None:
+                self.recorder.point("imitation: cross-entropy", next(taken), self.settings.imitation_steps, loss)
+
+        return on_step
 
     def _reinforce(self, weights: Weights, spec: PolicySpec, progress: Progress) -> tuple[Weights, int]:
         """Actor-critic in simulation; the weights and how many updates were made."""
@@ -126,6 +135,11 @@ class Dl2Training:
             nonlocal updates
             updates = done
             progress.update(task, completed=next(taken))
+
+        def on_reward(done: int, reward: float) -> None:
+            if self.recorder is not None:
+                kind = self.settings.actor_critic.reward.value
+                self.recorder.point(f"actor-critic: reward of a decision ({kind})", done, self.steps, reward)
 
         diverged = f"--learning-rate {self.settings.learning_rate:g}: the weights became infinite; use a smaller one"
         try:
@@ -146,6 +160,7 @@ class Dl2Training:
                     placement_effect=self.placement_effect,
                     stop=lambda: deadline is not None and time.monotonic() > deadline,
                     on_step=on_step,
+                    on_reward=on_reward,
                 )
         except FloatingPointError as error:
             raise BadInput(diverged) from error

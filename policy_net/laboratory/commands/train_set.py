@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -30,6 +31,7 @@ from policy_net.laboratory.training.set_training import (
 )
 from policy_net.laboratory.training.settings import SetSettings
 from policy_net.laboratory.training.teacher import Teacher
+from policy_net.laboratory.training_runs import RunRecorder
 from policy_net.set_policy.policy import default_set_file
 from policy_net.set_policy.residual import initial_residual
 
@@ -58,6 +60,7 @@ class SetTraining:
     start: PolicyFile | None = None
     teacher: Teacher | None = None
     settings: SetSettings = field(default_factory=SetSettings)
+    recorder: RunRecorder | None = None
 
     def run(self, console: Console) -> PolicyFile:
         """Train; the card says from what, and how the residual did on the validation worlds.
@@ -82,9 +85,16 @@ class SetTraining:
                     " give --from a file without"
                 )
             task = progress.add_task("imitation", total=None, figure="")
-            imitated = self.teacher.imitate_set(
-                start, spec, lambda value: progress.update(task, figure=f"log-likelihood {value:.3f}")
-            )
+            values: list[float] = []
+
+            def on_value(value: float) -> None:
+                progress.update(task, figure=f"log-likelihood {value:.3f}")
+                values.append(value)
+
+            imitated = self.teacher.imitate_set(start, spec, on_value)
+            if self.recorder is not None:  # how many there are to be is not known before
+                for number, value in enumerate(values, start=1):
+                    self.recorder.point("imitation: log-likelihood", number, len(values), value)
             for line in imitated.agreement_lines:
                 console.print(line)
             card |= {"parent": digest_of(start.to_bytes())} | imitated.facts
@@ -109,6 +119,8 @@ class SetTraining:
             nonlocal done
             done = generation
             progress.update(evolving, completed=generation, figure=f"log JCT {loss:.3f}")
+            if self.recorder is not None:
+                self.recorder.point("evolution: average JCT [s]", generation, self.generations, math.exp(loss))
 
         weights = evolve(
             begun.weights,

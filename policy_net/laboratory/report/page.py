@@ -44,15 +44,17 @@ _HEADING_COLUMNS = 15
 _NAME_WIDTH = 0.16
 _COLUMNS = 9
 """Columns of the policies' table that find room in the picture: up to the share of GPUs held."""
-_PIXELS_PER_INCH = 96
+PIXELS_PER_INCH = 96
 
 
 def page_html(comparisons: Sequence[Comparison]) -> str:
     """The whole page, for one or more workloads; the same comparisons give the same bytes."""
     templates = Templates(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    template = templates.from_string((files("policy_net.laboratory.report") / "page.html").read_text(encoding="utf-8"))
+    folder = files("policy_net.laboratory.report")
+    template = templates.from_string((folder / "page.html").read_text(encoding="utf-8"))
     names = ", ".join(shown(comparison.workload.name) for comparison in comparisons)
     return template.render(
+        style=(folder / "page.css").read_text(encoding="utf-8"),
         title=f"What would fedl2 have saved? {names}",
         sections=[_section(comparison) for comparison in comparisons],
         limits=limits(comparisons),
@@ -74,8 +76,8 @@ def _section(comparison: Comparison) -> dict[str, Any]:
             {
                 "url": as_data_url(chart),
                 "alt": chart.alt,
-                "width": round(CHART_INCHES[0] * _PIXELS_PER_INCH),
-                "height": round(CHART_INCHES[1] * _PIXELS_PER_INCH),
+                "width": round(CHART_INCHES[0] * PIXELS_PER_INCH),
+                "height": round(CHART_INCHES[1] * PIXELS_PER_INCH),
             }
             for chart in charts_of(comparison)
         ],

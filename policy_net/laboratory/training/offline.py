@@ -71,8 +71,14 @@ def train_offline(
     placement_effect: PlacementEffect | None = None,
     stop: Callable[[], bool] = lambda: False,
     on_step: Callable[[int, Weights], None] | None = None,
+    on_reward: Callable[[int, float], None] | None = None,
 ) -> Weights:
-    """Take `steps` updates, one a decision time; episodes follow one another. `stop` may end it early."""
+    """Take `steps` updates, one a decision time; episodes follow one another. `stop` may end it early.
+
+    Args:
+        on_step: is told how many updates are done, and the weights after the last.
+        on_reward: is told how many updates are done, and the reward of the decision before the last.
+    """
     import torch  # noqa: PLC0415  (two thirds of every program's start, and few of them train)
 
     from policy_net.learning.actor_critic import GradientComputer  # noqa: PLC0415  (as above)
@@ -113,6 +119,8 @@ def train_offline(
             optimizer.step()
             policy.load_weights(flat.numpy())
             done += 1
+            if on_reward is not None:
+                on_reward(done, experience.reward)
             if on_step is not None:
                 on_step(done, flat.numpy())
     return flat.numpy().copy()

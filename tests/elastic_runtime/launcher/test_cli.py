@@ -60,7 +60,7 @@ def test_the_help_names_both_forms_and_all_commands(typed: Typed, words: list[st
         (0, "") if words else (2, "elastic-run: nothing was asked for; name a command (see `elastic-run --help`)\n")
     )
     assert "SCRIPT" in out + err
-    for name in ("run", "resize", "status", "suspend", "resume", "stop", "list"):
+    for name in ("run", "resize", "status", "logs", "suspend", "resume", "stop", "cancel", "delete", "list"):
         assert f" {name} " in out + err
 
 
@@ -89,6 +89,11 @@ def test_a_script_needs_no_command_in_front_and_gets_its_own_options(typed: Type
         (["suspend", "net-1"], "no such job"),
         (["resume", "net-1"], "no such job"),
         (["stop", "net-1"], "no such job"),
+        (["cancel", "net-1"], "no such job"),
+        (["logs", "net-1"], "no such job"),
+        (["logs", "net-1", "--tail", "-1"], "--tail"),
+        (["delete", "net-1"], "no such job"),
+        (["delete", ".."], "no such job"),
         (["resize", "net-1", "--mode", "fast"], "fast"),
         (["stats", "net-1"], "no command and no script 'stats'; did you mean 'status'?"),
     ],
@@ -174,8 +179,8 @@ def test_a_port_that_is_taken_is_named(typed: Typed, tmp_path: Path) -> None:
 def test_to_stop_what_does_not_run_is_done_already(typed: Typed, tmp_path: Path, phase: str, says: str) -> None:
     job = make_job(tmp_path, "pass")
     write_json(job.state_file, {"phase": phase, "step": 7})
-    for words in ([], ["--now"]):
-        assert typed("stop", job.name, *words) == (0, f"{says}\n", "")
+    for words in (["stop"], ["stop", "--now"], ["cancel"]):
+        assert typed(*words, job.name) == (0, f"{says}\n", "")
     assert typed.json("stop", job.name) == {"job": job.name, "stopped": True}
 
 

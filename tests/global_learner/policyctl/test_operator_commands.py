@@ -2,7 +2,9 @@
 
 import json
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from learner_makers import update
@@ -66,6 +68,9 @@ def test_an_operator_moves_the_fleet_to_a_version_and_the_head_back(tmp_path: Pa
             (("head", "reset", "--to", "v2"), "add --yes"),
             (("head", "reset", "--to", "v9", "--yes"), "there is no version v9"),
             (("version", "pin", "v9"), "there is no version v9"),
+            (("version", "note", "v9", "of the new queue"), "there is no version v9"),
+            (("version", "note", "v2", "x" * 501), "the note is longer than 500 characters"),
+            (("version", "note", "v2", "two\nlines"), "or not one line"),
             (("audit", "--since", "yesterday"), "'yesterday' is no moment"),
         ):
             code, out, error = typed(*refused)
@@ -82,7 +87,7 @@ def test_an_operator_moves_the_fleet_to_a_version_and_the_head_back(tmp_path: Pa
         assert [typed("version", "diff", *pair)[0] for pair in (("v2", "v9"), ("v1", "v2"))] == [2, 0]
         assert asked("version", "pin", "v2", "--reason", "for the audit")["changed"] is True
         assert (asked("version", "show", "v2")["pinned"], "v2: for the audit" in typed("audit")[1]) == (True, True)
-        assert asked("version", "unpin", "v2")["changed"] is True
+        _is_noted(asked, typed)
         done = asked("head", "reset", "--to", "v2", "--yes")
         assert (done["from_step"], done["head_step"], done["moments"], done["changed"]) == (2, 3, "kept", True)
         assert asked("head", "reset", "--to", "v2", "--yes")["changed"] is False
@@ -95,6 +100,10 @@ def test_an_operator_moves_the_fleet_to_a_version_and_the_head_back(tmp_path: Pa
             ("rolled-back", "south"),
             ("pinned", "v2"),
             ("unpinned", "v2"),
+            ("noted", "v2"),
+            ("noted", "v2"),
+            ("note-removed", "v2"),
+            ("noted", "v1"),
             ("head-reset", "v2"),
         ]
         assert asked("audit", "--since", "2200-01-01") == []
@@ -109,6 +118,26 @@ def test_an_operator_moves_the_fleet_to_a_version_and_the_head_back(tmp_path: Pa
         assert learner.end() == 0
     finally:
         learner.close()
+
+
+def _is_noted(asked: Callable[..., Any], typed: Callable[..., tuple[int, str, str]]) -> None:
+    """A note stands where versions are looked at, the newest one alone; the log has them all."""
+    assert asked("version", "unpin", "v2")["changed"] is True
+    said = asked("version", "note", "v2", "of the new queue")
+    assert (said["changed"], said["note"]["text"], said["note"]["actor"]) == (True, "of the new queue", "operator")
+    assert asked("version", "note", "v2", "of the new queue")["changed"] is False
+    assert asked("version", "note", "v2", "of the old queue")["changed"] is True
+    assert asked("version", "show", "v2")["note"]["text"] == "of the old queue"
+    assert {card["name"]: card["note"] and card["note"]["text"] for card in asked("version", "list")} == {
+        "v1": None,
+        "v2": "of the old queue",
+        "v3": None,
+    }
+    assert "of the old queue" in typed("version", "list", "-o", "csv")[1]
+    assert "of the old queue (" in typed("version", "show", "v2")[1]
+    assert (asked("version", "note", "v2", "")["note"], asked("version", "show", "v2")["note"]) == (None, None)
+    assert asked("version", "note", "1", " the beginning ")["note"]["text"] == "the beginning"
+    assert "v2: of the new queue" in typed("audit")[1]
 
 
 def _goes_back(asked, typed) -> None:

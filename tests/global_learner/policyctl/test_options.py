@@ -7,23 +7,41 @@ import json
 
 import click
 import pytest
-from rich.table import Table
+from rich.console import Group
 
 from deploy.reference.commands import all_commands
+from foundation.tables import NOTHING, Column, FactSheet, FittedTable
 from global_learner.errors import BadConfig
 from global_learner.policyctl.client import AdminClient
-from global_learner.policyctl.options import CallOptions, Output
+from global_learner.policyctl.options import CallOptions
+from global_learner.policyctl.output import Output
 
-COMMANDS = [(words, command) for words, command in all_commands() if words.startswith("policyctl ")]
+ASK_NOBODY = ("policyctl completion", "policyctl context")
+COMMANDS = [
+    (words, command)
+    for words, command in all_commands()
+    if words.startswith("policyctl ") and not words.startswith(ASK_NOBODY)
+]
 
 
 @pytest.mark.parametrize(("words", "command"), COMMANDS, ids=[words for words, _ in COMMANDS])
 def test_every_command_ends_with_the_same_options(words: str, command: click.Command) -> None:
     shared = [item.name for item in dataclasses.fields(CallOptions)]
-    options = [parameter for parameter in command.params if parameter.name != "help"]
+    options = [parameter for parameter in command.params if parameter.name not in ("help", "watch", "every")]
     assert [parameter.name for parameter in options][-len(shared) :] == shared
     by_name = {parameter.name: parameter for parameter in options}
     assert (by_name["learner"].envvar, by_name["cert"].envvar) == ("FEDL2_LEARNER", "FEDL2_CERT")
+    assert by_name["context"].envvar == "FEDL2_CONTEXT"
+
+
+def test_every_command_that_only_looks_can_be_watched() -> None:
+    watched = {words for words, command in COMMANDS if "watch" in {parameter.name for parameter in command.params}}
+    looks = ("list", "show", "status", "history")
+    assert watched == {
+        "policyctl fleet",
+        "policyctl audit",
+        *(words for words, _ in COMMANDS if words.rpartition(" ")[2] in looks),
+    }
 
 
 def test_a_connection_is_closed_also_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,12 +62,37 @@ def test_an_address_is_looked_at_when_the_learner_is_asked_and_no_sooner() -> No
         pass
 
 
-@pytest.mark.parametrize("output", Output)
-def test_a_result_is_a_table_or_json(output: Output, capsys: pytest.CaptureFixture[str]) -> None:
-    CallOptions(output=output).show({"cluster": "north"}, Table("who", "north"))
-    said = capsys.readouterr().out
-    if output is Output.JSON:
-        assert json.loads(said) == {"cluster": "north"}
-    else:
-        assert "north" in said
-        assert "{" not in said
+NORTH = {"cluster": "north", "jobs": 3}
+
+
+@pytest.mark.parametrize(
+    ("output", "said"),
+    [
+        (Output.TABLE, "         jobs\ncluster   run\n─────────────\nnorth       3\n"),
+        (Output.WIDE, "         jobs\ncluster   run\n─────────────\nnorth       3\n"),
+        (Output.CSV, 'cluster,jobs run,"why, in words"\nnorth,3,\n'),
+        (Output.JSON, json.dumps(NORTH, indent=2) + "\n"),
+        (Output.YAML, "cluster: north\njobs: 3\n"),
+    ],
+)
+def test_a_result_is_printed_as_it_was_asked_for(output: Output, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    columns = (Column("cluster"), Column("jobs\nrun"), Column("why, in words", words=True))
+    table = FittedTable("", columns, [("north", "3", "" if output is not Output.CSV else NOTHING)])
+    CallOptions(output=output).show(NORTH, table)
+    assert capsys.readouterr().out == said
+
+
+def test_wide_has_all_columns_and_csv_a_line_a_fact(capsys: pytest.CaptureFixture[str]) -> None:
+    columns = [Column(f"column {number}", number) for number in range(60)]
+    table = FittedTable("", columns, [[str(number) for number in range(60)]])
+    for output in (Output.TABLE, Output.WIDE):
+        CallOptions(output=output).show({}, table)
+        printed = capsys.readouterr().out
+        assert ("no room for" in printed) is (output is Output.TABLE)
+        assert ("column 59" in printed.splitlines()[0]) is (output is Output.WIDE)
+    some = FittedTable("", [Column("version")], [("v3",)])
+    CallOptions(output=Output.CSV).show({}, Group("in between", some, "", some))
+    assert capsys.readouterr().out == "version\nv3\n\nversion\nv3\n"
+    sheet = FactSheet("v3", [("digest", "0f" * 32), ("changed", "one"), ("", "two")])
+    CallOptions(output=Output.CSV).show({}, sheet)
+    assert capsys.readouterr().out == f"fact,value\ndigest,{'0f' * 32}\nchanged,one\nchanged,two\n"

@@ -24,6 +24,8 @@ from global_learner.policyctl.cluster_commands import (
     released_table,
     revocation_table,
 )
+from global_learner.policyctl.context_commands import context_facts, contexts_table
+from global_learner.policyctl.contexts import Context
 from global_learner.policyctl.key_commands import keys_table, rotated_table
 from global_learner.policyctl.operator_commands import (
     assigned_facts,
@@ -38,6 +40,7 @@ from global_learner.policyctl.rollout_views import changes_table, history_table,
 from global_learner.policyctl.version_diff import diff_table, difference
 from global_learner.policyctl.version_verify import verify_table
 from global_learner.policyctl.version_views import (
+    note_table,
     pin_table,
     shown_version_facts,
     version_facts,
@@ -240,6 +243,9 @@ SAMPLES: dict[Callable[..., object], Callable[[], RenderableType]] = {
     chains_table: lambda: chains_table([Chain("versions", 12, 1234, DIGEST, None)], "1234 lines in audit.jsonl"),
     changes_table: changes,
     clusters_table: lambda: clusters_table(identities()),
+    contexts_table: lambda: contexts_table(
+        [context_facts(NAME, Context("learner.north.example:7070", "/etc/fedl2/ca.pem", "/home/ada/ada.pem"), NAME)]
+    ),
     diff_table: difference_table,
     enrolled_table: lambda: enrolled_table(
         {"role": "operator", "name": "ada", "file": "ada.pem", "expires_unix_seconds": LATE, "replaced": 12}
@@ -249,6 +255,13 @@ SAMPLES: dict[Callable[..., object], Callable[[], RenderableType]] = {
     history_table: lambda: history_table([rollout_facts(rollout())] * 2),
     keys_table: keys,
     operators_table: people,
+    note_table: lambda: note_table(
+        {
+            "name": "v119",
+            "note": {"text": "of the queue of 1189 jobs", "actor": "ada", "unix_seconds": LATE},
+            "changed": True,
+        }
+    ),
     pin_table: lambda: pin_table({"name": "v1190", "pinned": True, "changed": False}),
     released_table: lambda: released_table({"cluster": NAME, "released": True}),
     report_table: lambda: report_table(

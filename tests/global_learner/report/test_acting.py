@@ -54,6 +54,31 @@ def test_what_a_rollout_judged_is_there_with_the_outcome(told: tuple[list[pb.Rol
         assert rows[version]["fared"] == "not scored"
 
 
+def test_of_the_newest_version_is_said_that_it_was_taken_back(told: tuple[list[pb.Rollout], float]) -> None:
+    rollouts, now = told
+    back = next(rollout.candidate_version for rollout in rollouts if rollout.phase == "rolled-back")
+    found = report(fleet(), versions=back, rollouts=rollouts, made_unix_seconds=now)
+    found.fleet.latest_version = back
+    assert report_content(found)["learner"]["latest_taken_back"] == (
+        f"rolled back; v{back - 1} is the newest that was not"
+    )
+    del found.versions[:-1]  # of no other is anything known
+    assert report_content(found)["learner"]["latest_taken_back"] == "rolled back"
+
+
+def test_a_version_that_was_brought_again_after_it_had_been_taken_back_is_not_said_to_be(
+    told: tuple[list[pb.Rollout], float],
+) -> None:
+    rollouts, now = told
+    back = next(rollout for rollout in rollouts if rollout.phase == "rolled-back")
+    again = pb.Rollout()
+    again.CopyFrom(next(rollout for rollout in rollouts if rollout.phase == "done"))
+    again.candidate_version, again.number = back.candidate_version, 99
+    found = report(fleet(), versions=8, rollouts=[again, *rollouts], made_unix_seconds=now)
+    found.fleet.latest_version = back.candidate_version
+    assert report_content(found)["learner"]["latest_taken_back"] == ""
+
+
 def test_of_a_learner_that_has_ended_what_was_assigned_stands_for_what_acts() -> None:
     found = report(fleet(), versions=8)
     found.ended = True

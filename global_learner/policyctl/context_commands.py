@@ -1,0 +1,124 @@
+"""Commands of `policyctl context`: learners by name, so that no command has to be told where its learner is."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from foundation.tables import NOTHING, Column, FittedTable
+from global_learner.policyctl.contexts import (
+    Context,
+    absolute_address,
+    contexts_file,
+    read_contexts,
+    write_contexts,
+)
+from global_learner.policyctl.options import Debug
+from global_learner.policyctl.output import Output, OutputOption, show
+from global_learner.policyctl.views import Facts
+
+context_app = typer.Typer(no_args_is_help=True, help="Learners by name, in a file of your own.")
+
+Name = Annotated[str, typer.Argument(help="The context's name.")]
+
+
+@context_app.command("set")
+def set_context(
+    name: Name,
+    learner: Annotated[
+        str, typer.Option("--learner", help="The learner's HOST:PORT, or its socket, unix:STATE_DIR/operator.sock.")
+    ],
+    ca: Annotated[
+        Path | None, typer.Option("--ca", help="Certificates the learner's is checked against (PEM).")
+    ] = None,
+    cert: Annotated[
+        Path | None, typer.Option("--cert", help="Your certificate, or identity file (PEM); it stays where it is.")
+    ] = None,
+    key: Annotated[Path | None, typer.Option("--key", help="Its private key (PEM); it stays where it is.")] = None,
+    output: OutputOption = Output.TABLE,
+    debug: Debug = False,
+) -> None:
+    """Give a learner, with the files of its connection, a name; the first one is the current one."""
+    del debug
+    # Loaded by those alone who name files.
+    from global_learner.policyctl.client import TlsFiles, credentials  # noqa: PLC0415
+
+    credentials(TlsFiles(ca, cert, key))  # said now, and not by the next command
+    file = contexts_file(os.environ)
+    kept = Context(
+        absolute_address(learner), *(None if path is None else str(path.absolute()) for path in (ca, cert, key))
+    )
+    contexts = read_contexts(file).with_context(name, kept)
+    write_contexts(file, contexts)
+    facts = context_facts(name, kept, contexts.current)
+    show(output, facts, contexts_table([facts]))
+
+
+@context_app.command("use")
+def use_context(name: Name, output: OutputOption = Output.TABLE, debug: Debug = False) -> None:
+    """Make a context the current one, which holds where none is named."""
+    del debug
+    file = contexts_file(os.environ)
+    contexts = read_contexts(file)
+    chosen = contexts.named(name, file)
+    write_contexts(file, type(contexts)(contexts.by_name, name))
+    facts = context_facts(name, chosen, name)
+    show(output, facts, contexts_table([facts]))
+
+
+@context_app.command("list")
+def list_contexts(output: OutputOption = Output.TABLE, debug: Debug = False) -> None:
+    """All contexts, by name."""
+    del debug
+    contexts = read_contexts(contexts_file(os.environ))
+    facts = [context_facts(name, context, contexts.current) for name, context in sorted(contexts.by_name.items())]
+    show(output, facts, contexts_table(facts))
+
+
+@context_app.command("delete")
+def delete_context(name: Name, output: OutputOption = Output.TABLE, debug: Debug = False) -> None:
+    """Forget a context; the files that it names stay."""
+    del debug
+    file = contexts_file(os.environ)
+    contexts = read_contexts(file).without(name, file)
+    write_contexts(file, contexts)
+    show(output, {"name": name, "deleted": True}, f"{name} is forgotten; {_current_words(contexts.current)}")
+
+
+def context_facts(name: str, context: Context, current: str | None) -> Facts:
+    """A context as JSON shows it."""
+    return {
+        "name": name,
+        "current": name == current,
+        "learner": context.learner,
+        "ca": context.ca,
+        "cert": context.cert,
+        "key": context.key,
+    }
+
+
+def contexts_table(contexts: list[Facts]) -> FittedTable:
+    """All contexts, with the files of each in words."""
+    columns = (
+        Column("context"),
+        Column("current", text=True),
+        Column("learner", text=True),
+        Column("files", words=True),
+    )
+    rows = [
+        (
+            entry["name"],
+            "yes" if entry["current"] else "",
+            entry["learner"],
+            ", ".join(f"{kind} {entry[kind]}" for kind in ("ca", "cert", "key") if entry[kind]) or NOTHING,
+        )
+        for entry in contexts
+    ]
+    return FittedTable("", columns, rows)
+
+
+def _current_words(current: str | None) -> str:
+    return "there is no current context" if current is None else f"the current one is {current}"

@@ -1,0 +1,118 @@
+"""Command `policy-net runs`: training runs side by side, as a table, for programs, and as a page to pass on."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from foundation.command_line import Debug
+from foundation.files import check_replaceable, write_whole
+from policy_net.errors import BadInput
+
+if TYPE_CHECKING:
+    from policy_net.laboratory.training_runs import Run
+
+MOST_RUNS = 24
+"""More lines in one chart nobody tells apart."""
+
+
+class Form(StrEnum):
+    """How runs are printed."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+
+
+def runs_command(
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="DIR...", help="Folders that `policy-net train --run` has written.")
+    ],
+    report: Annotated[
+        Path | None, typer.Option("--report", metavar="FILE", help="Write a page of them, one file of HTML.")
+    ] = None,
+    output: Annotated[
+        Form, typer.Option("-o", "--output", help="A table for people; JSON, with the curves, or csv for programs.")
+    ] = Form.TABLE,
+    debug: Debug = False,
+) -> None:
+    """Compare training runs: what came of each, which settings differ, and how each figure went."""
+    del debug
+    if len(folders) > MOST_RUNS:
+        raise BadInput(f"{len(folders)} runs are too many to compare: name {MOST_RUNS} at most")
+    from policy_net.laboratory.training_runs import named_apart, read_run  # noqa: PLC0415
+
+    runs = named_apart([(folder, read_run(folder)) for folder in folders])
+    if report is not None:
+        _write_page(runs, report)
+    if output is Form.JSON:
+        print(json.dumps([run_facts(run) for run in runs], indent=2))
+    elif output is Form.CSV:
+        _print_csv(runs)
+    else:
+        _print_table(runs, report)
+
+
+def run_facts(run: Run) -> dict[str, Any]:
+    """A run as JSON shows it."""
+    return {
+        "run": run.name,
+        "ended": bool(run.final),
+        "settings": dict(run.settings),
+        "final": dict(run.final),
+        "curves": {
+            curve.figure: [[step, value if math.isfinite(value) else None] for step, value in curve.points]
+            for curve in run.curves
+        },
+    }
+
+
+def _write_page(runs: list[Run], page: Path) -> None:
+    # Loads matplotlib and takes half a second: only who wants a page waits.
+    from policy_net.laboratory.report.runs_page import runs_page  # noqa: PLC0415
+
+    try:
+        check_replaceable(page)
+        write_whole(page, runs_page(runs))
+    except OSError as error:
+        raise BadInput(f"--report {page}: cannot be written ({error.strerror}); name another file") from error
+
+
+def _print_csv(runs: list[Run]) -> None:
+    from policy_net.laboratory.training_runs import differing, final_figures  # noqa: PLC0415
+
+    settings, figures = differing(runs), final_figures(runs)
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(["run", *settings, *figures])
+    for run in runs:
+        cells = [*(run.settings.get(name) for name in settings), *(run.final.get(name) for name in figures)]
+        writer.writerow([run.name, *("" if cell is None else cell for cell in cells)])
+
+
+def _print_table(runs: list[Run], report: Path | None) -> None:
+    from rich.console import Console  # noqa: PLC0415
+
+    from foundation.tables import Column, FittedTable, in_words, name_in_words  # noqa: PLC0415
+    from policy_net.laboratory.training_runs import differing, final_figures, last_value  # noqa: PLC0415
+
+    figures = list(dict.fromkeys(curve.figure for run in runs for curve in run.curves))
+    finals = final_figures(runs)
+    columns = [Column("run"), *(Column(name.replace(": ", ":\n"), 1) for name in figures)]
+    columns += [Column(name_in_words(name), 2 + place) for place, name in enumerate(finals)]
+    columns.append(Column("differs in", words=True))
+    names = differing(runs)
+    rows = []
+    for run in runs:
+        ends = {curve.figure: last_value(curve) for curve in run.curves}
+        differs = ", ".join(f"{name} {in_words(run.settings[name])}" for name in names if name in run.settings)
+        cells = [*(ends.get(figure) for figure in figures), *(run.final.get(name) for name in finals)]
+        rows.append([run.name, *map(in_words, cells), differs + ("" if run.final else " (has not ended)")])
+    below = ["a figure that has a curve is the mean of its last tenth"] if figures else []
+    Console().print(FittedTable("", columns, rows, below + ([f"page: {report}"] if report is not None else [])))

@@ -1,0 +1,100 @@
+"""Page of training runs side by side: final figures, settings that differ, and how each figure went.
+
+One file, without scripts, that loads nothing; its charts are pictures inside it, and all text is escaped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment as Templates
+from jinja2 import StrictUndefined
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
+from foundation.figures import counted, shown
+from policy_net.laboratory.report.charts import OTHER_COLOURS, PROPOSED_COLOUR, TODAY_COLOUR, Chart
+from policy_net.laboratory.report.page import CHART_INCHES, PIXELS_PER_INCH, as_data_url
+from policy_net.laboratory.training_runs import Run, differing, final_figures, last_value
+
+_COLOURS = (PROPOSED_COLOUR, *OTHER_COLOURS, TODAY_COLOUR)
+_LINES = ("-", "--", ":", "-.")
+"""Beyond as many runs as there are colours, other kinds of line."""
+
+
+def runs_page(runs: Sequence[Run]) -> str:
+    """The whole page; the same runs give the same bytes."""
+    templates = Templates(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    folder = files("policy_net.laboratory.report")
+    template = templates.from_string((folder / "runs.html").read_text(encoding="utf-8"))
+    names = differing(runs)
+    figures = final_figures(runs)
+    return template.render(
+        style=(folder / "page.css").read_text(encoding="utf-8"),
+        title=f"{counted(len(runs), 'training run')} side by side",
+        runs=[shown(run.name) for run in runs],
+        unfinished=[shown(run.name) for run in runs if not run.final],
+        settings={
+            "headings": ["setting", *(shown(run.name) for run in runs)],
+            "rows": [{"name": shown(name), "cells": [_said(run.settings.get(name)) for run in runs]} for name in names],
+        },
+        figures={
+            "headings": ["run", *(shown(name.replace("_", " ")) for name in figures)],
+            "rows": [
+                {"name": shown(run.name), "cells": [_said(run.final.get(name)) for name in figures]} for run in runs
+            ],
+        },
+        same=[
+            {"name": shown(name), "value": _said(value)}
+            for name, value in runs[0].settings.items()
+            if name not in names
+        ],
+        pictures=[
+            {
+                "url": as_data_url(chart),
+                "alt": chart.alt,
+                "width": round(CHART_INCHES[0] * PIXELS_PER_INCH),
+                "height": round(CHART_INCHES[1] * PIXELS_PER_INCH),
+            }
+            for chart in charts_of_runs(runs)
+        ],
+    )
+
+
+def charts_of_runs(runs: Sequence[Run]) -> list[Chart]:
+    """A chart a figure, with a line for each run that has it."""
+    figures = list(dict.fromkeys(curve.figure for run in runs for curve in run.curves))
+    return [_chart(number, figure, runs) for number, figure in enumerate(figures)]
+
+
+def _chart(number: int, figure: str, runs: Sequence[Run]) -> Chart:
+    lines = [(place, run, curve) for place, run in enumerate(runs) for curve in run.curves if curve.figure == figure]
+    ends = [f"{shown(run.name)} {value:.6g}" for _, run, curve in lines if (value := last_value(curve)) is not None]
+
+    def draw(axes: Axes) -> None:
+        for place, run, curve in lines:
+            axes.plot(
+                [step for step, _ in curve.points],
+                [value for _, value in curve.points],
+                color=_COLOURS[place % len(_COLOURS)],
+                linestyle=_LINES[place // len(_COLOURS) % len(_LINES)],
+                marker="o" if len(curve.points) == 1 else None,
+                label=shown(run.name),
+            )
+        axes.set_title(shown(figure))
+        axes.set_xlabel("step")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.legend(fontsize=8)
+
+    return Chart(f"curve-{number}", f"{shown(figure)} by step, at the end: {', '.join(ends) or 'nothing finite'}", draw)
+
+
+def _said(value: Any) -> str:
+    """A setting or a figure, none of which is nested."""
+    if value is None or value == "":
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return shown(f"{value:.6g}" if isinstance(value, float) else str(value))

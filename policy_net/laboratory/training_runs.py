@@ -1,0 +1,200 @@
+"""Folders of training runs: what was asked for, how it went step by step, and what came of it.
+
+A run's folder holds `run.json`, written when it begins and again when it ends, and `curve.jsonl`, a line for every
+stretch of steps as soon as it is over: of a run that was killed everything is there but the end.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from foundation.files import write_whole
+from foundation.text import parse_json
+from policy_net.errors import BadInput
+
+RUN_FILE: Final = "run.json"
+CURVE_FILE: Final = "curve.jsonl"
+FORMAT = 1
+POINTS = 200
+"""Of a curve at most; each is the mean of a stretch of steps."""
+_LARGEST_FILE_BYTES = 64 << 20
+_ASKED = ("evolution", "seed", "workloads", "imitated", "imitation_steps", "learning_rate", "reward", "file")
+"""On the card of a policy what was asked for, which stands among the settings."""
+
+_TELLING = ("validation_change", "validation_standard_error", "residual_published", "updates", "generations", "seconds")
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """How one figure went.
+
+    Attributes:
+        figure: what it is, with its unit.
+        points: last step of each stretch, and the figure's mean over it.
+    """
+
+    figure: str
+    points: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run as its folder tells it.
+
+    Attributes:
+        settings: what was asked for, by dotted name.
+        final: what came of it; empty of a run that has not ended.
+        curves: in the order in which they began.
+    """
+
+    name: str
+    settings: Mapping[str, Any]
+    final: Mapping[str, Any]
+    curves: tuple[Curve, ...]
+
+
+class RunRecorder:
+    """Writes a run's folder while it goes on.
+
+    Args:
+        settings: what was asked for, however deep.
+        clock: seconds that only grow.
+
+    Raises:
+        BadInput: the folder cannot be written, or holds another run.
+    """
+
+    def __init__(self, folder: Path, settings: Mapping[str, Any], clock: Callable[[], float] = time.monotonic) -> None:
+        self._folder = folder
+        self._settings = flat(settings)
+        self._clock = clock
+        self._began_seconds = clock()
+        self._stretches: dict[str, list[tuple[int, float]]] = {}
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            if (folder / RUN_FILE).exists() or (folder / CURVE_FILE).exists():
+                raise BadInput(f"--run {folder}: holds a run already; name another folder")
+            (folder / CURVE_FILE).touch()
+            self._write({})
+        except OSError as error:
+            raise BadInput(f"--run {folder}: cannot be written ({error.strerror}); name another folder") from error
+
+    def point(self, figure: str, step: int, steps: int, value: float) -> None:
+        """One step's figure.
+
+        Args:
+            step: counted from 1.
+            steps: that there are to be.
+        """
+        stretch = self._stretches.setdefault(figure, [])
+        stretch.append((step, value))
+        if len(stretch) >= max(1, math.ceil(steps / POINTS)) or step >= steps:
+            self._close(figure)
+
+    def end(self, final: Mapping[str, Any]) -> None:
+        """Write what came of the run.
+
+        Raises:
+            OSError: the disk refuses.
+        """
+        for figure in list(self._stretches):
+            self._close(figure)
+        self._write({**flat(final), "seconds": round(self._clock() - self._began_seconds, 3)})
+
+    def _close(self, figure: str) -> None:
+        stretch = self._stretches[figure]
+        if not stretch:
+            return
+        mean = math.fsum(value for _, value in stretch) / len(stretch)
+        line = json.dumps({"figure": figure, "step": stretch[-1][0], "value": mean if math.isfinite(mean) else None})
+        with (self._folder / CURVE_FILE).open("a", encoding="utf-8") as stream:
+            stream.write(f"{line}\n")
+        stretch.clear()
+
+    def _write(self, final: Mapping[str, Any]) -> None:
+        content = {"format": FORMAT, "settings": self._settings, "final": dict(final)}
+        write_whole(self._folder / RUN_FILE, json.dumps(content, indent=1) + "\n")
+
+
+def read_run(folder: Path) -> Run:
+    """A run's folder.
+
+    Raises:
+        BadInput: it is none, or damaged.
+    """
+    try:
+        content = parse_json(_text(folder / RUN_FILE))
+        settings, final = dict(content["settings"]), dict(content["final"])
+        if content["format"] != FORMAT:
+            raise BadInput(f"{folder / RUN_FILE}: is of format {content['format']!r}; this program reads {FORMAT}")
+        lines = _text(folder / CURVE_FILE).split("\n")
+        curves = _curves([parse_json(line) for line in lines[:-1]])  # what has no end was being written
+    except OSError as error:
+        raise BadInput(
+            f"{folder}: holds no run ({error.strerror}); name a folder that `policy-net train --run` has written"
+        ) from error
+    except (ValueError, TypeError, KeyError) as error:
+        raise BadInput(f"{folder}: holds no run that can be read; `policy-net train --run` writes one") from error
+    return Run(folder.resolve().name, settings, final, curves)
+
+
+def _curves(lines: list[Any]) -> tuple[Curve, ...]:
+    points: dict[str, list[tuple[int, float]]] = {}
+    for line in lines:
+        value = line["value"]
+        points.setdefault(str(line["figure"]), []).append(
+            (int(line["step"]), math.nan if value is None else float(value))
+        )
+    return tuple(Curve(figure, tuple(found)) for figure, found in points.items())
+
+
+def _text(path: Path) -> str:
+    with path.open("rb") as stream:
+        return stream.read(_LARGEST_FILE_BYTES).decode("utf-8")
+
+
+def flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """What is nested by dotted names; lists as one text, so that values can be compared and shown."""
+    found: dict[str, Any] = {}
+    for name, value in content.items():
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{prefix}{name}.")
+        elif isinstance(value, list | tuple):
+            found[f"{prefix}{name}"] = ", ".join(map(str, value))
+        elif isinstance(value, bool | int | float | str) or value is None:
+            found[f"{prefix}{name}"] = None if isinstance(value, float) and not math.isfinite(value) else value
+        else:
+            found[f"{prefix}{name}"] = str(value)
+    return found
+
+
+def named_apart(found: Sequence[tuple[Path, Run]]) -> list[Run]:
+    """The runs; those whose folders have the same name are called by the whole path that was typed."""
+    names = Counter(run.name for _, run in found)
+    return [run if names[run.name] == 1 else replace(run, name=str(folder)) for folder, run in found]
+
+
+def final_figures(runs: Sequence[Run]) -> list[str]:
+    """Names of what came of the runs, without what repeats a setting; what says most is first."""
+    names = dict.fromkeys([*_TELLING, *(name for run in runs for name in run.final)])
+    names = dict.fromkeys(name for name in names if any(name in run.final for run in runs))
+    return [name for name in names if name.partition(".")[0] not in _ASKED and name not in runs[0].settings]
+
+
+def differing(runs: Sequence[Run]) -> list[str]:
+    """Names of the settings that are not the same in all runs, in the order in which they are first met."""
+    names = list(dict.fromkeys(name for run in runs for name in run.settings))
+    return [name for name in names if len({json.dumps(run.settings.get(name)) for run in runs}) > 1]
+
+
+def last_value(curve: Curve) -> float | None:
+    """The mean of a curve's last tenth, which hardly depends on one stretch; None where nothing is finite."""
+    values = [value for _, value in curve.points[-max(1, len(curve.points) // 10) :] if math.isfinite(value)]
+    return math.fsum(values) / len(values) if values else None

@@ -1,0 +1,138 @@
+"""Training runs side by side, from `policy-net train --run` to the page."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from foundation.command_line import run
+from policy_net.cli import app
+from policy_net.laboratory.report.runs_page import charts_of_runs, runs_page
+from policy_net.laboratory.training_runs import RunRecorder, read_run
+
+EVIL = "<script>alert(1)</script>"
+
+
+def typed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    capsys.readouterr()
+    code = run(app, "policy-net", list(words))
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> list[str]:
+    """Two runs that have ended, with different seeds, and one that was killed."""
+    for name, seed in (("a", 1), ("b", 2), ("killed", 2)):
+        recorder = RunRecorder(tmp_path / name, {"policy": "set", "world": {"seed": seed}, "steps": 3}, lambda: 7.0)
+        for step in (1, 2, 3):
+            recorder.point("evolution: average JCT [s]", step, 3, 1000.0 * seed - step)
+        if name != "killed":
+            recorder.end({"updates": 3, "validation_change": -0.01 * seed})
+    return [str(tmp_path / name) for name in ("a", "b", "killed")]
+
+
+def test_a_table_says_what_came_of_each_and_what_differs(
+    folders: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    code, out, err = typed(capsys, "runs", *folders)
+    assert (code, err) == (0, "")
+    assert re.search(r"^a +997 +-0\.01 +3 +0 +world\.seed 1$", out, re.MULTILINE)
+    assert re.search(r"^killed +1997 +– +– +– +world\.seed 2 \(has not ended\)$", out, re.MULTILINE)
+
+
+def test_programs_get_the_curves_or_a_line_a_run(folders: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    first, _, killed = json.loads(typed(capsys, "runs", *folders, "-o", "json")[1])
+    assert (first["run"], first["ended"], killed["ended"]) == ("a", True, False)
+    assert first["settings"] == {"policy": "set", "world.seed": 1, "steps": 3}
+    assert first["curves"] == {"evolution: average JCT [s]": [[1, 999.0], [2, 998.0], [3, 997.0]]}
+    assert typed(capsys, "runs", *folders, "-o", "csv")[1].splitlines() == [
+        "run,world.seed,validation_change,updates,seconds",
+        "a,1,-0.01,3,0.0",
+        "b,2,-0.02,3,0.0",
+        "killed,2,,,",
+    ]
+
+
+def test_the_page_is_one_file_that_loads_nothing(
+    folders: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "page.html"
+    assert typed(capsys, "runs", *folders, "--report", str(page))[0] == 0
+    text = page.read_text(encoding="utf-8")
+    assert "world.seed" in text
+    assert "so that there are no final figures: killed" in text
+    sources = re.findall(r'(?:src|href)="([^"]*)"', text)
+    assert len(sources) == 1
+    assert sources[0].startswith("data:image/svg+xml;base64,")
+    assert "<script" not in text
+    assert "http" not in re.sub(r'<meta http-equiv="Content-Security-Policy"', "", text)
+    (chart,) = charts_of_runs([read_run(Path(folder)) for folder in folders])
+    assert chart.alt == "evolution: average JCT [s] by step, at the end: a 997, b 1997, killed 1997"
+    assert chart.alt in text
+
+
+def test_the_page_is_the_same_each_time_and_nothing_in_it_is_obeyed(tmp_path: Path) -> None:
+    recorder = RunRecorder(tmp_path / "a", {"workloads": EVIL})
+    recorder.point(f"{EVIL} $\\frac{{$", 1, 1, 1.0)
+    recorder.end({EVIL: EVIL})
+    found = [read_run(tmp_path / "a")]
+    assert runs_page(found) == runs_page(found)
+    assert "<script" not in runs_page(found)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["nowhere"], "nowhere: holds no run (No such file or directory); name a folder that"),
+        (["a"] * 25, "25 runs are too many to compare: name 24 at most"),
+        (["a", "--report", "."], "cannot be written"),
+        ([], "Missing argument"),
+    ],
+)
+def test_what_cannot_be_compared_is_said_in_a_line(
+    folders: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    says: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = typed(capsys, "runs", *words)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert says in err
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize(
+    ("words", "figures"),
+    [
+        (
+            ["--policy", "dl2", "--steps", "5", "--imitate", "drf", "--imitation-steps", "4"],
+            ["imitation: cross-entropy", "actor-critic: reward of a decision (slot-utility)"],
+        ),
+        (["--policy", "set", "--steps", "2", "--from", "SHIPPED"], ["evolution: average JCT [s]"]),
+    ],
+)
+def test_training_writes_its_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], figures: list[str]
+) -> None:
+    from policy_net.set_policy.policy import default_set_file
+
+    (shipped := tmp_path / "shipped.safetensors").write_bytes(default_set_file().to_bytes())
+    words = [str(shipped) if word == "SHIPPED" else word for word in words]
+    where = ["--workload", "dl2:jobs=3", "--nodes", "2", "--out", str(tmp_path / "p"), "--run", str(tmp_path / "r")]
+    assert typed(capsys, "train", *where, *words)[0] == 0
+    found = read_run(tmp_path / "r")
+    assert [curve.figure for curve in found.curves] == figures
+    steps = {"imitation": 4, "actor-critic": 5, "evolution": 2}
+    for curve in found.curves:
+        assert [step for step, _ in curve.points] == list(range(1, steps[curve.figure.partition(":")[0]] + 1))
+    assert found.settings["world.nodes"] == 2
+    assert found.settings["workloads"] == "dl2:jobs=3"
+    assert found.final["parameters"] > 0
+    again = typed(capsys, "train", *where, *words)
+    assert (again[0], "holds a run already" in again[2]) == (2, True)
