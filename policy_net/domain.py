@@ -146,29 +146,6 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterState:
-    """Everything a scheduler may look at when it decides.
-
-    Attributes:
-        jobs: unfinished jobs that have arrived, in arrival order.
-        slot_seconds: the length of a slot, or of the tick under event decisions; also the unit of time features.
-    """
-
-    time_seconds: float
-    nodes: tuple[Node, ...]
-    jobs: tuple[Job, ...]
-    slot_seconds: float
-    capacity_mode: CapacityMode = CapacityMode.NODES
-
-    @property
-    def total(self) -> Resources:
-        """The resources of all nodes together."""
-        return Resources(
-            sum(node.capacity.cpu_milli for node in self.nodes), sum(node.capacity.gpu for node in self.nodes)
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class Share:
     """The tasks of one job on one node."""
 
@@ -178,6 +155,32 @@ class Share:
 
 Placement = Mapping[str, tuple[Share, ...]]
 """Job id to the nodes that hold its tasks."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterState:
+    """Everything a scheduler may look at when it decides.
+
+    Attributes:
+        jobs: unfinished jobs that have arrived, in arrival order.
+        slot_seconds: the length of a slot, or of the tick under event decisions; also the unit of time features.
+        placement: which nodes hold the jobs' tasks now, where it makes a difference and is known; None otherwise.
+            A decision may then say where tasks are to go.
+    """
+
+    time_seconds: float
+    nodes: tuple[Node, ...]
+    jobs: tuple[Job, ...]
+    slot_seconds: float
+    capacity_mode: CapacityMode = CapacityMode.NODES
+    placement: Placement | None = None
+
+    @property
+    def total(self) -> Resources:
+        """The resources of all nodes together."""
+        return Resources(
+            sum(node.capacity.cpu_milli for node in self.nodes), sum(node.capacity.gpu for node in self.nodes)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +221,8 @@ class Progress:
         epochs: `samples` in epochs of this job.
         remaining_epochs: at the *start* of the interval.
         paused_seconds: how long it held its tasks but paused first, because of a resize or a resumption.
+        places: of every node that held workers the type of its GPUs and how many workers; empty where that makes no
+            difference, or nobody knows.
     """
 
     job_id: str
@@ -229,6 +234,7 @@ class Progress:
     remaining_epochs: float
     finished: bool = False
     paused_seconds: float = 0.0
+    places: tuple[tuple[str, int], ...] = ()
 
 
 class SpeedModel(Protocol):

@@ -21,11 +21,10 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks.twin.worlds import WORLDS, TwinWorld, build
 from foundation.errors import BAD_INPUT, DONE, FAILED
-from policy_net.domain import PolicyContext
 from policy_net.errors import BadInput
 from policy_net.laboratory.simulation.compiled import uncovered
 from policy_net.laboratory.simulation.replay import ReplayResult, replay
-from policy_net.policy_kinds import load_policy
+from policy_net.set_policy.policy import default_set_file, set_policy_of
 from policy_net.twin.library import notice
 
 PROGRAM = "python -m benchmarks.twin"
@@ -97,7 +96,7 @@ def _row(world: TwinWorld, data: Path | None, jobs: int, repeats: int) -> dict[s
         ends: list[ReplayResult] = []
         seconds: list[float] = []
         for compiled in (False, True):
-            policy = load_policy("set", PolicyContext())
+            policy = set_policy_of(default_set_file(), "set", places=False)  # plans with places have no twin
             declined = uncovered(built.workload, built.environment, policy, built.speeds, built.effect)
             if declined is not None:
                 raise BadInput(f"{world.name}: the twin does not cover it: {declined}")

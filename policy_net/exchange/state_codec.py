@@ -20,6 +20,7 @@ from policy_net.domain import (
     Job,
     JobKind,
     Node,
+    Placement,
     Progress,
     Resources,
     Share,
@@ -39,14 +40,17 @@ def digest_of_json(value: Mapping[str, Any]) -> str:
 
 
 def encode_state(state: ClusterState) -> JsonObject:
-    """A state as JSON values."""
-    return {
+    """A state as JSON values; the placement only where the state has one."""
+    fields: JsonObject = {
         "time_seconds": state.time_seconds,
         "slot_seconds": state.slot_seconds,
         "capacity_mode": state.capacity_mode.value,
         "nodes": [[node.node_id, node.capacity.cpu_milli, node.capacity.gpu, node.gpu_type] for node in state.nodes],
         "jobs": [_encode_job(job) for job in state.jobs],
     }
+    if state.placement is not None:
+        fields["placement"] = encode_placement(state.placement)
+    return fields
 
 
 def decode_state(value: Mapping[str, Any]) -> ClusterState:
@@ -61,7 +65,28 @@ def decode_state(value: Mapping[str, Any]) -> ClusterState:
         jobs=tuple(_decode_job(job) for job in value["jobs"]),
         slot_seconds=value["slot_seconds"],
         capacity_mode=CapacityMode(value["capacity_mode"]),
+        placement=decode_placement(value["placement"]) if "placement" in value else None,
     )
+
+
+def encode_placement(placement: Placement) -> JsonObject:
+    """Where tasks lie, as JSON values: by job the nodes, each with its workers and parameter servers."""
+    return {
+        job_id: [[share.node_id, share.allocation.workers, share.allocation.ps] for share in shares]
+        for job_id, shares in placement.items()
+    }
+
+
+def decode_placement(value: Mapping[str, Any]) -> dict[str, tuple[Share, ...]]:
+    """What `encode_placement` was given.
+
+    Raises:
+        ValueError, TypeError: the value was not written by `encode_placement`.
+    """
+    return {
+        job_id: tuple(Share(node_id, Allocation(workers, ps)) for node_id, workers, ps in shares)
+        for job_id, shares in value.items()
+    }
 
 
 def _encode_job(job: Job) -> JsonObject:
@@ -113,12 +138,7 @@ def encode_decision(decision: Decision) -> JsonObject:
     placement = decision.placement
     return {
         "allocation": {job_id: [grant.workers, grant.ps] for job_id, grant in decision.allocation.items()},
-        "placement": None
-        if placement is None
-        else {
-            job_id: [[share.node_id, share.allocation.workers, share.allocation.ps] for share in shares]
-            for job_id, shares in placement.items()
-        },
+        "placement": None if placement is None else encode_placement(placement),
         "reasons": list(decision.reasons),
     }
 
@@ -132,19 +152,14 @@ def decode_decision(value: Mapping[str, Any]) -> Decision:
     placement = value["placement"]
     return Decision(
         allocation={job_id: Allocation(*grant) for job_id, grant in value["allocation"].items()},
-        placement=None
-        if placement is None
-        else {
-            job_id: tuple(Share(node_id, Allocation(workers, ps)) for node_id, workers, ps in shares)
-            for job_id, shares in placement.items()
-        },
+        placement=None if placement is None else decode_placement(placement),
         reasons=tuple(value["reasons"]),
     )
 
 
 def encode_progress(entry: Progress) -> list[Any]:
-    """What a job did, as a row of JSON values."""
-    return [
+    """What a job did, as a row of JSON values; where its workers lay stands last, where that is known."""
+    row = [
         entry.job_id,
         entry.job_type,
         entry.allocation.workers,
@@ -156,6 +171,7 @@ def encode_progress(entry: Progress) -> list[Any]:
         entry.finished,
         _figure(entry.paused_seconds),
     ]
+    return [*row, [list(place) for place in entry.places]] if entry.places else row
 
 
 def _figure(value: float) -> float | str:
@@ -169,7 +185,9 @@ def decode_progress(row: Sequence[Any]) -> Progress:
     Raises:
         ValueError, TypeError: the row was not written by `encode_progress`.
     """
-    job_id, job_type, workers, ps, seconds, samples, epochs, remaining_epochs, finished, paused_seconds = row
+    job_id, job_type, workers, ps, seconds, samples, epochs, remaining_epochs, finished, paused_seconds, *places = row
+    if len(places) > 1:
+        raise ValueError(f"a row of {len(row)} values: progress has 10, or 11 with its places")
     return Progress(
         job_id,
         job_type,
@@ -180,6 +198,7 @@ def decode_progress(row: Sequence[Any]) -> Progress:
         _number(remaining_epochs),
         finished,
         _number(paused_seconds),
+        tuple((str(gpu_type), int(count)) for gpu_type, count in places[0]) if places else (),
     )
 
 

@@ -36,6 +36,11 @@ class NodeLayout:
         self.total = Resources(int(self.cpu_milli.sum()), int(self.gpu.sum()))
 
     @cached_property
+    def index(self) -> Mapping[str, int]:
+        """Where each node stands, by its id."""
+        return {node.node_id: index for index, node in enumerate(self.nodes)}
+
+    @cached_property
     def shapes(self) -> tuple[tuple[Resources, int], ...]:
         """The distinct node sizes and how many nodes have each."""
         counts: dict[Resources, int] = {}

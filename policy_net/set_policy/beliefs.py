@@ -1,5 +1,5 @@
-"""Beliefs of the `set` policy about its cluster: how fast jobs train, how long jobs of unknown work take, and what it
-costs to start one.
+"""Beliefs of the `set` policy about its cluster: how fast jobs train and where, how long jobs of unknown work take, and
+what it costs to start one.
 
 Legend: B bins.
 One object, so that what keeps, compares or hands over beliefs about speed does so with both.
@@ -41,21 +41,25 @@ from policy_net.set_policy.restarts import Restarts
 from policy_net.set_policy.sessions import Sessions, SessionTerms
 from policy_net.set_policy.unseen_types import measured_by_others
 from policy_net.throughput.gaussian_process import GaussianProcessBeliefs, hoped_for_speeds
+from policy_net.throughput.place_effects import PlaceBeliefs
 
 LIFETIMES_KEY = "(lifetimes)"
 RESTARTS_KEY = "(restarts)"
+PLACES_KEY = "(places)"
 """Beside the job types of a snapshot; no model has brackets for a name."""
 
 _LATER = np.triu(np.ones((BINS, BINS), dtype=bool))
 
 
 class SetBeliefs(GaussianProcessBeliefs):
-    """Beliefs about speed, with `Lifetimes` of the jobs whose work nobody declared, and `Restarts`."""
+    """Beliefs about speed, with `Lifetimes` of the jobs whose work nobody declared, `Restarts`, and `PlaceBeliefs`."""
 
     def __init__(self, priors: Sequence[SpeedStatistic] = ()) -> None:
         super().__init__(priors)
         self.lifetimes = Lifetimes()
         self.restarts = Restarts()
+        self.places = PlaceBeliefs()
+        self._medians: dict[str, tuple[Array, Array]] = {}
         self._session_terms: SessionTerms | None = None
 
     def use_sessions(self, terms: SessionTerms | None) -> None:
@@ -80,6 +84,8 @@ class SetBeliefs(GaussianProcessBeliefs):
         The others stay as they are, and so does a state without such jobs.
         """
         self.introduce(state.jobs)
+        if state.placement is not None:
+            self.places.introduce(state.jobs)
         present = {
             job.job_id: (_trained_samples(job), speed)
             for job in state.jobs
@@ -100,8 +106,14 @@ class SetBeliefs(GaussianProcessBeliefs):
         return self.lifetimes.rank_seconds(_trained_samples(job) / speed, job.job_id) if speed > 0.0 else None
 
     def observe(self, progress: Sequence[Progress]) -> None:
-        """See `Beliefs`; and which jobs have ended, and what starts cost."""
-        super().observe(progress)
+        """See `Beliefs`; which jobs have ended, what starts cost, and what it does where workers lie."""
+        if any(entry.places for entry in progress):
+            super().observe([self.places.without_places(entry) for entry in progress])
+            for entry in progress:
+                if entry.places:
+                    self.places.observe(entry, self._median_speed(entry))
+        else:
+            super().observe(progress)
         self.restarts.observe(progress)
         for entry in progress:
             if entry.finished:
@@ -109,26 +121,42 @@ class SetBeliefs(GaussianProcessBeliefs):
 
     def snapshot(self) -> dict[str, object]:
         """See `Beliefs`."""
-        return {
+        found = {
             **super().snapshot(),
             LIFETIMES_KEY: self.lifetimes.snapshot(),
             RESTARTS_KEY: self.restarts.snapshot(),
         }
+        return {**found, PLACES_KEY: self.places.snapshot()} if self.places.reports else found
 
     def restore(self, snapshot: Mapping[str, object]) -> None:
-        """See `Beliefs`; snapshots from before there were lifetimes, or restarts, have none."""
+        """See `Beliefs`; snapshots from before there were lifetimes, restarts or places have none."""
         lifetimes = Lifetimes.restored(snapshot[LIFETIMES_KEY]) if LIFETIMES_KEY in snapshot else Lifetimes()
         restarts = Restarts.restored(snapshot[RESTARTS_KEY]) if RESTARTS_KEY in snapshot else Restarts()
-        of_types = {key: entry for key, entry in snapshot.items() if key not in (LIFETIMES_KEY, RESTARTS_KEY)}
-        super().restore(of_types)
-        self.lifetimes, self.restarts = lifetimes, restarts
+        places = PlaceBeliefs.restored(snapshot[PLACES_KEY]) if PLACES_KEY in snapshot else PlaceBeliefs()
+        beside = (LIFETIMES_KEY, RESTARTS_KEY, PLACES_KEY)
+        super().restore({key: entry for key, entry in snapshot.items() if key not in beside})
+        self.lifetimes, self.restarts, self.places = lifetimes, restarts, places
+        self._medians.clear()
         self.lifetimes.use_sessions(self._session_terms)
 
     def digest(self) -> str:
         """See `Beliefs`."""
+        places = self.places.digest() if self.places.reports else ""
         return hashlib.sha256(
-            f"{super().digest()}{self.lifetimes.digest()}{self.restarts.digest()}".encode()
+            f"{super().digest()}{self.lifetimes.digest()}{self.restarts.digest()}{places}".encode()
         ).hexdigest()
+
+    def _median_speed(self, entry: Progress) -> float:
+        """Believed samples/s of a report's size in the best place, without optimism; 0 where nothing is known of it."""
+        if not self.has_scale(entry.job_type):
+            return 0.0
+        grid = self.grid(entry.job_type)
+        known = self._medians.get(entry.job_type)
+        if known is None or known[0] is not grid:
+            known = self._medians[entry.job_type] = (grid, self.posterior(entry.job_type)[0])
+        ps, workers = entry.allocation.ps, entry.allocation.workers
+        median = known[1]
+        return float(median[ps, workers]) if ps < median.shape[0] and workers < median.shape[1] else 0.0
 
     def _expected(self, job: Job, attained: tuple[float, float] | None) -> Job:
         if attained is None:

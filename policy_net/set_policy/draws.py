@@ -13,7 +13,7 @@ lopsided.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from policy_net.baselines.hull import FAIRNESS_EXPONENT
 from policy_net.dl2.action import GRANT_KINDS, Grant
 from policy_net.domain import SUSPENDED, Allocation, ClusterState, Decision
-from policy_net.set_policy.planner import Grants, Tilt, Urgencies, plan, score_of
+from policy_net.set_policy.planner import Granting, Grants, Tilt, Urgencies, plan, score_of
 from policy_net.set_policy.steps import Step, StepTable
 
 Array = NDArray[np.float64]
@@ -111,10 +111,15 @@ def drawn_plan(
     generator: np.random.Generator,
     restart_seconds: float = 0.0,
     work_exponent: float = FAIRNESS_EXPONENT,
+    open_grants: Callable[[], Granting] | None = None,
 ) -> tuple[Decision, SetSamples]:
-    """Allocate to the jobs of `state`, and keep every pick; greedy and without exploration it is `plan`."""
+    """Allocate to the jobs of `state`, and keep every pick; greedy and without exploration it is `plan`.
+
+    Args:
+        open_grants: begins the decision anew; None for `Grants` by the tables.
+    """
     chances = chance.exploration > 0.0 or not chance.greedy
-    grants = Grants(state, tables)
+    grants = Grants(state, tables) if open_grants is None else open_grants()
     urgencies = Urgencies(state.jobs, tables, restart_seconds, work_exponent)
     field_of_steps = _Steps(tilts)
     for index in range(len(state.jobs)):
@@ -133,7 +138,8 @@ def drawn_plan(
     decision = grants.decision()
     planned = decision
     if chances:
-        planned = plan(state, tables, tilts, restart_seconds=restart_seconds, work_exponent=work_exponent)
+        again = None if open_grants is None else open_grants()
+        planned = plan(state, tables, tilts, restart_seconds=restart_seconds, work_exponent=work_exponent, grants=again)
     return decision, record.samples(_believed(state, tables, planned))
 
 

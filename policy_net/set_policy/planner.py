@@ -13,6 +13,7 @@ import heapq
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from policy_net.baselines.hull import FAIRNESS_EXPONENT
 from policy_net.baselines.needs import LEAST_REMAINING_SHARE, remaining_samples
@@ -49,6 +50,7 @@ def plan(
     weighed: list[Weighed] | None = None,
     restart_seconds: float = 0.0,
     work_exponent: float = FAIRNESS_EXPONENT,
+    grants: Granting | None = None,
 ) -> Decision:
     """Allocate to the jobs of `state`; ties go by arrival.
 
@@ -58,8 +60,10 @@ def plan(
         weighed: is given every step that was looked at, in that order, for people who ask why.
         restart_seconds: what it costs to start a job.
         work_exponent: b; `tables` count in the prices that it belongs to.
+        grants: what gives the steps and takes them, as `places.py` has it; None for `Grants` by the tables.
     """
-    grants = Grants(state, tables)
+    if grants is None:
+        grants = Grants(state, tables)
     urgencies = Urgencies(state.jobs, tables, restart_seconds, work_exponent)
     queue: list[tuple[float, int, Step]] = []
 
@@ -127,8 +131,31 @@ def urgency(job: Job, work_exponent: float = FAIRNESS_EXPONENT) -> float:
     return float(remaining_samples(job) ** -work_exponent)
 
 
+class Granting(Protocol):
+    """One decision in the making: what the next step of each job is, and whether there is room for it."""
+
+    def first(self, index: int) -> Step | None:
+        """The first step of the index-th job, with no limit but its caps; None if nothing gains."""
+        ...
+
+    def held(self, index: int) -> Allocation:
+        """What the index-th job has been granted."""
+        ...
+
+    def take(self, index: int, step: Step) -> Step | None:
+        """Grant a step if it fits, and say what the job's next one is; None if nothing gains any more, or fits.
+
+        A step that does not fit changes nothing, and gives way to the best that may.
+        """
+        ...
+
+    def decision(self) -> Decision:
+        """What all jobs hold."""
+        ...
+
+
 class Grants:
-    """One decision in the making."""
+    """`Granting` by the cluster's room, wherever tasks lie."""
 
     def __init__(self, state: ClusterState, tables: Sequence[StepTable]) -> None:
         """Args: `tables` are of every job."""
@@ -139,18 +166,15 @@ class Grants:
         self._refused: dict[int, list[Allocation]] = {}
 
     def first(self, index: int) -> Step | None:
-        """The first step of the index-th job, with no limit but its caps; None if nothing gains."""
+        """See `Granting`."""
         return self._tables[index].step(SUSPENDED)
 
     def held(self, index: int) -> Allocation:
-        """What the index-th job has been granted."""
+        """See `Granting`."""
         return self._held[index]
 
     def take(self, index: int, step: Step) -> Step | None:
-        """Grant a step if it fits, and say what the job's next one is; None if nothing gains any more, or fits.
-
-        A step that does not fit changes nothing, and gives way to the best that may.
-        """
+        """See `Granting`."""
         if self._room.change(index, step.target):
             self._held[index] = step.target
             if index in self._refused:
@@ -161,7 +185,7 @@ class Grants:
         return self._limited(index)
 
     def decision(self) -> Decision:
-        """What all jobs hold."""
+        """See `Granting`."""
         return self._room.decision()
 
     def _limited(self, index: int) -> Step | None:

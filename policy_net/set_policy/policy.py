@@ -12,20 +12,30 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
 
-from policy_net.domain import ClusterState, Decision, PolicyContext, Progress, SpeedModel, Trigger
+from policy_net.domain import (
+    ClusterState,
+    Decision,
+    PlacementEffect,
+    PolicyContext,
+    Progress,
+    SpeedModel,
+    Trigger,
+)
 from policy_net.errors import PolicyFileError
 from policy_net.exchange.policy_file import PolicyFile, read_policy_file
 from policy_net.exchange.spec import SET, SET_TAUGHT, SetSpec, Weights
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.set_policy.beliefs import SetBeliefs
 from policy_net.set_policy.draws import Array, Chance, SetSamples, drawn_plan
-from policy_net.set_policy.planner import Weighed, plan
+from policy_net.set_policy.places import PlacedGrants, PlaceTables, PlaceView, dealt
+from policy_net.set_policy.planner import Tilt, Weighed, plan
 from policy_net.set_policy.prices import PriceTerms
 from policy_net.set_policy.residual import Residual, job_inputs, uncertainty_of
 from policy_net.set_policy.sessions import SessionTerms
@@ -47,6 +57,8 @@ class SetPolicy:
     Args:
         priors: what is believed of speeds at the start.
         speeds: plan on these in place of beliefs; for yardsticks only.
+        effect: plan on this effect of places in place of beliefs; for yardsticks only.
+        places: whether decisions say where tasks go, where a state says where they lie.
         greedy: take the best score; otherwise draw.
         exploration: probability of the runner-up instead, at every pick.
     """
@@ -58,6 +70,8 @@ class SetPolicy:
         priors: Sequence[SpeedStatistic] = (),
         *,
         speeds: SpeedModel | None = None,
+        effect: PlacementEffect | None = None,
+        places: bool = True,
         seed: int = 0,
         greedy: bool = True,
         exploration: float = 0.0,
@@ -73,6 +87,9 @@ class SetPolicy:
         self.inference_seconds: list[float] = []
         self.speeds = speeds
         self._tables = StepTables(speeds if self.beliefs is None else self.beliefs)  # type: ignore[arg-type]  # one is
+        self._effect = effect
+        self._places = places and (self.beliefs is not None or effect is not None)
+        self._place_tables = PlaceTables()
         self._residual = Residual(spec, weights)
         self._price_terms = PriceTerms.of(spec, weights)
         self._session_terms = SessionTerms.of(spec, weights)
@@ -145,7 +162,8 @@ class SetPolicy:
             began = self._clock()
             tilts = self._residual.tilts(self._inputs(state, tables))
             self.inference_seconds.append(self._clock() - began)
-        return plan(state, tables, tilts, restart_seconds=self._restart_seconds, work_exponent=prices.work_exponent)
+        grants = PlacedGrants(*self._in_places(state, tables, tilts, prices)) if self._has_places(state) else None
+        return plan(state, tables, tilts, None, self._restart_seconds, prices.work_exponent, grants)
 
     def decide_recorded(self, state: ClusterState, trigger: Trigger) -> tuple[Decision, SetSamples]:
         """Decide, and keep what a learner needs of every pick; the same at every trigger."""
@@ -157,10 +175,15 @@ class SetPolicy:
         inputs_JF = self._inputs(state, tables)
         tilts = self._residual.tilts(inputs_JF)
         self.inference_seconds.append(self._clock() - began)
+        open_grants = None
+        if self._has_places(state):
+            in_places = self._in_places(state, tables, tilts, prices)
+            open_grants = lambda: PlacedGrants(*in_places)  # noqa: E731  (opened twice, of one view)
         return drawn_plan(
             *(state, tables, tilts, inputs_JF, self.chance, generator),
             restart_seconds=self._restart_seconds,
             work_exponent=prices.work_exponent,
+            open_grants=open_grants,
         )
 
     def weighed(self, state: ClusterState) -> tuple[list[Weighed], list[StepTable]]:
@@ -171,13 +194,59 @@ class SetPolicy:
         state, tables, prices = self._introduced(state)
         found: list[Weighed] = []
         tilts = self._residual.tilts(self._inputs(state, tables)) if tables else None
-        plan(state, tables, tilts, found, self._restart_seconds, prices.work_exponent)
+        grants = PlacedGrants(*self._in_places(state, tables, tilts, prices)) if self._has_places(state) else None
+        plan(state, tables, tilts, found, self._restart_seconds, prices.work_exponent, grants)
         return found, tables
+
+    def planned_in_places(self, state: ClusterState) -> tuple[PlaceView, Decision] | None:
+        """What the plan of this state knows of places, and what it makes of it; None where they do not count.
+
+        For people who ask why; like a decision, it introduces the jobs to the beliefs.
+        """
+        if not self._has_places(state):
+            return None
+        state, tables, prices = self._introduced(state)
+        tilts = self._residual.tilts(self._inputs(state, tables)) if tables else None
+        view, wished = self._in_places(state, tables, tilts, prices)
+        grants = PlacedGrants(view, wished)
+        return view, plan(state, tables, tilts, None, self._restart_seconds, prices.work_exponent, grants)
 
     def observe(self, progress: Sequence[Progress]) -> None:
         """Sharpen the beliefs."""
         if self.beliefs is not None:
-            self.beliefs.observe(progress)
+            self.beliefs.observe(progress if self._places else [replace(entry, places=()) for entry in progress])
+
+    @property
+    def plans_places(self) -> bool:
+        """Whether decisions say where tasks go, where a state says where they lie."""
+        return self._places
+
+    def _has_places(self, state: ClusterState) -> bool:
+        return self._places and state.placement is not None
+
+    def _in_places(
+        self, state: ClusterState, tables: Sequence[StepTable], tilts: Sequence[Tilt] | None, prices: Prices
+    ) -> tuple[PlaceView, dict[int, int]]:
+        """What the decision knows of places, and the pool that each job is offered first."""
+        effect, version = self._effect, 0
+        if effect is None:
+            assert self.beliefs is not None  # noqa: S101  (one of the two is there, or places do not count)
+            effect, version = self.beliefs.places, self.beliefs.places.version
+        this_effect = (effect, version)  # restored beliefs begin with a version that others had
+        pools = self._place_tables.pools(state)
+        speeds = self.speeds if self.beliefs is None else self.beliefs
+        assert speeds is not None  # noqa: S101  (without beliefs, speeds were given)
+        in_pools = tuple(
+            tuple(
+                self._place_tables.of(job, pool, speeds.grid(job.job_type), effect, this_effect, prices)
+                for job in state.jobs
+            )
+            for pool in pools
+        )
+        view = PlaceView(state, pools, in_pools, effect, self._restart_seconds)
+        if len(pools) == 1:
+            return view, {}
+        return view, dealt(view, plan(state, tables, tilts, None, self._restart_seconds, prices.work_exponent))
 
     @property
     def _restart_seconds(self) -> float:
@@ -223,13 +292,16 @@ def shipped_file(name: str) -> PolicyFile:
     return read_policy_file(SHIPPED_FILES[name])
 
 
-def set_policy_of(content: PolicyFile, label: str) -> SetPolicy:
+def set_policy_of(content: PolicyFile, label: str, *, places: bool = True) -> SetPolicy:
     """The policy of a file that holds a `set` policy, with beliefs that start from the file's priors.
+
+    Args:
+        places: see `SetPolicy`.
 
     Raises:
         PolicyFileError: the file holds another kind.
     """
-    return SetPolicy(set_spec_of(content, label), content.weights, content.priors, label=label)
+    return SetPolicy(set_spec_of(content, label), content.weights, content.priors, places=places, label=label)
 
 
 def set_spec_of(content: PolicyFile, label: str) -> SetSpec:

@@ -1,4 +1,5 @@
-"""Reasons of a `set` policy for one job, in words: what its work was taken for, and in what prices it was weighed.
+"""Reasons of a `set` policy for one job, in words: what its work was taken for, in what prices it was weighed, and why
+it was placed as it was.
 
 For people who ask why; what a step gains is told by the steps themselves (`SetPolicy.weighed`).
 """
@@ -8,8 +9,9 @@ from __future__ import annotations
 import math
 
 from foundation.figures import counted, duration
-from policy_net.domain import ClusterState, Job
+from policy_net.domain import ClusterState, Decision, Job, Share
 from policy_net.set_policy.beliefs import SetBeliefs
+from policy_net.set_policy.places import PlaceView, loss_apart
 from policy_net.set_policy.policy import SetPolicy
 from policy_net.set_policy.prices import contention_of
 from policy_net.set_policy.steps import USUAL_PRICES
@@ -31,6 +33,9 @@ def reasons_of(policy: SetPolicy, state: ClusterState, job_id: str) -> list[str]
         found.append(_work_of(policy.beliefs, job))
     if not policy.price_terms.usual:
         found += _prices_of(policy, contention_of(state, tables), job)
+    in_places = policy.planned_in_places(state)
+    if in_places is not None:
+        found += _places_of(*in_places, job)
     return found
 
 
@@ -45,6 +50,44 @@ def _work_of(beliefs: SetBeliefs, job: Job) -> str:
     ended, going_on = mates
     of_them = f"of {counted(ended + going_on, 'job')} of its size submitted with it, {ended} ended"
     return f"{head} {duration(seconds)} more: {of_them}"
+
+
+def _places_of(view: PlaceView, decision: Decision, job: Job) -> list[str]:
+    """Why a job is on this GPU type, and why its workers lie together or apart."""
+    shares = (decision.placement or {}).get(job.job_id, ())
+    nodes = [share.node_id for share in shares if share.allocation.workers]
+    pool = next((number for number, each in enumerate(view.pools) if nodes and nodes[0] in each.gpu_types), None)
+    if pool is None:
+        return []
+    found = []
+    size = decision.of(job.job_id)
+    index = next(number for number, each in enumerate(view.state.jobs) if each.job_id == job.job_id)
+    speed = view.tables[pool][index].speed(size)
+    for number, other in enumerate(view.pools):
+        there = view.tables[number][index].speed(size)
+        if number != pool and there > 0.0:
+            found.append(
+                f"it lies on {_named(view.pools[pool].name)}: at its size it is believed to train {speed / there:.2g}"
+                f" times as fast there as on {_named(other.name)}"
+            )
+    if size.workers > 1:
+        kept = 1.0 - loss_apart(view, pool, job, size.workers)
+        if len(nodes) == 1:
+            found.append(
+                f"its {size.workers} workers are packed on one node: on two they are believed to train"
+                f" {kept:.2g} times as fast"
+            )
+        else:
+            here = view.relative_speed(pool, job, shares) / view.relative_speed(pool, job, (Share(nodes[0], size),))
+            found.append(
+                f"its {size.workers} workers lie on {len(nodes)} nodes: they are believed to train {here:.2g} times as"
+                " fast as on one"
+            )
+    return found
+
+
+def _named(pool: str) -> str:
+    return f"{pool} GPUs" if pool else "GPUs of no named type"
 
 
 def _prices_of(policy: SetPolicy, contention: float, job: Job) -> list[str]:

@@ -82,6 +82,7 @@ def uncovered(
         "the cluster is beyond measure": _beyond_measure(environment),
     }
     if environment.capacity_mode is not CapacityMode.POOLED and effect is not None:
+        said["the plan looks at where tasks lie"] = policy.plans_places
         said["the effect of places is not the fitted one"] = type(effect) is not FittedPlacementEffect
         said["GPUs are of several types"] = bool(environment.gpu_types)
     found = next((reason for reason, holds in said.items() if holds), None)

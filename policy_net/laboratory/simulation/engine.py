@@ -21,10 +21,12 @@ from policy_net.domain import (
     Placement,
     PlacementEffect,
     Progress,
+    Share,
     SpeedModel,
     Trigger,
 )
 from policy_net.errors import BadInput
+from policy_net.exchange.state_codec import decode_placement, encode_placement
 from policy_net.laboratory.simulation.admission import check_decision, check_jobs_can_run
 from policy_net.laboratory.simulation.environment import (
     Environment,
@@ -108,6 +110,7 @@ class Simulation:
                 tuple([job.view() for job in self._jobs.present.values()]),
                 self.environment.slot_seconds,
                 self.environment.capacity_mode,
+                self._lie() if self._placing.matters else None,
             )
         return self._observed, self._trigger
 
@@ -122,13 +125,14 @@ class Simulation:
                 (pooled), or the placement that it brings is impossible. Nothing has changed then.
         """
         check_decision(decision, self._jobs.present, self.environment, layout_of(self._nodes.nodes).total)
+        moved = self._placing.moved_by(decision)
         held = self._place(decision)
         counters, now, placing = self.counters, self._time, self._placing
         running: list[tuple[SimulatedJob, float]] = []
         completion = math.inf
         for job_id, job in self._jobs.present.items():
             allocation = held.get(job_id, SUSPENDED)
-            job.hold(allocation, counters)
+            job.hold(allocation, counters, moved=job_id in moved)
             if not job.can_train:
                 if allocation.tasks:
                     counters.unusable_allocations += 1
@@ -148,7 +152,8 @@ class Simulation:
             gpus = job.allocation.workers * job.worker_demand.gpu + job.allocation.ps * job.ps_demand.gpu
             counters.gpu_seconds += gpus * (until - now)
             stop = stops.get(job.spec.job_id, until) if stops else until
-            progress.append(job.run(now, speed, stop, counters))
+            places = placing.places(job) if placing.matters else ()
+            progress.append(job.run(now, speed, stop, counters, places))
         for job_id, lost in losses.items():
             if self._jobs.present[job_id].end is None:
                 self._jobs.present[job_id].lose(lost, counters)
@@ -162,6 +167,16 @@ class Simulation:
     def placement(self) -> Placement:
         """Where the tasks of the latest decision were placed; empty before the first and with pooled capacity."""
         return self._placing.shares
+
+    def _lie(self) -> Placement:
+        """Where the tasks of the jobs lie that are still there, on nodes that are."""
+        nodes = {node.node_id for node in self._nodes.nodes}
+        found: dict[str, tuple[Share, ...]] = {}
+        for job_id, shares in self._placing.shares.items():
+            job = self._jobs.present.get(job_id)
+            if job is not None and job.allocation.tasks:
+                found[job_id] = tuple(share for share in shares if share.node_id in nodes)
+        return found
 
     def outcomes(self) -> list[JobOutcome]:
         """Submission, first start and end of every job of the workload, in order."""
@@ -226,13 +241,16 @@ class Simulation:
 
     def snapshot(self) -> dict[str, Any]:
         """Everything that has happened so far, as JSON-able values; `restore` continues exactly from it."""
-        return {
+        snapshot = {
             "environment": self.environment.as_json,
             "time_seconds": self._time,
             "trigger": self._trigger.value,
             "counters": self.counters.to_json(),
             "jobs": self._jobs.to_snapshot(),
         }
+        if self._placing.matters:
+            snapshot["placement"] = encode_placement(self._lie())
+        return snapshot
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
         """Continue from a snapshot of the same workload, environment and speeds.
@@ -253,4 +271,6 @@ class Simulation:
         self._nodes = NodeTimeline(self.environment)
         self._nodes.advance(self._time)
         self._placing.clear()
+        if self._placing.matters and "placement" in snapshot:
+            self._placing.restore(decode_placement(snapshot["placement"]), self._nodes.nodes)
         self._observed = None

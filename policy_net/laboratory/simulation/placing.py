@@ -76,10 +76,33 @@ class TaskPlacing:
             self._gpu_types = {node.node_id: node.gpu_type for node in nodes}
         return unplaced
 
+    def restore(self, shares: Placement, nodes: tuple[Node, ...]) -> None:
+        """Go on from where tasks lay."""
+        self._plan, self._given = None, shares
+        self._gpu_types = {node.node_id: node.gpu_type for node in nodes}
+
+    def moved_by(self, decision: Decision) -> frozenset[str]:
+        """Jobs whose tasks this decision moves without another number of them.
+
+        Deviation: only where the decision says itself where its tasks go; what the cluster places moves for free.
+        """
+        if decision.placement is None or not self.matters:
+            return frozenset()
+        before = self.shares
+        return frozenset(
+            job_id
+            for job_id, shares in decision.placement.items()
+            if job_id in before and set(before[job_id]) != set(shares)
+        )
+
+    def places(self, job: SimulatedJob) -> tuple[tuple[str, int], ...]:
+        """Of every node that holds workers of the job, its GPU type and how many; only if it `matters`."""
+        shares = self.shares.get(job.spec.job_id, ())
+        return tuple([(self._gpu_types[s.node_id], s.allocation.workers) for s in shares if s.allocation.workers])
+
     def relative_speed(self, job: SimulatedJob) -> float:
         """The job's speed where its workers lie, over its speed in its best place; only if it `matters`."""
-        shares = self.shares.get(job.spec.job_id, ())
-        lie = tuple([(self._gpu_types[s.node_id], s.allocation.workers) for s in shares if s.allocation.workers])
+        lie = self.places(job)
         key = (job.spec.job_type, lie)
         speed = self._known.get(key)
         if speed is None:

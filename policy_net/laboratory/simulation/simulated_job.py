@@ -116,13 +116,14 @@ class SimulatedJob:
             return spec.total_epochs - self.done_epochs
         return max(spec.declared_epochs - self.done_epochs, OVERRUN_SHARE * spec.declared_epochs)
 
-    def hold(self, allocation: Allocation, counters: RunCounters) -> None:
-        """Hold this much from now on; a job that runs on with another size, or runs again, may have to pause."""
+    def hold(self, allocation: Allocation, counters: RunCounters, *, moved: bool = False) -> None:
+        """Hold this much from now on; a job that runs on with another size or in another place, or runs again, may
+        have to pause."""
         spec, could_train = self.spec, self.can_train
         # As `Job.can_train`; a specification has at least one worker as its minimum.
         can_train = allocation.workers >= spec.min_workers and allocation.ps >= spec.min_ps
         # A job that lost a task holds enough, and yet does not train: it has to start again.
-        if can_train == could_train and allocation == self.allocation:
+        if can_train == could_train and allocation == self.allocation and not (moved and can_train):
             return
         self._view = None
         self.can_train = can_train
@@ -156,8 +157,19 @@ class SimulatedJob:
         left_samples = (self.spec.total_epochs - self.done_epochs) * self.spec.samples_per_epoch
         return left_samples / speed if speed else math.inf
 
-    def run(self, now: float, speed: float, until: float, counters: RunCounters) -> Progress:
-        """Pause and train from one decision to the next, or to the end if that comes first."""
+    def run(
+        self,
+        now: float,
+        speed: float,
+        until: float,
+        counters: RunCounters,
+        places: tuple[tuple[str, int], ...] = (),
+    ) -> Progress:
+        """Pause and train from one decision to the next, or to the end if that comes first.
+
+        Args:
+            places: where its workers lie, as `Progress` has it.
+        """
         spec, allocation = self.spec, self.allocation
         shown_remaining = self.shown_remaining()
         if not self.can_train:
@@ -187,7 +199,7 @@ class SimulatedJob:
             self.start = now
         samples = epochs * spec.samples_per_epoch
         return Progress(
-            spec.job_id, spec.job_type, allocation, seconds, samples, epochs, shown_remaining, finished, paused
+            spec.job_id, spec.job_type, allocation, seconds, samples, epochs, shown_remaining, finished, paused, places
         )
 
     def lose(self, lost: Allocation, counters: RunCounters) -> None:

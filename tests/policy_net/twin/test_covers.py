@@ -54,8 +54,14 @@ def test_nodes_that_fail_are_for_the_reference() -> None:
 def test_gpu_types_matter_only_where_tasks_are_placed() -> None:
     typed = Environment(2, gpu_types=(("v100", 1),))
     effect = default_placement_effect()
-    assert uncovered(JOBS, typed, fresh(), SPEEDS, effect) == "GPUs are of several types"
+    assert uncovered(JOBS, typed, fresh(places=False), SPEEDS, effect) == "GPUs are of several types"
     assert uncovered(JOBS, replace(typed, capacity_mode=CapacityMode.POOLED), fresh(), SPEEDS, effect) is None
+
+
+def test_plans_with_places_are_for_the_reference() -> None:
+    effect = default_placement_effect()
+    assert uncovered(JOBS, Environment(2), fresh(), SPEEDS, effect) == "the plan looks at where tasks lie"
+    assert uncovered(JOBS, Environment(2), fresh(places=False), SPEEDS, effect) is None
 
 
 @pytest.mark.parametrize("broken", [math.nan, math.inf])

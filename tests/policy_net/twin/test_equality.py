@@ -136,7 +136,7 @@ def policies(draw: st.DrawFn, speeds: SpeedModel) -> tuple[SetPolicy, SetPolicy]
         weights = (scale * generator.normal(size=spec.parameter_count)).astype(np.float32)
     priors = content.priors if draw(st.booleans()) else ()
     given_speeds = speeds if draw(st.integers(0, 3)) == 0 else None
-    first, second = (SetPolicy(spec, weights, priors, speeds=given_speeds) for _ in range(2))
+    first, second = (SetPolicy(spec, weights, priors, speeds=given_speeds, places=False) for _ in range(2))
     return first, second
 
 
@@ -149,7 +149,8 @@ def grouped(draw: st.DrawFn, policy: SetPolicy, speeds: SpeedModel) -> tuple[Set
         terms = draw(st.lists(st.floats(-1.0, 1.0, width=32), min_size=count, max_size=count))
         spec, weights = spec.model_copy(update={name: 1}), np.append(weights, terms)
     given_speeds = None if policy.speeds is None else speeds
-    first, second = (SetPolicy(spec, weights.astype(np.float32), policy.priors, speeds=given_speeds) for _ in range(2))
+    weights, priors = weights.astype(np.float32), policy.priors
+    first, second = (SetPolicy(spec, weights, priors, speeds=given_speeds, places=False) for _ in range(2))
     return first, second
 
 

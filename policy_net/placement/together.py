@@ -1,0 +1,119 @@
+"""Placing together whose workers lose by lying apart, and leaving running jobs where they are if they like.
+
+Jobs choose in the order given. Workers go to the fullest node that holds them all, where none does to the emptiest
+ones; those of a job that loses nothing by lying apart, and all parameter servers, fill up the fullest nodes, so that
+whole nodes stay free for others. Jobs that are to stay keep their places before anybody chooses.
+Source: SCHED2 (packing by the fewest free GPUs that fit), Liquid (best fit). Deviation: by job, not by container.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from policy_net.domain import Allocation, Resources, Share
+from policy_net.placement.layout import IntArray, NodeLayout
+
+_FULL = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A job to be placed.
+
+    Attributes:
+        loose: whether it loses nothing by lying apart.
+        stays: where it lies now, if it is to stay there; empty otherwise.
+    """
+
+    job_id: str
+    worker_demand: Resources
+    ps_demand: Resources
+    allocation: Allocation
+    loose: bool = False
+    stays: tuple[Share, ...] = ()
+
+
+def place_together(layout: NodeLayout, wanted: Sequence[Placed]) -> dict[str, tuple[Share, ...]] | None:
+    """The nodes of every job's tasks, in the nodes' order; None if some task finds no room this way."""
+    free = _Free(layout)
+    found: dict[str, tuple[Share, ...]] = {}
+    for job in wanted:
+        if job.stays:
+            if not free.take_shares(job):
+                return None
+            found[job.job_id] = job.stays
+    tasks: dict[str, dict[int, list[int]]] = {job.job_id: {} for job in wanted if not job.stays}
+    for role in (0, 1):
+        for job in wanted:
+            if job.stays:
+                continue
+            held = job.allocation
+            demand, count = (job.worker_demand, held.workers) if role == 0 else (job.ps_demand, held.ps)
+            placed = free.pack(demand, count, whole=role == 0 and not job.loose)
+            if placed is None:
+                return None
+            for node, number in placed:
+                tasks[job.job_id].setdefault(node, [0, 0])[role] += number
+    for job_id, per_node in tasks.items():
+        found[job_id] = tuple(
+            Share(layout.nodes[node].node_id, Allocation(*counts)) for node, counts in sorted(per_node.items())
+        )
+    return found
+
+
+class _Free:
+    """What is free on every node."""
+
+    def __init__(self, layout: NodeLayout) -> None:
+        self._cpu_milli = layout.cpu_milli.copy()
+        self._gpu = layout.gpu.copy()
+        self._index: Mapping[str, int] = layout.index
+
+    def take_shares(self, job: Placed) -> bool:
+        """Take what a job holds; says whether it was free."""
+        for share in job.stays:
+            node = self._index.get(share.node_id)
+            if node is None:
+                return False
+            needed = job.worker_demand * share.allocation.workers + job.ps_demand * share.allocation.ps
+            self._cpu_milli[node] -= needed.cpu_milli
+            self._gpu[node] -= needed.gpu
+            if self._cpu_milli[node] < 0 or self._gpu[node] < 0:
+                return False
+        return True
+
+    def pack(self, demand: Resources, count: int, *, whole: bool) -> list[tuple[int, int]] | None:
+        """Take room for so many tasks, if possible on one node; None if there is too little in all."""
+        placed: list[tuple[int, int]] = []
+        if not count:
+            return placed
+        rooms = self._rooms(demand, count)
+        by = self._gpu if demand.gpu else self._cpu_milli
+        while count:
+            if not rooms.any():
+                return None
+            if whole and (rooms >= count).any():
+                chosen = int(np.where(rooms >= count, by, _FULL).argmin())
+            elif whole:
+                chosen = int(rooms.argmax())
+            else:
+                chosen = int(np.where(rooms > 0, by, _FULL).argmin())
+            number = min(int(rooms[chosen]), count)
+            self._cpu_milli[chosen] -= number * demand.cpu_milli
+            self._gpu[chosen] -= number * demand.gpu
+            rooms[chosen] = 0
+            placed.append((chosen, number))
+            count -= number
+        return placed
+
+    def _rooms(self, demand: Resources, count: int) -> IntArray:
+        """How many tasks each node could hold, at most `count`."""
+        rooms = np.full(len(self._gpu), count, dtype=np.int64)
+        if demand.cpu_milli:
+            np.minimum(rooms, self._cpu_milli // demand.cpu_milli, out=rooms)
+        if demand.gpu:
+            np.minimum(rooms, self._gpu // demand.gpu, out=rooms)
+        return rooms

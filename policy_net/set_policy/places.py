@@ -1,0 +1,363 @@
+"""Places in a plan: which GPU type a job gets, what it gains by workers that span nodes, and where its tasks go.
+
+Nodes with GPUs of one type are a *pool*, and a job lies within one: the slowest GPU sets the pace of most jobs. Where
+there are several, a plan without places first says who gets how much. Then pools are dealt out, dearest first: to the
+job that gains most by the faster pool, per task and per second that it has left, as long as its size fits. So short
+jobs and those that the slow type slows most get the fast one. Last, the same greedy grants are made again, pool by
+pool, on speeds as they are believed to be there; whose pool is full is offered the others.
+A size counts with the speed that it has on as few nodes as possible, so the step that would span one more is taken only
+where it still gains. Within a pool, those that are believed to lose most by lying apart choose first.
+To move a job costs what to start it costs: another pool, and other nodes, must save more than that over the time that
+it has left. Baselines are moved for free (`laboratory.simulation.placing`).
+Source: our own; Gavel (OSDI 2020) has types of GPUs in every policy, Chronus (SoCC 2021) and Pollux (OSDI 2021) places.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from policy_net.baselines.needs import remaining_samples
+from policy_net.domain import (
+    SUSPENDED,
+    Allocation,
+    ClusterState,
+    Decision,
+    Job,
+    Node,
+    PlacementEffect,
+    Resources,
+    Share,
+)
+from policy_net.placement.layout import NodeLayout, layout_of, placing_order
+from policy_net.placement.spread import SpreadPlan
+from policy_net.placement.together import Placed, place_together
+from policy_net.set_policy.planner import Grants
+from policy_net.set_policy.steps import Prices, Step, StepTable
+from policy_net.throughput.beliefs import Grid
+
+ALL = "*"
+"""The pool of all nodes; no GPU type has this name."""
+LEAST_LOSS = 0.02
+"""A job that loses less by lying on two nodes than this share of its speed fills gaps."""
+
+Places = tuple[tuple[str, int], ...]
+
+
+class Pool:
+    """Nodes that a job may lie on together: those with GPUs of one type, or all of a cluster.
+
+    Attributes:
+        name: the type, or `ALL`.
+        nodes: in the cluster's order, always the same tuple.
+        gpu_types: by node.
+    """
+
+    def __init__(self, name: str, nodes: tuple[Node, ...]) -> None:
+        self.name = name
+        self.nodes = nodes
+        self.gpu_types = {node.node_id: node.gpu_type for node in nodes}
+        self.gpus = sum(node.capacity.gpu for node in nodes)
+        self._places: dict[tuple[Resources, int], Places | None] = {}
+
+    def fewest(self, demand: Resources, workers: int) -> Places | None:
+        """How so many workers lie on as few empty nodes as possible; None if they do not fit."""
+        key = (demand, workers)
+        if key not in self._places:
+            left, places = workers, []
+            rooms = [(_room(node.capacity, demand, workers), node.gpu_type) for node in self.nodes]
+            for room, gpu_type in sorted(rooms, key=lambda each: -each[0]):
+                if left and room:
+                    places.append((gpu_type, min(room, left)))
+                    left -= min(room, left)
+            self._places[key] = None if left else tuple(places)
+        return self._places[key]
+
+
+class PlaceTables:
+    """Step tables of jobs in pools, on speeds as they are believed to be there; kept from decision to decision."""
+
+    def __init__(self) -> None:
+        self._nodes: tuple[Node, ...] = ()
+        self._pools: tuple[Pool, ...] = ()
+        self._whole: tuple[Pool, ...] = (Pool(ALL, ()),)
+        self._known: dict[tuple[object, ...], tuple[Grid, object, StepTable]] = {}
+
+    def pools(self, state: ClusterState) -> tuple[Pool, ...]:
+        """The pools of a cluster, in the order of their first nodes; the same as long as the nodes are.
+
+        All nodes are one pool while there is a job too large for any other: it would never start.
+        """
+        nodes = state.nodes
+        if nodes is not self._nodes:
+            if nodes != self._nodes:
+                by_type: dict[str, list[Node]] = {}
+                for node in nodes:
+                    by_type.setdefault(node.gpu_type, []).append(node)
+                self._pools = tuple(Pool(gpu_type, tuple(members)) for gpu_type, members in by_type.items())
+                self._whole = (Pool(ALL, nodes),)
+                self._known.clear()
+            self._nodes = nodes
+        least = {(job.worker_demand, max(job.min_workers, 1)) for job in state.jobs}
+        fit = all(any(pool.fewest(*each) is not None for pool in self._pools) for each in least)
+        return self._pools if fit and self._pools else self._whole
+
+    def of(
+        self, job: Job, pool: Pool, grid: Grid, effect: PlacementEffect, version: object, prices: Prices
+    ) -> StepTable:
+        """The steps of a job in a pool.
+
+        Args:
+            grid: speeds in the best place.
+            version: another one for every change of the effect.
+        """
+        caps = (job.max_ps, job.max_workers, job.min_ps, job.min_workers)
+        key = (job.job_type, job.worker_demand, pool.name, *caps)
+        known = self._known.get(key)
+        if known is None or known[0] is not grid or known[1] != version:
+            factors = np.zeros(grid.shape[1])
+            for workers in range(1, len(factors)):
+                places = pool.fewest(job.worker_demand, workers)
+                factors[workers] = 0.0 if places is None else effect.relative_speed(job.job_type, places)
+            table = StepTable(grid * factors, job.max_ps, job.max_workers, job.smallest)
+            known = self._known[key] = (grid, version, table)
+        known[2].count_in(prices)
+        return known[2]
+
+
+@dataclass(frozen=True)
+class PlaceView:
+    """What a decision knows of places.
+
+    Attributes:
+        pools: of the cluster.
+        tables: by pool, of every job.
+        effect: what is believed of places.
+        restart_seconds: what a move costs.
+    """
+
+    state: ClusterState
+    pools: tuple[Pool, ...]
+    tables: tuple[tuple[StepTable, ...], ...]
+    effect: PlacementEffect
+    restart_seconds: float
+
+    @property
+    def lie(self) -> Mapping[str, tuple[Share, ...]]:
+        """Where tasks lie now."""
+        return self.state.placement or {}
+
+    def pool_of(self, job: Job) -> int | None:
+        """The pool that all of a job's tasks lie in now."""
+        shares = self.lie.get(job.job_id, ())
+        for number, pool in enumerate(self.pools):
+            index = layout_of(pool.nodes).index
+            if shares and all(share.node_id in index for share in shares):
+                return number
+        return None
+
+    def speed_after_move(self, index: int, pool: int, size: Allocation, now: int | None) -> float:
+        """Believed speed in samples/s in a pool, less the time that moving there costs."""
+        speed, job = self.tables[pool][index].speed(size), self.state.jobs[index]
+        if now is None or now == pool or speed <= 0.0:
+            return speed
+        seconds = remaining_samples(job) / speed
+        return speed * seconds / (seconds + self.restart_seconds)
+
+    def relative_speed(self, pool: int, job: Job, shares: Sequence[Share]) -> float:
+        """Believed effect of lying like this in a pool."""
+        gpu_types = self.pools[pool].gpu_types
+        held = [(gpu_types[share.node_id], share.allocation.workers) for share in shares if share.allocation.workers]
+        return self.effect.relative_speed(job.job_type, held)
+
+
+def dealt(view: PlaceView, planned: Decision) -> dict[int, int]:
+    """The pool of every job that a plan without places gives anything to, by the job's index."""
+    free = [pool.gpus for pool in view.pools]
+    offers: list[tuple[float, int, Allocation, list[float]]] = []
+    for index, job in enumerate(view.state.jobs):
+        size = planned.of(job.job_id)
+        if not size.tasks:
+            continue
+        now = view.pool_of(job)
+        speeds = [view.speed_after_move(index, pool, size, now) for pool in range(len(view.pools))]
+        best, worst = max(speeds), min(speeds)
+        gain = math.inf if worst <= 0.0 else (best / worst - 1.0) * best / remaining_samples(job) / size.tasks
+        offers.append((gain, index, size, speeds))
+    found: dict[int, int] = {}
+    for _, index, size, speeds in sorted(offers, key=lambda offer: (-offer[0], offer[1])):
+        demand = view.state.jobs[index].worker_demand.gpu
+        # Where no pool has as much left as was planned, the one where what is left of it is worth most.
+        worth = [
+            speed
+            if left >= size.workers * demand
+            else view.tables[pool][index].speed(replace(size, workers=left // demand))
+            for pool, (speed, left) in enumerate(zip(speeds, free, strict=True))
+        ]
+        whole = [left >= size.workers * demand and speed > 0.0 for speed, left in zip(speeds, free, strict=True)]
+        pool = max(range(len(free)), key=lambda each: (whole[each], worth[each], -each))
+        free[pool] = max(free[pool] - size.workers * demand, 0)
+        found[index] = pool
+    return found
+
+
+class PlacedGrants:
+    """Like `Grants`, in pools: a job that was granted something keeps to its pool.
+
+    Args:
+        wished: by the index of a job, the pool that it is offered first.
+    """
+
+    def __init__(self, view: PlaceView, wished: Mapping[int, int]) -> None:
+        self._view = view
+        self._wished = wished
+        self._in_pools = [
+            Grants(replace(view.state, nodes=pool.nodes), tables)
+            for pool, tables in zip(view.pools, view.tables, strict=True)
+        ]
+        self._chosen: dict[int, int] = {}
+        self._offers: dict[int, list[Step | None]] = {}
+
+    def first(self, index: int) -> Step | None:
+        """See `Granting`."""
+        self._offers[index] = [grants.first(index) for grants in self._in_pools]
+        return self._offer(index)[1]
+
+    def held(self, index: int) -> Allocation:
+        """See `Granting`."""
+        pool = self._chosen.get(index)
+        return SUSPENDED if pool is None else self._in_pools[pool].held(index)
+
+    def take(self, index: int, step: Step) -> Step | None:
+        """See `Granting`."""
+        chosen = self._chosen.get(index)
+        if chosen is not None:
+            return self._in_pools[chosen].take(index, step)
+        pool = self._offer(index)[0]
+        following = self._in_pools[pool].take(index, step)
+        if self._in_pools[pool].held(index).tasks:
+            self._chosen[index] = pool
+            return following
+        self._offers[index][pool] = following
+        return self._offer(index)[1]
+
+    def decision(self) -> Decision:
+        """What all jobs hold, and where."""
+        sizes = {
+            job.job_id: self.held(index) for index, job in enumerate(self._view.state.jobs) if self.held(index).tasks
+        }
+        placement: dict[str, tuple[Share, ...]] = {}
+        for pool in range(len(self._in_pools)):
+            members = [index for index in range(len(self._view.state.jobs)) if self._chosen.get(index) == pool]
+            placement |= placed(self._view, pool, [(index, self.held(index)) for index in members])
+        return Decision(sizes, placement)
+
+    def _offer(self, index: int) -> tuple[int, Step | None]:
+        """The pool that a job is offered next, and the step there."""
+        offers = self._offers[index]
+        wished = self._wished.get(index)
+        if wished is not None and offers[wished] is not None:
+            return wished, offers[wished]
+        slopes = [-1.0 if step is None else step.slope for step in offers]
+        best = int(np.argmax(slopes))
+        return best, offers[best]
+
+
+def placed(view: PlaceView, pool: int, sizes: Sequence[tuple[int, Allocation]]) -> dict[str, tuple[Share, ...]]:
+    """Where the tasks of a pool's jobs go: as they lie now and the rest around them, or all anew if that pays."""
+    layout = layout_of(view.pools[pool].nodes)
+    ordered = _in_order(view, pool, sizes)
+    staying = place_together(layout, [replace(job, stays=_kept(view, layout, job)) for _, job in ordered])
+    if staying is not None and not _loses(view, pool, ordered, staying):
+        return staying
+    anew = place_together(layout, [job for _, job in ordered])
+    if anew is None or (staying is not None and not _pays(view, pool, ordered, staying, anew)):
+        return staying if staying is not None else _spread(layout, ordered)
+    return anew
+
+
+def _in_order(view: PlaceView, pool: int, sizes: Sequence[tuple[int, Allocation]]) -> list[tuple[int, Placed]]:
+    """The jobs in the order in which they choose."""
+    found = []
+    for index, size in sizes:
+        job = view.state.jobs[index]
+        loss = loss_apart(view, pool, job, size.workers)
+        loose = job.kind.uses_ps and loss < LEAST_LOSS
+        order = (*placing_order(job.worker_demand), loose, -size.workers, -loss)
+        found.append((order, index, Placed(job.job_id, job.worker_demand, job.ps_demand, size, loose)))
+    return [(index, job) for _, index, job in sorted(found, key=lambda entry: (entry[0], entry[1]))]
+
+
+def loss_apart(view: PlaceView, pool: int, job: Job, workers: int) -> float:
+    """The share of its speed that a job is believed to lose where its workers lie on two nodes, half and half."""
+    if workers < 2:
+        return 0.0
+    gpu_type, half = view.pools[pool].nodes[0].gpu_type, workers // 2
+    together = view.effect.relative_speed(job.job_type, ((gpu_type, workers),))
+    return 1.0 - view.effect.relative_speed(job.job_type, ((gpu_type, workers - half), (gpu_type, half))) / together
+
+
+def _kept(view: PlaceView, layout: NodeLayout, job: Placed) -> tuple[Share, ...]:
+    """Where a job lies now, if it holds as much as it is to have, on nodes of this pool."""
+    shares = view.lie.get(job.job_id, ())
+    workers = sum(share.allocation.workers for share in shares)
+    if Allocation(workers, sum(share.allocation.ps for share in shares)) != job.allocation:
+        return ()
+    return shares if all(share.node_id in layout.index for share in shares) else ()
+
+
+Ordered = Sequence[tuple[int, Placed]]
+Found = Mapping[str, tuple[Share, ...]]
+
+
+def _loses(view: PlaceView, pool: int, ordered: Ordered, found: Found) -> bool:
+    """Whether some job lies on more nodes than it needs, and is believed to be slower for it."""
+    for index, wanted in ordered:
+        job = view.state.jobs[index]
+        fewest = view.pools[pool].fewest(job.worker_demand, wanted.allocation.workers)
+        spanned = sum(share.allocation.workers > 0 for share in found[wanted.job_id])
+        if fewest is None or spanned <= len(fewest):
+            continue
+        best = view.effect.relative_speed(job.job_type, fewest)
+        if view.relative_speed(pool, job, found[wanted.job_id]) < (1.0 - LEAST_LOSS) * best:
+            return True
+    return False
+
+
+def _pays(view: PlaceView, pool: int, ordered: Ordered, staying: Found, anew: Found) -> bool:
+    """Whether the time that jobs save by other places is longer than the restarts of those that move for it."""
+    saved = 0.0
+    for index, wanted in ordered:
+        job = view.state.jobs[index]
+        before, after = staying[wanted.job_id], anew[wanted.job_id]
+        if set(before) == set(after):
+            continue
+        seconds = [
+            remaining_samples(job) / max(view.tables[pool][index].speed(wanted.allocation) * effect, 1e-9)
+            for effect in (view.relative_speed(pool, job, before), view.relative_speed(pool, job, after))
+        ]
+        # The table's speed has the effect of the fewest nodes in it, the same in both.
+        fewest = view.pools[pool].fewest(job.worker_demand, wanted.allocation.workers)
+        least = 1.0 if fewest is None else view.effect.relative_speed(job.job_type, fewest)
+        saved += (seconds[0] - seconds[1]) * least
+        if before == view.lie.get(job.job_id):
+            saved -= view.restart_seconds
+    return saved > 0.0
+
+
+def _spread(layout: NodeLayout, ordered: Ordered) -> dict[str, tuple[Share, ...]]:
+    """As `spread` places them, for which there was room when the grants were made."""
+    wanted = [(job.job_id, job.worker_demand, job.ps_demand, job.allocation) for _, job in ordered]
+    return dict(SpreadPlan(layout, wanted).shares)
+
+
+def _room(capacity: Resources, demand: Resources, most: int) -> int:
+    room = most
+    if demand.gpu:
+        room = min(room, capacity.gpu // demand.gpu)
+    if demand.cpu_milli:
+        room = min(room, capacity.cpu_milli // demand.cpu_milli)
+    return room
