@@ -269,6 +269,7 @@ class RewardKind(StrEnum):
 
     SLOT_UTILITY = "slot-utility"
     PAPER = "paper"
+    OWN_JOB = "own-job"
 
 
 @dataclass(frozen=True, slots=True)
