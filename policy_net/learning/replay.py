@@ -79,7 +79,7 @@ class ExperienceReplay:
         while self._samples > self._capacity_samples and len(self._entries) > 1:
             oldest = self._entries.popleft()
             self._samples -= len(oldest.samples)
-            del self._surprises[id(oldest)]
+            self._surprises.pop(id(oldest), None)
 
     def draw(self, by: ReplayDraw, count: int, decisions: int) -> list[list[Experience]]:
         """The runs of one update: `segments`, `surprising_segments`, or `newest_segments`."""
@@ -119,7 +119,7 @@ class ExperienceReplay:
         length = min(decisions, len(self._entries))
         if length == 0:
             return []
-        surprises = np.array([self._surprises[id(entry)] for entry in self._entries])
+        surprises = np.array([self._surprises.get(id(entry), self._largest_surprise) for entry in self._entries])
         sums = np.concatenate(([0.0], np.cumsum(surprises)))
         priorities = np.maximum((sums[length:] - sums[:-length]) / length, _SMALLEST_PRIORITY) ** PRIORITY_EXPONENT
         starts = np.unique(self._generator.choice(len(priorities), size=count, p=priorities / priorities.sum()))

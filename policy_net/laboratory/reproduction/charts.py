@@ -8,13 +8,15 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from policy_net.laboratory.report.chart_style import INK, look
+from policy_net.laboratory.report.chart_style import look
 from policy_net.laboratory.reproduction.experiment import Experiment, Picture, Point
 from policy_net.laboratory.reproduction.results import mean_and_spread
 
 _SIZE_INCHES = (7.0, 4.0)
 _DOTS_PER_INCH = 110
 _MARKS = "osD^vP"
+_WIDE = 5.0
+"""Curves whose largest figure is so many times the smallest have a logarithmic axis."""
 _COLOURS = ("#1d5f9e", "#868c94", "#d98b2b", "#3c8d5a", "#8a5fa8", "#b34757")
 
 
@@ -50,6 +52,9 @@ def _bars(axes: Axes, points: Sequence[Point]) -> None:
 
 def _curves(axes: Axes, points: Sequence[Point]) -> None:
     labels = list(dict.fromkeys(point.label for point in points))
+    means = [mean for mean, _ in map(mean_and_spread, points) if mean is not None]
+    if means and max(means) > _WIDE * min(means):
+        axes.set_yscale("log")
     for number, label in enumerate(labels):
         of_label = [(point.at, *mean_and_spread(point)) for point in points if point.label == label]
         shown = [(at, mean, spread or 0.0) for at, mean, spread in of_label if mean is not None and at is not None]
@@ -71,6 +76,6 @@ def _steps(axes: Axes, points: Sequence[Point]) -> None:
     timeline = next((point.timeline for point in points if point.timeline), ())
     slots = [slot for slot, _, _ in timeline]
     axes.step(slots, [workers for _, workers, _ in timeline], where="post", label="workers", color=_COLOURS[0])
-    axes.step(slots, [ps for _, _, ps in timeline], where="post", label="parameter servers", color=INK)
+    axes.step(slots, [ps for _, _, ps in timeline], where="post", label="parameter servers", color=_COLOURS[2], ls="--")
     axes.set_ylabel("tasks")
     axes.legend()

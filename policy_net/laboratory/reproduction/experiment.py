@@ -118,6 +118,7 @@ class Claim:
             second it is the first's figure itself.
         paper: that figure in the paper; None where it gives no number.
         said: what it says where it gives none.
+        direction: -1 where that means less, 1 where it means more, 0 where it is nothing that can be compared.
     """
 
     text: str
@@ -126,6 +127,7 @@ class Claim:
     paper: float | None = None
     said: str = ""
     measure: Measure = Measure.AVG_JCT
+    direction: int = 0
 
 
 @dataclass(frozen=True)

@@ -48,13 +48,14 @@ class Finding:
         change, paper = self.change, self.claim.paper
         low, high = (change.mean if end is None else end for end in (change.low, change.high))
         shown = low > 0.0 or high < 0.0
-        if paper is None:
-            return "a difference" if shown else "no difference shown"
         if not shown:
             return "no difference shown"
         if paper == 0.0:
             return "other" if abs(change.mean) > SAME else "the same"
-        return "same direction" if (change.mean > 0.0) == (paper > 0.0) else "opposite direction"
+        direction = self.claim.direction if paper is None else paper
+        if not direction:
+            return "a difference"
+        return "same direction" if (change.mean > 0.0) == (direction > 0.0) else "opposite direction"
 
     @property
     def ours(self) -> str:

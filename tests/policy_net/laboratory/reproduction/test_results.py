@@ -15,8 +15,11 @@ def point(label: str, *by_seed: list[float], at: float | None = None, **changes:
     return Point(label, at, figures, **changes)  # type: ignore[arg-type]
 
 
-def result(paper: float | None, ours: Point, theirs: Point) -> Finding:
-    claim = Claim("ours against theirs", ("ours", None), ("theirs", None), paper, said="" if paper else "better")
+def result(paper: float | str | None, ours: Point, theirs: Point) -> Finding:
+    number = None if paper == "less" else paper
+    claim = Claim(
+        *("ours against theirs", ("ours", None), ("theirs", None), number), "better", direction=-(paper == "less")
+    )
     lines = (Line("ours", "drf"), Line("theirs", "fifo"))
     return findings(Experiment("fig0", "", lines, (claim,), "why"), [ours, theirs])[0]
 
@@ -41,10 +44,12 @@ def test_a_change_is_paired_by_workload_and_averaged_over_seeds() -> None:
         (0.0, [11.0, 22.1], "other"),
         (0.0, [10.01, 20.02], "the same"),
         (None, [11.0, 22.1], "a difference"),
+        ("less", [9.0, 18.1], "same direction"),
+        ("less", [11.0, 22.1], "opposite direction"),
         (None, [5.0, 40.0], "no difference shown"),
     ],
 )
-def test_verdicts(paper: float | None, ours: list[float], verdict: str) -> None:
+def test_verdicts(paper: float | str | None, ours: list[float], verdict: str) -> None:
     assert result(paper, point("ours", ours), point("theirs", [10.0, 20.0])).verdict == verdict
 
 
