@@ -17,6 +17,7 @@ from policy_net.errors import PolicyFileError
 from policy_net.laboratory.commands.extend import extend
 from policy_net.laboratory.commands.fit_speed import fit_speed
 from policy_net.laboratory.commands.replay import replay_command
+from policy_net.laboratory.commands.reproduce import reproduce
 from policy_net.laboratory.commands.runs import runs_command
 from policy_net.laboratory.commands.train import train
 from policy_net.laboratory.commands.tune import tune_command
@@ -30,7 +31,8 @@ SET_NAME = "set"
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
-    help="Replay workloads under scheduling policies, train, tune, inspect or extend a policy, compare trainings.",
+    help="Replay workloads under scheduling policies, train, tune, inspect or extend a policy, compare trainings, reproduce"
+    " figures.",
 )
 
 
@@ -118,6 +120,7 @@ app.command("replay")(replay_command)
 app.command("train")(train)
 app.command("runs")(runs_command)
 app.command("tune")(tune_command)
+app.command("reproduce")(reproduce)
 app.command("inspect")(inspect)
 app.command("extend")(extend)
 app.command("fit-speed")(fit_speed)

@@ -275,6 +275,7 @@ class RewardKind(StrEnum):
 
     SLOT_UTILITY = "slot-utility"
     PAPER = "paper"
+    OWN_JOB = "own-job"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from policy_net.exchange.spec import PolicySpec, SetSpec, WeightSpec
 from policy_net.learning.gradient import Gradients
 from policy_net.learning.replay import Experience, ExperienceReplay
 from policy_net.learning.residual_gradient import ResidualGradient
-from policy_net.learning.settings import ActorCriticSettings, ResidualSettings
+from policy_net.learning.settings import ActorCriticSettings, ReplayDraw, ResidualSettings
 from policy_net.policy import SchedulerPolicy, build_policy, policy_names
 from policy_net.set_policy.policy import set_policy_of
 
@@ -76,19 +76,17 @@ class UpdateSchedule:
         segments: how many runs of decision times.
         decisions: length of a run.
         every: decisions between two updates, at least.
-        newest: the runs are the latest ones; otherwise drawn from all over the replay.
+        by: how the runs are drawn from the replay.
     """
 
     segments: int
     decisions: int
     every: int
-    newest: bool
+    by: ReplayDraw
 
     def draw(self, replay: ExperienceReplay) -> list[list[Experience]]:
         """The runs of one update."""
-        if self.newest:
-            return replay.newest_segments(self.segments, self.decisions)
-        return replay.segments(self.segments, self.decisions)
+        return replay.draw(self.by, self.segments, self.decisions)
 
 
 def update_schedule_for(
@@ -100,5 +98,7 @@ def update_schedule_for(
     so little about them, that from a second look on it fits the noise: docs/experiments.md has the figures.
     """
     if isinstance(spec, SetSpec):
-        return UpdateSchedule(residual.segments, residual.segment_decisions, residual.segment_decisions, newest=True)
-    return UpdateSchedule(actor_critic.segments, actor_critic.segment_decisions, 1, newest=False)
+        return UpdateSchedule(
+            residual.segments, residual.segment_decisions, residual.segment_decisions, ReplayDraw.NEWEST
+        )
+    return UpdateSchedule(actor_critic.segments, actor_critic.segment_decisions, 1, actor_critic.replay)

@@ -13,7 +13,14 @@ from collections import deque
 from policy_net.domain import ClusterState, Progress, RewardKind
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.learning.replay import Experience
-from policy_net.learning.reward import UTILITY_EXPONENT, SlotUtility, paper_reward, slot_utility, utility_over
+from policy_net.learning.reward import (
+    UTILITY_EXPONENT,
+    SlotUtility,
+    paper_reward,
+    progress_shares,
+    slot_utility,
+    utility_over,
+)
 from policy_net.policy import Samples
 from policy_net.set_policy.draws import SetSamples
 from policy_net.throughput.beliefs import Beliefs
@@ -59,6 +66,8 @@ class BelievedReward:
         self, state: ClusterState, progress: list[Progress], seconds: float, samples: Samples | None
     ) -> SlotUtility:
         if not isinstance(samples, SetSamples):
+            if self._kind is RewardKind.OWN_JOB:
+                return progress_shares(state, progress)
             return slot_utility(state, progress, self._beliefs, seconds)
         best, planned = samples.believed_J2.T
         return utility_over(state, progress, best, seconds, self._utility_exponent, planned)

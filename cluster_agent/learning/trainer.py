@@ -355,9 +355,12 @@ class Trainer:
             # Here, in the trainer's thread: what it imports takes a second for some kinds.
             self._computer = (spec.digest, gradients_for(spec, settings.actor_critic, settings.residual, settings.seed))
         try:
-            return self._computer[1].gradient(head.weights, segments)
+            result = self._computer[1].gradient(head.weights, segments)
         except NotEnoughSamples:
             return None
+        with self._replay_lock:
+            self._replay.revalue(segments, result.surprises)
+        return result
 
     def _lesson(self, twin: TwinSource, head: Head, registration: Registration) -> GradientResult | None:
         spec = registration.spec

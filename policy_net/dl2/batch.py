@@ -70,10 +70,11 @@ class Batch:
 
     Attributes:
         mask_A: bool, shape (3J+1,); True where an action is admissible. As long as no job of the decision can
-            train, only grants that make one train are, if any fits (a bundle; for an all-reduce job a worker): void, or
-            single grants until nothing fits, would idle the cluster.
+            train, only grants that make one train are, if any fits (a bundle; for an all-reduce job a worker; without
+            bundles one half and then the other): void, or single grants until nothing fits, would idle the cluster.
         features_F: float32, shape (F,), true to the grants made so far.
         workers, ps: how many each job has been given, in the order of the jobs.
+        bundles: whether there are actions that give both.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class Batch:
         self._capacity = capacity
         self._encoder = encoder
         jobs_per_batch = encoder.spec.jobs_per_batch
+        self.bundles = encoder.spec.bundles
         self.void = void_index(jobs_per_batch)
         self.features_F = encoder.encode(jobs, state)
         self.workers = [0] * len(jobs)
@@ -133,6 +135,8 @@ class Batch:
             self._open_anew(column)
         self._close_what_does_not_fit()
         self.something_runs = self.something_runs or job.can_train(Allocation(self.workers[column], self.ps[column]))
+        if not (self.bundles or self.something_runs):
+            self._held_back = self._hold_back()
         return self._change_features(column, demands, workers, ps)
 
     def allocation(self) -> dict[str, Allocation]:
@@ -173,7 +177,7 @@ class Batch:
         ps_tasks = (job.ps_demand,) * ps
         self.mask_A[first + 1] = True
         columns.setdefault(ps_tasks, []).append(first + 1)
-        if worker_fits:
+        if worker_fits and self.bundles:
             self.mask_A[first + 2] = True
             columns.setdefault(worker_tasks + ps_tasks, []).append(first + 2)
 
@@ -198,16 +202,31 @@ class Batch:
 
     def _hold_back(self) -> NDArray[np.bool_] | None:
         """Leave only what makes a job train for the first grant; returns the mask afterwards, None if nothing does."""
-        starting = [
-            GRANT_KINDS * column + (Grant.WORKER if job.kind is JobKind.ALLREDUCE else Grant.BUNDLE)
-            for column, job in enumerate(self._jobs)
-        ]
+        if self.bundles:
+            starting = [
+                GRANT_KINDS * column + (Grant.WORKER if job.kind is JobKind.ALLREDUCE else Grant.BUNDLE)
+                for column, job in enumerate(self._jobs)
+            ]
+        else:
+            starting = self._halves()
         if not self.mask_A[starting].any():
             return None
         afterwards = self.mask_A.copy()
         self.mask_A[:] = False
         self.mask_A[starting] = afterwards[starting]
         return afterwards
+
+    def _halves(self) -> list[int]:
+        """Single grants of what a job lacks to train, all of which fits: of the job that has one half, if one does."""
+        begun = [column for column in range(len(self._jobs)) if self.workers[column] or self.ps[column]]
+        halves: list[int] = []
+        for column in begun or range(len(self._jobs)):
+            job = self._jobs[column]
+            workers, ps = max(job.min_workers, 1) - self.workers[column], job.min_ps - self.ps[column]
+            if self._capacity.fits(*(job.worker_demand,) * max(workers, 0), *(job.ps_demand,) * max(ps, 0)):
+                halves += [GRANT_KINDS * column + Grant.WORKER] if workers > 0 else []
+                halves += [GRANT_KINDS * column + Grant.PS] if ps > 0 else []
+        return halves
 
     def _close_what_does_not_fit(self) -> None:
         closed = [demands for demands in self._columns_of_demands if not self._capacity.fits(*demands)]

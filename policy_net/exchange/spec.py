@@ -3,7 +3,8 @@
 Two programs that agree on a spec's digest agree on the meaning of every float in the flat weight vector; the learner
 and every agent compare it before anything is applied. There is a spec for each kind of policy:
 
-- `PolicySpec`, of `dl2`. Source: DL2 §4.1 (J jobs a batch, 3J+1 actions, two hidden layers of 256). Deviation: the job
+- `PolicySpec`, of `dl2`. Source: DL2 §4.1 (J jobs a batch, 3J+1 actions, two hidden layers of 256), §6.5.1 (without
+  bundles, for comparison: those actions are never admissible, and shapes stay as they are). Deviation: the job
   type is one-hot over a fixed number of reserved columns (the paper's text; the authors' code writes it in four bits),
   so that the vocabulary can grow without a change of shape.
 - `SetSpec`, of `set`: any number of jobs, every one through the same small network. It turns a job's ratios, and their
@@ -143,6 +144,13 @@ class PolicySpec(WeightSpec):
     job_types: tuple[str, ...] = Field((OTHER_TYPE,), description="the vocabulary; the index is the column")
     hidden: tuple[int, ...] = Field((256, 256), description="widths of the hidden layers, actor and critic alike")
     feature_version: int = FEATURE_VERSION
+    bundles: bool = Field(True, description="whether one action may give a worker and a parameter server together")
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_usual(self, usual: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Bundles are named where there are none, so that specs from before there was a choice keep their digests."""
+        fields: dict[str, Any] = usual(self)
+        return {name: value for name, value in fields.items() if name != "bundles" or not value}
 
     @model_validator(mode="after")
     def _vocabulary_fits(self) -> PolicySpec:

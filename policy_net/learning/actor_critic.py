@@ -2,7 +2,8 @@
 
 Legend: S segments, K decision times, B micro-actions, F features, A actions.
 Source: DL2 §4.3 (REINFORCE with a baseline, entropy bonus, mini-batches from a replay; for the paper's reward a learned
-value function is the baseline and the advantage of a slot goes to all of its samples).
+value function is the baseline and the advantage of a slot goes to all of its samples) and §6.5.2 (what it is compared
+with: a moving average of the rewards in place of the value function, and a reward of each job by itself).
 Deviation: with the slot-utility reward, advantages come from `utility_advantages` and the critic rests. They are
 scaled by their own running size, so that clusters of different size and load weigh alike. The off-policy correction is
 one ratio a micro-action, clipped at 1: the product over the forty of a decision time is noise, and their geometric
@@ -25,7 +26,10 @@ from policy_net.exchange.spec import PolicySpec, Weights
 from policy_net.learning.gradient import AdvantageScale, GradientResult, NotEnoughSamples, Segment, utility_advantages
 from policy_net.learning.off_policy import clipped_ratios, effective_samples
 from policy_net.learning.replay import Experience
-from policy_net.learning.settings import ActorCriticSettings
+from policy_net.learning.settings import ActorCriticSettings, Baseline
+
+_AVERAGE_MEMORY = 0.02
+"""Weight of the newest update in the moving average of rewards: about the last fifty count."""
 
 
 class GradientComputer:
@@ -36,6 +40,7 @@ class GradientComputer:
         self._settings = settings
         self._generator = np.random.default_rng(seed)
         self._scale = AdvantageScale()
+        self._usual_reward: float | None = None
 
     def gradient(self, head: Weights, segments: Sequence[Segment]) -> GradientResult:
         """The gradient of the actor-critic loss at `head`; each segment is a run of consecutive decision times.
@@ -79,7 +84,8 @@ class GradientComputer:
         }
         if value_error is not None:
             statistics["value_error"] = float(value_error.item())
-        return GradientResult(flat.grad.numpy(), len(ratios_B), effective, statistics)
+        surprises = tuple(float(np.abs(values).mean()) for values in advantages)
+        return GradientResult(flat.grad.numpy(), len(ratios_B), effective, statistics, surprises)
 
     def _advantages(
         self, segments: Sequence[Segment], tensors: list[torch.Tensor]
@@ -88,6 +94,8 @@ class GradientComputer:
         if self._settings.reward is RewardKind.SLOT_UTILITY:
             shared = self._settings.shared_credit
             return [values for segment in segments for values in utility_advantages(segment, shared)], None
+        if self._settings.baseline is Baseline.MOVING_AVERAGE:
+            return self._over_usual_reward([self._rewards(entry) for segment in segments for entry in segment]), None
         advantages: list[NDArray[np.float64]] = []
         errors = []
         for segment in segments:
@@ -96,11 +104,28 @@ class GradientComputer:
             known_K = values_K.detach().numpy().astype(np.float64)
             # What follows the last decision time is not known here; it stands in for itself.
             following_K = np.append(known_K[1:], known_K[-1])
-            targets_K = np.array([entry.reward for entry in segment]) + self._settings.discount * following_K
+            rewards = [self._rewards(entry) for entry in segment]
+            later_K = self._settings.discount * following_K
+            targets_K = np.array([values.mean() for values in rewards]) + later_K
             errors.append((values_K - torch.from_numpy(targets_K.astype(np.float32))).square())
-            gains_K = targets_K - known_K
-            advantages += [np.full(len(e.samples), gain) for e, gain in zip(segment, gains_K, strict=True)]
+            advantages += [values + gain for values, gain in zip(rewards, later_K - known_K, strict=True)]
         return advantages, torch.cat(errors).mean()
+
+    def _rewards(self, entry: Experience) -> NDArray[np.float64]:
+        """What each micro-action of a decision time is rewarded with, shape (M,): all alike, or its own job's part."""
+        if self._settings.reward is RewardKind.PAPER:
+            return np.full(len(entry.samples), entry.reward)
+        if entry.utility is None:
+            raise ValueError("this experience does not say which job contributed what to the reward")
+        jobs_M, shares = entry.samples.jobs_M, entry.utility.efficiency
+        return np.where(jobs_M >= 0, shares[jobs_M], shares.mean())  # void is for all of them
+
+    def _over_usual_reward(self, rewards: Sequence[NDArray[np.float64]]) -> list[NDArray[np.float64]]:
+        """Rewards less their moving average, of which they become part."""
+        mean = float(np.mean([values.mean() for values in rewards]))
+        usual = mean if self._usual_reward is None else self._usual_reward
+        self._usual_reward = usual + _AVERAGE_MEMORY * (mean - usual)
+        return [values - usual for values in rewards]
 
     def _pick(self, samples: Sequence[DecisionSamples]) -> list[NDArray[np.int64]]:
         """Which micro-actions of each decision time make the mini-batch: all, or a uniform draw without repetition."""

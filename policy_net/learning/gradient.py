@@ -42,12 +42,18 @@ class NotEnoughSamples(PolicyNetError):
 
 @dataclass(frozen=True, slots=True)
 class GradientResult:
-    """A gradient of the loss (descend along its negative) and what it was made of."""
+    """A gradient of the loss (descend along its negative) and what it was made of.
+
+    Attributes:
+        surprises: of every decision time, in the order in which they were given, how far it was from what was
+            expected; none where nobody looks.
+    """
 
     gradient: Weights
     samples: int
     effective_samples: float
     statistics: dict[str, float]
+    surprises: tuple[float, ...] = ()
 
 
 class Gradients(Protocol):

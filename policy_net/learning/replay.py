@@ -1,7 +1,9 @@
 """Experience of a cluster, kept for learning: decision times in order, the oldest forgotten first.
 
-Source: DL2 §4.3 (a replay of 8192 samples).
+Source: DL2 §4.3 (a replay of 8192 samples, which is called prioritised in §6.5.2); Schaul et al. 2016 (proportional
+priorities, exponent 0.6).
 Deviation: whole decision times are kept, since advantages are per decision time; the bound still counts samples.
+Priorities are of runs of decision times, and what is drawn more often counts no less: DL2 says nothing of either.
 """
 
 from __future__ import annotations
@@ -9,13 +11,17 @@ from __future__ import annotations
 import itertools
 import math
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from policy_net.learning.reward import SlotUtility
-from policy_net.learning.settings import REPLAY_SAMPLES
+from policy_net.learning.settings import REPLAY_SAMPLES, ReplayDraw
 from policy_net.policy import Samples
+
+PRIORITY_EXPONENT = 0.6
+_SMALLEST_PRIORITY = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +58,8 @@ class ExperienceReplay:
         self._generator = np.random.default_rng(seed)
         self._entries: deque[Experience] = deque()
         self._samples = 0
+        self._surprises: dict[int, float] = {}
+        self._largest_surprise = 1.0
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -67,8 +75,32 @@ class ExperienceReplay:
             return
         self._entries.append(experience)
         self._samples += len(experience.samples)
+        self._surprises[id(experience)] = self._largest_surprise  # what nobody has learned from yet comes first
         while self._samples > self._capacity_samples and len(self._entries) > 1:
-            self._samples -= len(self._entries.popleft().samples)
+            oldest = self._entries.popleft()
+            self._samples -= len(oldest.samples)
+            self._surprises.pop(id(oldest), None)
+
+    def draw(self, by: ReplayDraw, count: int, decisions: int) -> list[list[Experience]]:
+        """The runs of one update: `segments`, `surprising_segments`, or `newest_segments`."""
+        if by is ReplayDraw.NEWEST:
+            return self.newest_segments(count, decisions)
+        return (
+            self.surprising_segments(count, decisions)
+            if by is ReplayDraw.PRIORITISED
+            else self.segments(count, decisions)
+        )
+
+    def revalue(self, segments: Sequence[Sequence[Experience]], surprises: Sequence[float]) -> None:
+        """Note how surprising decision times were when they were last learned from; those that are gone do not matter.
+
+        Args:
+            surprises: one for each decision time of `segments`, in order; none where they are not known.
+        """
+        for entry, surprise in zip(itertools.chain.from_iterable(segments), surprises, strict=False):
+            if id(entry) in self._surprises:
+                self._surprises[id(entry)] = surprise
+        self._largest_surprise = max(self._surprises.values(), default=1.0) or 1.0
 
     def segments(self, count: int, decisions: int) -> list[list[Experience]]:
         """Up to `count` different runs of consecutive decision times, at most `decisions` each, from the whole window.
@@ -80,6 +112,17 @@ class ExperienceReplay:
         if length == 0:
             return []
         starts = np.unique(self._generator.integers(len(self._entries) - length + 1, size=count))
+        return [self._run(start, length) for start in starts.tolist()]
+
+    def surprising_segments(self, count: int, decisions: int) -> list[list[Experience]]:
+        """As `segments`, each run drawn with a probability that grows with the mean surprise of its decision times."""
+        length = min(decisions, len(self._entries))
+        if length == 0:
+            return []
+        surprises = np.array([self._surprises.get(id(entry), self._largest_surprise) for entry in self._entries])
+        sums = np.concatenate(([0.0], np.cumsum(surprises)))
+        priorities = np.maximum((sums[length:] - sums[:-length]) / length, _SMALLEST_PRIORITY) ** PRIORITY_EXPONENT
+        starts = np.unique(self._generator.choice(len(priorities), size=count, p=priorities / priorities.sum()))
         return [self._run(start, length) for start in starts.tolist()]
 
     def newest_segments(self, count: int, decisions: int) -> list[list[Experience]]:

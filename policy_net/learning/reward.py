@@ -1,6 +1,6 @@
 """Rewards of an interval: how well it went, which is what the learner climbs.
 
-Source: DL2 §4.1 (`paper_reward`: Σ epochs trained / total epochs).
+Source: DL2 §4.1 (`paper_reward`: Σ epochs trained / total epochs) and §6.5.2 (`progress_shares`: of each job alone).
 Deviation: `slot_utility_reward`, the default. Σ epochs/total adds up to the number of jobs under every policy, so
 without discounting it cannot tell policies apart; the utility below can, and a busy hour does not look like a bad one.
 """
@@ -116,3 +116,10 @@ def paper_reward(state: ClusterState, progress: Sequence[Progress]) -> float:
     """Σ over jobs of epochs trained in the interval over the job's total epochs. Source: DL2 §4.1."""
     totals = {job.job_id: job.total_epochs for job in state.jobs}
     return sum(entry.epochs / totals[entry.job_id] for entry in progress if entry.job_id in totals)
+
+
+def progress_shares(state: ClusterState, progress: Sequence[Progress]) -> SlotUtility:
+    """The summands of `paper_reward`, job by job in the order of `state`; each has the weight 1."""
+    epochs = {entry.job_id: entry.epochs for entry in progress}
+    shares = np.array([epochs.get(job.job_id, 0.0) / job.total_epochs for job in state.jobs], dtype=np.float64)
+    return SlotUtility(tuple(job.job_id for job in state.jobs), shares, np.ones(len(state.jobs)))

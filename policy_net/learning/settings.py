@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from pydantic import Field
 
 from policy_net.domain import RewardKind
@@ -12,12 +14,49 @@ REPLAY_SAMPLES = 32_768
 wash out busy days."""
 
 
+class Baseline(StrEnum):
+    """What the paper's rewards are compared with; see `learning.actor_critic`."""
+
+    CRITIC = "critic"
+    MOVING_AVERAGE = "moving-average"
+
+
+class ReplayDraw(StrEnum):
+    """Which experience an update is made of; see `learning.replay`.
+
+    Answers to a learner's rounds note no surprises: with `prioritised` they are drawn as with `uniform`.
+    """
+
+    UNIFORM = "uniform"
+    PRIORITISED = "prioritised"
+    NEWEST = "newest"
+
+
+class ImitationLoss(StrEnum):
+    """How far the policy is from what was demonstrated; see `laboratory.training.imitation`."""
+
+    CROSS_ENTROPY = "cross-entropy"
+    MEAN_SQUARE = "mean-square"
+    ABSOLUTE_DIFFERENCE = "absolute-difference"
+
+
 class ActorCriticSettings(Section):
     """One policy-gradient update. Source: DL2 §4.3 where the paper gives a figure."""
 
-    reward: RewardKind = Field(RewardKind.SLOT_UTILITY, description="what is climbed; `paper` is Σ epochs/total")
+    reward: RewardKind = Field(
+        RewardKind.SLOT_UTILITY,
+        description="what is climbed; `paper` is Σ epochs/total, `own-job` the part of the grant's own job of it",
+    )
     discount: float = Field(
         0.9, ge=0.0, lt=1.0, description="γ of the paper's reward; the slot utility is not discounted across slots"
+    )
+    baseline: Baseline = Field(
+        Baseline.CRITIC,
+        description="what the paper's rewards are compared with: the critic, or an average of late rewards",
+    )
+    replay: ReplayDraw = Field(
+        ReplayDraw.UNIFORM,
+        description="which experience an update is made of: any, what surprised most, or the newest (no replay)",
     )
     batch_samples: int = Field(1024, ge=1, description="micro-actions per update, drawn from the segments (paper: 256)")
     segments: int = Field(6, ge=1, description="runs of decision times per update, drawn from all over the replay")
@@ -77,6 +116,9 @@ class ImitationSettings(Section):
 
     learning_rate: float = Field(0.003, gt=0.0, description="Adam, decayed to a twentieth (paper: 0.005)")
     batch_samples: int = Field(256, ge=1, description="micro-states per step (paper: 256)")
+    loss: ImitationLoss = Field(
+        ImitationLoss.CROSS_ENTROPY, description="distance from what was demonstrated; the other two are in DL2 §6.5.2"
+    )
     micro_states: int = Field(
         150_000, ge=1, description="demonstrated grants to learn from; of J = 24 they take a quarter of a gigabyte"
     )

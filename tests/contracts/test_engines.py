@@ -11,8 +11,9 @@ import pytest
 from engine_suite import EngineContract, echo, hang, tasks
 
 from policy_net.errors import BadInput
+from policy_net.laboratory.task_processes import usable_cores
 from policy_net.laboratory.tuning.engine import Engine
-from policy_net.laboratory.tuning.local_engine import LocalEngine, usable_cores
+from policy_net.laboratory.tuning.local_engine import LocalEngine
 from policy_net.laboratory.tuning.ray_engine import RayEngine
 from policy_net.laboratory.tuning.trial import TrialReport, TrialTask
 
@@ -48,7 +49,7 @@ def test_more_processes_than_cores_are_refused() -> None:
 
 @pytest.mark.heavy
 def test_a_trial_that_hangs_is_ended_and_has_failed(monkeypatch) -> None:
-    monkeypatch.setattr("policy_net.laboratory.tuning.local_engine._LOOK_SECONDS", 0.1)
+    monkeypatch.setattr("policy_net.laboratory.task_processes._LOOK_SECONDS", 0.1)
     ticks = itertools.count(0.0, 100.0)
     engine = LocalEngine(1, hang, clock=lambda: next(ticks), longest_seconds=50.0)
     try:

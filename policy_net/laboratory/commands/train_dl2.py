@@ -17,7 +17,7 @@ from policy_net.dl2.network import initial_weights
 from policy_net.domain import PlacementEffect, SpeedModel
 from policy_net.errors import BadInput
 from policy_net.exchange.policy_file import PolicyFile, digest_of, read_policy_file
-from policy_net.exchange.spec import OTHER_TYPE, PolicySpec, Weights
+from policy_net.exchange.spec import PolicySpec, Weights
 from policy_net.laboratory.catalogue import MODEL_NAMES
 from policy_net.laboratory.commands.training_progress import training_progress
 from policy_net.laboratory.training.imitation import demonstrate, imitate, watch_in_turns
@@ -83,11 +83,7 @@ class Dl2Training:
 
     def _beginning(self) -> tuple[PolicySpec, Weights, str | None]:
         if self.start is None:
-            spec = PolicySpec(
-                jobs_per_batch=self.jobs_per_batch or self.settings.jobs_per_batch,
-                job_types=(OTHER_TYPE, *MODEL_NAMES),
-                hidden=self.settings.hidden,
-            )
+            spec = self.settings.spec(MODEL_NAMES, self.jobs_per_batch)
             return spec, initial_weights(spec, self.seed), None
         content = read_policy_file(self.start)
         spec = content.network_spec

@@ -1,7 +1,7 @@
 """Imitation, the warm start: a policy learns to allocate like an existing scheduler before any reward is seen.
 
 Legend: M micro-states, F features, A actions.
-Source: DL2 §4.2 (supervised, cross-entropy, against the decisions of the cluster's scheduler).
+Source: DL2 §4.2 (supervised, cross-entropy, against the decisions of the cluster's scheduler), §6.5.2 (other losses).
 Deviation: the target is soft. A scheduler says how many tasks each job should have, not in which order they are
 granted, so the target is uniform over the grants that bring the least served jobs nearer to their share; and a part of
 it is spread over everything admissible, since a sharp start leaves reinforcement learning nothing to try.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,9 +34,12 @@ from policy_net.laboratory.simulation.engine import Simulation
 from policy_net.laboratory.simulation.environment import Environment
 from policy_net.laboratory.training.offline import Episode
 from policy_net.laboratory.workloads.workload import Workload
-from policy_net.learning.settings import ImitationSettings
+from policy_net.learning.settings import ImitationLoss, ImitationSettings
 from policy_net.placement.capacity import open_capacity
 from policy_net.policy import SchedulerPolicy, build_policy
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +173,10 @@ def _soft_target(batch: Batch, wanted: Sequence[Allocation], softness: float) ->
 
 
 def _helpful_grants(batch: Batch, wanted: Sequence[Allocation]) -> list[int]:
-    """The admissible grants to the jobs that are served least of what the teacher wants for them."""
+    """The admissible grants to the jobs that are served least of what the teacher wants for them.
+
+    Of a job that lacks both roles that is a bundle; where the policy knows none, either of both.
+    """
     least = 1.0
     helpful: list[int] = []
     for column, target in enumerate(wanted):
@@ -177,15 +184,18 @@ def _helpful_grants(batch: Batch, wanted: Sequence[Allocation]) -> list[int]:
         lacks_worker, lacks_ps = workers < target.workers, ps < target.ps
         if not (lacks_worker or lacks_ps):
             continue
-        grant = Grant.BUNDLE if lacks_worker and lacks_ps else Grant.WORKER if lacks_worker else Grant.PS
-        index = GRANT_KINDS * column + grant
-        if not batch.mask_A[index]:
+        if lacks_worker and lacks_ps:
+            grants = (Grant.BUNDLE,) if batch.bundles else (Grant.WORKER, Grant.PS)
+        else:
+            grants = (Grant.WORKER,) if lacks_worker else (Grant.PS,)
+        indices = [index for grant in grants if batch.mask_A[index := GRANT_KINDS * column + grant]]
+        if not indices:
             continue
         served = (min(workers, target.workers) + min(ps, target.ps)) / target.tasks
         if served < least - 1e-9:
             least, helpful = served, []
         if served <= least + 1e-9:
-            helpful.append(index)
+            helpful += indices
     return helpful
 
 
@@ -199,7 +209,7 @@ def imitate(
     seed: int,
     on_step: Callable[[int, float], None] | None = None,
 ) -> Weights:
-    """Minimise the cross-entropy to the demonstrations by `steps` mini-batches of Adam; returns new weights."""
+    """Minimise the loss over the demonstrations by `steps` mini-batches of Adam; returns new weights."""
     import torch  # noqa: PLC0415  (two thirds of every program's start, and few of them train)
 
     generator = np.random.default_rng(seed)
@@ -212,7 +222,7 @@ def imitate(
         targets_BA = torch.from_numpy(demonstrations.targets_MA[rows])
         logits_BA = actor_logits(torch.from_numpy(demonstrations.features_MF[rows]), tensors, spec)
         log_policy_BA = torch.log_softmax(logits_BA.masked_fill(~masks_BA, -torch.inf), dim=1)
-        loss = -(targets_BA * log_policy_BA.masked_fill(~masks_BA, 0.0)).sum(dim=1).mean()
+        loss = _distance(log_policy_BA.masked_fill(~masks_BA, 0.0), targets_BA, masks_BA, settings.loss)
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]  # torch's own annotation is incomplete
         optimizer.step()
@@ -220,3 +230,13 @@ def imitate(
         if on_step is not None:
             on_step(step, float(loss.item()))
     return flat.detach().numpy().copy()
+
+
+def _distance(
+    log_policy_BA: torch.Tensor, targets_BA: torch.Tensor, masks_BA: torch.Tensor, loss: ImitationLoss
+) -> torch.Tensor:
+    """The loss of one mini-batch; log probabilities of what is not admissible are given as 0."""
+    if loss is ImitationLoss.CROSS_ENTROPY:
+        return -(targets_BA * log_policy_BA).sum(dim=1).mean()
+    errors_BA = (log_policy_BA.exp() - targets_BA).masked_fill(~masks_BA, 0.0)
+    return (errors_BA.square() if loss is ImitationLoss.MEAN_SQUARE else errors_BA.abs()).sum(dim=1).mean()

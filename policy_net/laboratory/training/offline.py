@@ -14,15 +14,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from policy_net.dl2.policy import ActingMode, JobAwareExploration, LearnedPolicy
-from policy_net.domain import PlacementEffect, RewardKind, SpeedModel
+from policy_net.domain import ClusterState, PlacementEffect, Progress, RewardKind, SpeedModel
 from policy_net.exchange.spec import PolicySpec, Weights
 from policy_net.laboratory.simulation.engine import Simulation
 from policy_net.laboratory.simulation.environment import Environment
 from policy_net.laboratory.training import OFFLINE_LEARNING_RATE
 from policy_net.laboratory.workloads.workload import Workload
-from policy_net.learning.gradient import NotEnoughSamples
+from policy_net.learning.gradient import GradientResult, NotEnoughSamples
 from policy_net.learning.replay import Experience, ExperienceReplay
-from policy_net.learning.reward import paper_reward, slot_utility
+from policy_net.learning.reward import SlotUtility, paper_reward, progress_shares, slot_utility
 from policy_net.learning.settings import REPLAY_SAMPLES, ActorCriticSettings
 from policy_net.throughput.parametric import OnlineFit
 
@@ -59,6 +59,84 @@ class OfflineSettings:
     replay_samples: int = REPLAY_SAMPLES
 
 
+class SimulatedLearner:
+    """A simulated cluster that learns from rewards: it decides on the weights that it is given, sees the outcome, and
+    computes a gradient, one decision time after another.
+
+    Args:
+        episodes: one after another, without end.
+        speeds: the truth that jobs train at.
+
+    Attributes:
+        last_reward: of the decision that it lived through last.
+    """
+
+    def __init__(
+        self,
+        spec: PolicySpec,
+        episodes: Iterator[Episode],
+        speeds: SpeedModel,
+        actor_critic: ActorCriticSettings,
+        settings: OfflineSettings,
+        placement_effect: PlacementEffect | None = None,
+    ) -> None:
+        from policy_net.learning.actor_critic import GradientComputer  # noqa: PLC0415  (brings torch)
+
+        self._actor_critic = actor_critic
+        self._gradients = GradientComputer(spec, actor_critic, settings.seed)
+        self._replay = ExperienceReplay(settings.replay_samples, settings.seed)
+        explorer = JobAwareExploration(settings.epsilon)
+        self._policy = LearnedPolicy(
+            spec,
+            np.zeros(spec.parameter_count, dtype=np.float32),
+            seed=settings.seed,
+            mode=ActingMode.SAMPLE,
+            explorer=explorer,
+        )
+        self._beliefs = OnlineFit()
+        self.last_reward = 0.0
+        self._lives = self._live(episodes, speeds, placement_effect)
+
+    def next_gradient(self, head: Weights) -> GradientResult | None:
+        """Live through one decision, acting on the head; None while there is too little experience."""
+        self._policy.load_weights(head)
+        experience = next(self._lives)
+        self.last_reward = experience.reward
+        self._replay.add(experience)
+        settings = self._actor_critic
+        segments = self._replay.draw(settings.replay, settings.segments, settings.segment_decisions)
+        try:
+            result = self._gradients.gradient(head, segments)
+        except NotEnoughSamples:
+            return None
+        self._replay.revalue(segments, result.surprises)
+        return result
+
+    def _live(
+        self, episodes: Iterator[Episode], speeds: SpeedModel, placement_effect: PlacementEffect | None
+    ) -> Iterator[Experience]:
+        for workload, environment in episodes:
+            simulation = Simulation(workload, environment, speeds, placement_effect)
+            while not simulation.finished:
+                state, trigger = simulation.observe()
+                decision, samples = self._policy.decide_recorded(state, trigger)
+                progress = simulation.apply(decision)
+                seconds = simulation.time_seconds - state.time_seconds
+                self._beliefs.introduce(state.jobs)
+                utility = self._utility(state, progress, seconds)
+                self._beliefs.observe(progress)
+                reward = paper_reward(state, progress) if utility is None else utility.reward
+                yield Experience(samples, reward, seconds, utility=utility, began_seconds=state.time_seconds)
+
+    def _utility(self, state: ClusterState, progress: Sequence[Progress], seconds: float) -> SlotUtility | None:
+        """Which job contributed what; None where the reward is the sum alone."""
+        if self._actor_critic.reward is RewardKind.PAPER:
+            return None
+        if self._actor_critic.reward is RewardKind.OWN_JOB:
+            return progress_shares(state, progress)
+        return slot_utility(state, progress, self._beliefs, seconds)
+
+
 def train_offline(
     start: Weights,
     spec: PolicySpec,
@@ -81,46 +159,19 @@ def train_offline(
     """
     import torch  # noqa: PLC0415  (two thirds of every program's start, and few of them train)
 
-    from policy_net.learning.actor_critic import GradientComputer  # noqa: PLC0415  (as above)
-
     flat = torch.from_numpy(np.array(start, dtype=np.float32))
     optimizer = torch.optim.Adam([flat], lr=settings.learning_rate, fused=True)
-    gradients = GradientComputer(spec, actor_critic, settings.seed)
-    replay = ExperienceReplay(settings.replay_samples, settings.seed)
-    explorer = JobAwareExploration(settings.epsilon)
-    policy = LearnedPolicy(spec, flat.numpy(), seed=settings.seed, mode=ActingMode.SAMPLE, explorer=explorer)
-    beliefs = OnlineFit()
+    learner = SimulatedLearner(spec, episodes, speeds, actor_critic, settings, placement_effect)
     done = 0
     while done < steps and not stop():
-        workload, environment = next(episodes)
-        simulation = Simulation(workload, environment, speeds, placement_effect)
-        while not simulation.finished and done < steps and not stop():
-            state, trigger = simulation.observe()
-            decision, samples = policy.decide_recorded(state, trigger)
-            progress = simulation.apply(decision)
-            seconds = simulation.time_seconds - state.time_seconds
-            if actor_critic.reward is RewardKind.PAPER:
-                experience = Experience(samples, paper_reward(state, progress), seconds)
-            else:
-                beliefs.introduce(state.jobs)
-                utility = slot_utility(state, progress, beliefs, seconds)
-                experience = Experience(
-                    samples, utility.reward, seconds, utility=utility, began_seconds=state.time_seconds
-                )
-            beliefs.observe(progress)
-            replay.add(experience)
-            try:
-                result = gradients.gradient(
-                    flat.numpy(), replay.segments(actor_critic.segments, actor_critic.segment_decisions)
-                )
-            except NotEnoughSamples:
-                continue
-            flat.grad = torch.from_numpy(result.gradient)
-            optimizer.step()
-            policy.load_weights(flat.numpy())
-            done += 1
-            if on_reward is not None:
-                on_reward(done, experience.reward)
-            if on_step is not None:
-                on_step(done, flat.numpy())
+        result = learner.next_gradient(flat.numpy())
+        if result is None:
+            continue
+        flat.grad = torch.from_numpy(result.gradient)
+        optimizer.step()
+        done += 1
+        if on_reward is not None:
+            on_reward(done, learner.last_reward)
+        if on_step is not None:
+            on_step(done, flat.numpy())
     return flat.numpy().copy()

@@ -9,6 +9,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from policy_net.exchange.spec import OTHER_TYPE, PolicySpec
 from policy_net.laboratory.training import OFFLINE_LEARNING_RATE
 from policy_net.learning.settings import REPLAY_SAMPLES, ActorCriticSettings, ImitationSettings
 from policy_net.settings import Section
@@ -24,6 +25,7 @@ class Dl2Settings(Section):
     neurons: int = Field(256, ge=1, le=4096, description="of each hidden layer")
     layers: int = Field(2, ge=1, le=8, description="hidden layers of the actor, and of the critic")
     jobs_per_batch: int = Field(DEFAULT_JOBS_PER_BATCH, ge=1, le=1024, description="J, the jobs one inference sees")
+    bundles: bool = Field(True, description="whether one action may give a worker and a parameter server together")
     learning_rate: float = Field(OFFLINE_LEARNING_RATE, ge=0.0, description="Adam's, of the actor-critic")
     exploration: float = Field(
         0.1, ge=0.0, le=1.0, description="ε, how often a lopsided allocation is repaired while it learns (paper: 0.4)"
@@ -37,6 +39,15 @@ class Dl2Settings(Section):
     def hidden(self) -> tuple[int, ...]:
         """Widths of the hidden layers."""
         return (self.neurons,) * self.layers
+
+    def spec(self, job_types: tuple[str, ...], jobs_per_batch: int | None = None) -> PolicySpec:
+        """The spec of such a network; J may be another one."""
+        return PolicySpec(
+            jobs_per_batch=jobs_per_batch or self.jobs_per_batch,
+            job_types=(OTHER_TYPE, *job_types),
+            hidden=self.hidden,
+            bundles=self.bundles,
+        )
 
 
 class SetSettings(Section):

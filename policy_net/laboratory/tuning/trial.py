@@ -19,7 +19,7 @@ import numpy as np
 from policy_net.dl2.network import initial_weights
 from policy_net.dl2.policy import LearnedPolicy
 from policy_net.errors import NoProgress
-from policy_net.exchange.spec import OTHER_TYPE, PolicySpec, SetSpec, Weights
+from policy_net.exchange.spec import PolicySpec, SetSpec, Weights
 from policy_net.laboratory.catalogue import MODEL_NAMES
 from policy_net.laboratory.simulation.replay import replay
 from policy_net.laboratory.training import set_training
@@ -166,9 +166,7 @@ def _scored(task: TrialTask, policy_of: Callable[[], SchedulerPolicy]) -> tuple[
 
 def _train_dl2(task: TrialTask, settings: Dl2Settings, rung: Rung) -> None:
     loader, budget = task.worlds.loader, task.budget
-    spec = PolicySpec(
-        jobs_per_batch=settings.jobs_per_batch, job_types=(OTHER_TYPE, *MODEL_NAMES), hidden=settings.hidden
-    )
+    spec = settings.spec(MODEL_NAMES)
     weights = initial_weights(spec, task.seed)
     if budget.teacher is not None:
         imitation = settings.imitation.model_copy(update={"micro_states": MICRO_STATES})

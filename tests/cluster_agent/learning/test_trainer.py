@@ -176,6 +176,15 @@ def test_experience_of_another_shape_begins_a_new_replay() -> None:
     assert len(world.trainer._replay) == 1
 
 
+def test_a_prioritised_replay_learns_how_surprising_its_decisions_were() -> None:
+    world = World(actor_critic={**ONE_SEGMENT, "replay": "prioritised"})
+    world.run_decisions(5)
+    assert len(world.learner.applied) == 4
+    surprises = [world.trainer._replay._surprises[id(entry)] for entry in world.trainer._replay._entries]
+    assert len(surprises) == 5
+    assert all(surprise != 1.0 for surprise in surprises)
+
+
 def test_an_update_every_so_many_decisions() -> None:
     world = World(update_every_decisions=3)
     world.run_decisions(9)

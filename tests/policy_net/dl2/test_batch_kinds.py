@@ -194,3 +194,38 @@ def walk_digest(batch_class: type[Batch]) -> str:
 def test_what_parameter_server_jobs_are_offered_is_what_it_was_before_allreduce_jobs_were_known() -> None:
     # Worked out with the code of the release before; policies trained then decide the same now.
     assert walk_digest(Batch) == "2805d975dbb6013cf9feff7604ff5da26d25629ca352a886bb41bd6e62906b0b"
+
+
+NO_BUNDLES = SPEC.model_copy(update={"bundles": False})
+
+
+def test_without_bundles_no_action_gives_both_and_a_job_is_completed_before_others_are_begun() -> None:
+    state = make_state([make_job(0), make_job(1)])
+    batch = Batch(state.jobs, state, open_capacity(state), BatchEncoder(NO_BUNDLES))
+    assert np.flatnonzero(batch.mask_A).tolist() == [Grant.WORKER, Grant.PS, 3 + Grant.WORKER, 3 + Grant.PS]
+    batch.grant(3 + Grant.PS)
+    assert np.flatnonzero(batch.mask_A).tolist() == [3 + Grant.WORKER]
+    batch.grant(3 + Grant.WORKER)
+    assert np.flatnonzero(batch.mask_A).tolist() == [0, 1, 3, 4, batch.void]
+    assert batch.something_runs
+
+
+@settings(max_examples=60, deadline=None)
+@given(mixed_states(), st.integers(0, 1000))
+def test_without_bundles_decisions_are_admissible_and_something_runs_where_something_fits(
+    state: ClusterState, seed: int
+) -> None:
+    weights = np.random.default_rng(seed).normal(0, 0.3, SPEC.parameter_count).astype(np.float32)
+    policy = LearnedPolicy(NO_BUNDLES, weights, seed=seed, mode=ActingMode.SAMPLE)
+    decision, samples = policy.decide_recorded(state, Trigger.SLOT)
+    assert not (samples.actions_M[samples.jobs_M >= 0] % GRANT_KINDS == Grant.BUNDLE).any()
+    with_bundles = sampling(seed).decide(state, Trigger.SLOT)
+    if any(job.can_train(with_bundles.of(job.job_id)) for job in state.jobs[: SPEC.jobs_per_batch]):
+        assert any(job.can_train(decision.of(job.job_id)) for job in state.jobs)
+
+
+def test_a_spec_that_knows_bundles_does_not_name_them_and_keeps_its_digest() -> None:
+    assert "bundles" not in SPEC.to_json()
+    assert PolicySpec.from_json(SPEC.to_json()) == SPEC
+    assert PolicySpec.from_json(NO_BUNDLES.to_json()) == NO_BUNDLES
+    assert NO_BUNDLES.digest != SPEC.digest

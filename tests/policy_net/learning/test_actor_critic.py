@@ -241,3 +241,62 @@ def test_learning_waits_when_the_head_would_repeat_nothing_at_all() -> None:
         entry.samples.masks_MA[:, 0] = True
     with pytest.raises(NotEnoughSamples, match="effective"):
         GradientComputer(SPEC, settings()).gradient(weights, [segment])
+
+
+def paper(**changes: object) -> ActorCriticSettings:
+    return settings(**{"reward": RewardKind.PAPER, "batch_samples": 1000, **changes})
+
+
+def test_with_a_moving_average_the_critic_rests_and_rewards_above_the_usual_are_reinforced() -> None:
+    weights = make_weights()
+    computer = GradientComputer(SPEC, paper(baseline="moving-average", value_weight=1.0))
+    good, bad = make_experience(1, 1.0, weights), make_experience(2, 0.0, weights)
+    result = computer.gradient(weights, [[good, bad]])
+    views = split_weights(result.gradient, SPEC)
+    assert not any(views[name].any() for name in views if name.startswith("critic"))
+    assert "value_error" not in result.statistics
+    stepped = weights - 1e-3 * result.gradient
+    assert log_probability(stepped, good) > log_probability(weights, good)
+    assert log_probability(stepped, bad) < log_probability(weights, bad)
+    # The first average is that of the first rewards, 0.5; the next, slightly moved towards 0, are compared with it.
+    assert result.surprises == pytest.approx((0.5, 0.5))
+    assert computer.gradient(weights, [[bad, bad]]).surprises == pytest.approx((0.5, 0.5))
+    assert computer.gradient(weights, [[bad, bad]]).surprises == pytest.approx((0.49, 0.49))
+
+
+def test_a_grant_is_rewarded_with_its_own_job_s_progress_and_void_with_the_mean() -> None:
+    weights = make_weights()
+    shares = SlotUtility(("a", "b"), np.array([1.0, 0.0]), np.ones(2))
+    first, second = (make_experience(seed, 1.0, weights, choices=3) for seed in (1, 2))
+    jobs = np.array([0, 1, -1])
+    segment = [replace(entry, utility=shares, samples=replace(entry.samples, jobs_M=jobs)) for entry in (first, second)]
+    own = paper(reward=RewardKind.OWN_JOB, baseline="moving-average")
+    stepped = weights - 1e-3 * GradientComputer(SPEC, own).gradient(weights, [segment]).gradient
+
+    def likelihood(at: NDArray[np.float32], job: int) -> float:
+        rows = [replace(e, samples=_only(e.samples, job)) for e in segment]
+        return sum(log_probability(at, row) for row in rows)
+
+    assert likelihood(stepped, 0) > likelihood(weights, 0)
+    assert likelihood(stepped, 1) < likelihood(weights, 1)
+    with pytest.raises(ValueError, match="which job"):
+        GradientComputer(SPEC, own).gradient(weights, [[replace(first, utility=None)] * 2])
+
+
+def _only(samples: DecisionSamples, job: int) -> DecisionSamples:
+    rows = samples.jobs_M == job
+    return DecisionSamples(
+        samples.features_MF[rows],
+        samples.masks_MA[rows],
+        samples.actions_M[rows],
+        samples.behaviour_M[rows],
+        samples.jobs_M[rows],
+    )
+
+
+def test_surprises_are_how_far_each_decision_was_from_what_the_critic_expected() -> None:
+    weights = make_weights()
+    segment = [make_experience(1, 5.0, weights), make_experience(2, 0.0, weights)]
+    surprises = GradientComputer(SPEC, paper(discount=0.0)).gradient(weights, [segment]).surprises
+    assert len(surprises) == 2
+    assert surprises[0] > surprises[1]

@@ -3,7 +3,7 @@ import pytest
 from states import make_job, make_state
 
 from policy_net.domain import Allocation, Progress
-from policy_net.learning.reward import paper_reward, slot_utility_reward
+from policy_net.learning.reward import paper_reward, progress_shares, slot_utility_reward
 
 
 class FlatSpeeds:
@@ -57,3 +57,11 @@ def test_an_empty_cluster_is_worth_nothing() -> None:
 
 def test_the_papers_reward_is_the_sum_of_fractions() -> None:
     assert paper_reward(STATE, [progress(0, 16.0), progress(1, 4.0)]) == pytest.approx(20.0 / 1000.0)
+
+
+def test_shares_of_progress_add_up_to_the_paper_s_reward_in_the_order_of_the_jobs() -> None:
+    entries = [progress(1, 8.0)]
+    shares = progress_shares(STATE, entries)
+    assert shares.job_ids == ("job-0", "job-1")
+    assert shares.efficiency.tolist() == [0.0, 8.0 / STATE.jobs[1].total_epochs]
+    assert shares.reward == pytest.approx(paper_reward(STATE, entries))

@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 
 import policy_net.baselines  # noqa: F401  (registers drf)
 from policy_net.dl2.network import initial_weights
@@ -13,7 +14,7 @@ from policy_net.laboratory.training.imitation import demonstrate, imitate, watch
 from policy_net.laboratory.training.offline import OfflineSettings, endless_episodes, source_of_episode, train_offline
 from policy_net.laboratory.workloads.source_options import WorkloadOptions
 from policy_net.laboratory.workloads.sources import load_workload
-from policy_net.learning.settings import ActorCriticSettings, ImitationSettings
+from policy_net.learning.settings import ActorCriticSettings, ImitationLoss, ImitationSettings
 from policy_net.policy import build_policy
 
 SPEEDS = default_speeds()
@@ -103,3 +104,35 @@ def test_episodes_move_the_seed_of_the_source() -> None:
         ("dl2:seed=2", 1),
         ("dl2:seed=6", 1),
     ]
+
+
+@pytest.mark.parametrize("loss", list(ImitationLoss))
+def test_every_loss_comes_nearer_to_the_teacher(loss: ImitationLoss) -> None:
+    shown = demonstrations()
+    losses: list[float] = []
+    settings = ImitationSettings(loss=loss)
+    imitate(initial_weights(SPEC, 0), SPEC, shown, settings, steps=150, seed=0, on_step=lambda _, at: losses.append(at))
+    assert np.mean(losses[-10:]) < 0.9 * np.mean(losses[:10])
+
+
+def test_without_bundles_both_halves_of_one_are_shown() -> None:
+    spec = SPEC.model_copy(update={"bundles": False})
+    seen = watch(build_policy("drf", PolicyContext()), make_workload(0), ENVIRONMENT, SPEEDS)
+    shown = demonstrate(seen, spec, ImitationSettings(softness=0.0), 0)
+    assert not shown.targets_MA[:, 2:-1:3].any()
+    workers, servers = shown.targets_MA[:, 0:-1:3].sum(axis=1), shown.targets_MA[:, 1:-1:3].sum(axis=1)
+    assert np.mean((workers > 0.0) & (servers > 0.0)) > 0.1
+
+
+def test_the_same_seed_learns_the_same_from_every_kind_of_replay_and_reward() -> None:
+    for changes in ({"replay": "prioritised", "reward": "paper"}, {"replay": "newest", "reward": "own-job"}):
+        settings = ActorCriticSettings(batch_samples=64, minimum_effective_samples=1.0, **changes)
+
+        def learn(settings: ActorCriticSettings = settings) -> np.ndarray:
+            episodes = ((make_workload(seed), ENVIRONMENT) for seed in range(9))
+            start = initial_weights(SPEC, 0)
+            return train_offline(start, SPEC, episodes, SPEEDS, settings, OfflineSettings(), steps=5)
+
+        once = learn()
+        assert (once == learn()).all()
+        assert (once != initial_weights(SPEC, 0)).any()

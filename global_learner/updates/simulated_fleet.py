@@ -1,0 +1,134 @@
+"""Simulated fleet: clusters that learn together in one process, by the learner's own judging, weighing and applying.
+
+Every round all clusters compute a gradient at the same head, and the gradients are applied one by one, so that the last
+of N is N−1 steps old: A3C with clusters at equal pace. Network and disk are left out, and a seed gives the same bits.
+Whoever simulates in the laboratory loads this module by its name; the laboratory imports nothing of the learner.
+Source: DL2 §6.5.2 (federated training by A3C).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from global_learner.aggregation.modes import build_aggregator
+from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings
+from global_learner.errors import UpdateRejected
+from global_learner.settings import IngestSettings
+from global_learner.storage.snapshot import AdamState
+from global_learner.storage.update_records import AppliedUpdate
+from global_learner.updates.head import Head
+from global_learner.updates.ingest import Ingest
+from global_learner.updates.ledger import Ledger
+from global_learner.updates.step_size import StepSize
+from policy_net.exchange.policy_file import PolicyFile
+from policy_net.exchange.spec import Weights
+from policy_net.exchange.wire import GradientUpdate
+from policy_net.learning.gradient import GradientResult
+
+_LOOKS_AN_UPDATE, _MOST_LOOKS = 50, 5_000
+"""A fleet that looks for something to learn from so much oftener than it finds any has got stuck."""
+
+
+class LearningCluster(Protocol):
+    """One cluster."""
+
+    def next_gradient(self, head: Weights) -> GradientResult | None:
+        """What it would push now; None while there is nothing."""
+        ...
+
+
+class SimulatedHead:
+    """The learner's core: what a cluster offers is judged, gets its step size, and is applied to the head."""
+
+    def __init__(
+        self,
+        start: PolicyFile,
+        optimizer: OptimizerSettings,
+        aggregation: AggregationSettings,
+        ingest: IngestSettings | None = None,
+        average_decay: float = 0.0,
+    ) -> None:
+        self._spec = start.network_spec
+        self._aggregator = build_aggregator(aggregation, optimizer, self._spec)
+        self._ingest = Ingest(self._spec, ingest or IngestSettings())
+        self._sizes = StepSize(optimizer, aggregation)
+        self._head = Head(AdamState.start(start.weights), Ledger(256), self._aggregator, average_decay)
+        self._offered: dict[str, int] = {}
+
+    @property
+    def step(self) -> int:
+        """How many updates made the head."""
+        return self._head.step
+
+    @property
+    def weights(self) -> Weights:
+        """The head; changed in place by the next update."""
+        return self._head.weights
+
+    @property
+    def publishable(self) -> Weights:
+        """What a version would be made of."""
+        return self._head.publishable
+
+    def offer(self, cluster: str, base_step: int, result: GradientResult) -> None:
+        """Apply a cluster's update.
+
+        Args:
+            base_step: of the head that the gradient was computed at.
+
+        Raises:
+            UpdateRejected: the learner would not apply it.
+        """
+        head = self._head
+        number = self._offered[cluster] = self._offered.get(cluster, 0) + 1
+        update = GradientUpdate(
+            *(cluster, 1, number, base_step, self._spec.digest),
+            *(np.ascontiguousarray(result.gradient, np.float32), result.samples, result.effective_samples),
+        )
+        judgement = self._ingest.judge(update, head)
+        kind = self._aggregator.kind_of_next(cluster)
+        rate = self._sizes.learning_rate(kind, head.step, judgement.scale, update.samples, head.ledger.usual_samples)
+        head.apply(
+            AppliedUpdate(head.step + 1, rate, judgement.active_clusters, 0.0, judgement.update, kind),
+            judgement.applied_norm,
+        )
+
+
+def train_fleet(
+    start: PolicyFile,
+    learners: Sequence[LearningCluster],
+    learning_rate: float,
+    updates: int,
+    on_step: Callable[[int, Weights], None],
+) -> Weights:
+    """Let the clusters learn until the head has taken so many updates, each applied as it comes.
+
+    Args:
+        learning_rate: Adam's.
+        on_step: is told of every step, and the head's weights then.
+
+    Returns:
+        The head's weights.
+
+    Raises:
+        FloatingPointError: what the clusters learn from is not finite, or nothing at all.
+    """
+    head = SimulatedHead(start, OptimizerSettings(learning_rate=learning_rate), AggregationSettings())
+    clusters: Mapping[str, LearningCluster] = {f"cluster-{number}": one for number, one in enumerate(learners)}
+    for _ in range(_MOST_LOOKS + _LOOKS_AN_UPDATE * updates):
+        base, weights = head.step, head.weights.copy()
+        found = {name: cluster.next_gradient(weights) for name, cluster in clusters.items()}
+        for name, result in found.items():
+            if result is None or head.step >= updates:
+                continue
+            try:
+                head.offer(name, base, result)
+            except UpdateRejected:
+                continue
+            on_step(head.step, head.weights)
+        if head.step >= updates:
+            return head.weights.copy()
+    raise FloatingPointError(f"{head.step} of {updates} updates: the clusters find nothing to learn from")

@@ -1,0 +1,106 @@
+"""Command `policy-net reproduce`: a paper's figures from this code, beside the paper's own.
+
+What computes is loaded when something is computed: help and refusals of what was typed wait for none of it.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from foundation.command_line import Debug
+from foundation.errors import FAILED
+from foundation.text import nearest
+from policy_net.errors import BadInput
+
+USUAL_PROCESSES = 2
+LARGEST_SEED = 1_000
+
+
+class Paper(StrEnum):
+    """Whose figures."""
+
+    DL2 = "dl2"
+
+
+def reproduce(
+    paper: Annotated[Paper, typer.Argument(help="Whose figures; dl2 is the one there is.")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where results go; another run goes on there.")],
+    only: Annotated[
+        str | None,
+        typer.Option("--only", metavar="FIGURES", help="Some of them, by comma: fig9,table2; all unless given."),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Short trainings on small workloads: 20 minutes on 2 idle cores at most.")
+    ] = False,
+    seed: Annotated[int, typer.Option("--seed", min=0, max=LARGEST_SEED, help="Of the first training.")] = 0,
+    processes: Annotated[
+        int, typer.Option("--processes", min=1, max=10_000, help="Tasks at a time; each takes one core.")
+    ] = USUAL_PROCESSES,
+    debug: Debug = False,
+) -> None:
+    """Measure a paper's figures anew: for each a table, a picture, and what it came to beside the paper's."""
+    del paper, debug  # there is one paper; the error boundary looks for the flag itself
+    from rich.console import Console  # noqa: PLC0415
+
+    from foundation.locks import FileLock, LockHeld  # noqa: PLC0415
+    from policy_net.laboratory.commands.training_progress import training_progress  # noqa: PLC0415
+    from policy_net.laboratory.reproduction.dl2 import EXPERIMENTS, SCALES  # noqa: PLC0415
+    from policy_net.laboratory.reproduction.folder import Folder  # noqa: PLC0415
+    from policy_net.laboratory.reproduction.runner import Runner, crew  # noqa: PLC0415
+
+    names = [experiment.name for experiment in EXPERIMENTS]
+    wanted = _wanted(only, names)
+    scale = SCALES["quick" if quick else "full"]
+    workers = crew(processes)
+    folder = Folder(out, scale, seed)
+    try:
+        lock = FileLock(out / "lock")
+    except LockHeld as error:
+        raise BadInput(f"--out {out}: another run (process {error.holder}) works there; wait for its end") from error
+    console = Console(stderr=True)
+    with lock, closing(workers), training_progress(console) as progress:
+        bar = progress.add_task("", total=None, figure="")
+        lost = False
+
+        def on_task(stage: str, done: int, total: int) -> None:
+            progress.update(bar, description=stage, completed=done, total=total)
+
+        runner = Runner(EXPERIMENTS, folder.tasks, scale, seed, workers, on_task)
+        for experiment in EXPERIMENTS:
+            if experiment.name not in wanted or folder.is_whole(experiment):
+                continue
+            points = runner.run(experiment)
+            folder.add(experiment, points)
+            folder.write_summary(names)
+            failed = sorted({reason for point in points for reason in point.failures})
+            lost = lost or bool(failed)
+            for reason in failed:
+                console.print(f"{experiment.name}: a policy has no figure, as {reason}", markup=False, soft_wrap=True)
+    folder.write_summary(names)
+    print(out / "summary.md")
+    if lost:
+        raise typer.Exit(FAILED)
+
+
+def _wanted(only: str | None, names: list[str]) -> set[str]:
+    """The figures that were asked for. Raises BadInput for one that there is not."""
+    if only is None:
+        return set(names)
+    wanted = [name.strip() for name in only.split(",")]
+    for name in wanted:
+        if name not in names:
+            close = nearest(name, names)
+            where = (
+                "figures 13 and 14 are measured by python -m benchmarks.resize"
+                if name in ("fig13", "fig14")
+                else f"did you mean {close}?"
+                if close
+                else "there is no such figure"
+            )
+            raise BadInput(f"--only {name!r}: {where}; use some of {', '.join(names)}")
+    return set(wanted)

@@ -1,0 +1,388 @@
+"""Experiments of DL2's evaluation: figures 9 to 12 and 15 to 19, and table 2.
+
+Source: DL2 (Peng et al., TPDS 2021) §6.3 to §6.5. Figures 13 and 14 are times of resizing, which are measured on
+processes and not in a simulator; see `benchmarks.resize`. The text gives most figures as percentages; where it gives
+none, a claim says what it says in words. Figure 19 names its last two panels alike; here `fig19d` is the loss of the
+warm start and `fig19e` the number of clusters. The reward of single jobs, for which the text gives a percentage and no
+figure, stands beside table 2.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from policy_net.laboratory.catalogue import MODEL_NAMES
+from policy_net.laboratory.reproduction.experiment import (
+    Claim,
+    Experiment,
+    Line,
+    Measure,
+    Picture,
+    Scale,
+    Training,
+    Truth,
+    World,
+)
+from policy_net.laboratory.training.settings import Dl2Settings
+
+SCALES = {
+    "quick": Scale(
+        name="quick", seeds=2, workloads=3, jobs=30, nodes=13, updates=300, imitation_steps=800, demonstrated=5,
+        micro_states=15_000, learning_rate=3e-4,
+    ),
+    "full": Scale(
+        name="full", seeds=5, workloads=16, jobs=60, nodes=24, updates=6000, imitation_steps=4000, demonstrated=20,
+        micro_states=150_000, trains_in_judged_world=True,
+    ),
+}  # fmt: skip
+"""Two GPUs and eight cores a node. `quick` is of the size of the paper's testbed, 30 jobs on 13 nodes. Its simulations
+had 200 on 500, on which nearly every job can have what it wants; 60 on 24 is a busy cluster."""
+
+
+def _settings(**changes: Any) -> Dl2Settings:
+    """The paper's settings (§4, §6.2 and the preprint's ε and replay), some of them changed: `section__name`.
+
+    The weight of the entropy is ours: advantages are scaled to a size of one here, and entropies to at most one.
+    """
+    content: dict[str, Any] = {
+        "neurons": 256,
+        "layers": 2,
+        "jobs_per_batch": 20,
+        "learning_rate": 1e-4,
+        "exploration": 0.4,
+        "replay_samples": 8192,
+        "imitation": {"learning_rate": 0.005, "batch_samples": 256},
+        "actor_critic": {
+            "reward": "paper",
+            "discount": 0.9,
+            "baseline": "critic",
+            "replay": "prioritised",
+            "batch_samples": 256,
+            "shared_credit": 1.0,
+            "entropy_weight": 0.01,
+        },
+    }
+    for name, value in changes.items():
+        *sections, key = name.split("__")
+        section = content
+        for part in sections:
+            section = section[part]
+        section[key] = value
+    return Dl2Settings.model_validate(content)
+
+
+DL2 = Training(_settings())
+OWN = Training(Dl2Settings())
+"""What `policy-net train` does unless it is told otherwise; see DL2's deviations in `policy_net.learning`."""
+OFFLINE_RL = Training(_settings(), truth=Truth.ANALYTICAL)
+REWARDS_ONLY = Training(_settings(), teacher=None)
+
+_LOOKS = (0.0, 0.25, 0.5, 0.75, 1.0)
+_FIRST_FOUR, _FIRST_SIX = MODEL_NAMES[:4], MODEL_NAMES[:6]
+
+
+def _curve(label: str, training: Training) -> tuple[Line, ...]:
+    return tuple(Line(label, training, at=look, look=look) for look in _LOOKS)
+
+
+def _in_worlds(label: str, policy: str | Training, worlds: dict[float, World]) -> tuple[Line, ...]:
+    return tuple(Line(label, policy, at=at, judged=world) for at, world in worlds.items())
+
+
+_NOISE = {at: World(job_noise=at) for at in (0.0, 0.1, 0.2, 0.3, 0.4)}
+_ERRORS = {at: World(epoch_error=at) for at in (0.0, 0.1, 0.2, 0.3)}
+
+
+def _panel(name: str, title: str, axis: str, key: str, values: dict[int, dict[str, Any]], best: int) -> Experiment:
+    """A panel of figure 19: one setting varies, and the paper says which value did best."""
+    lines = tuple(Line(key, Training(_settings(**changes)), at=float(value)) for value, changes in values.items())
+    others = [value for value in values if value != best]
+    claims = tuple(
+        Claim(
+            f"{key} {best} against {value}",
+            (key, float(best)),
+            (key, float(value)),
+            said=f"{best} is the best",
+            direction=-1,
+        )
+        for value in others
+    )
+    points = tuple((key, float(value)) for value in values)
+    return Experiment(name, title, lines, claims, _WHY_ARCHITECTURE, Picture.CURVES, axis, (points, (key, float(best))))
+
+
+_WHY_ARCHITECTURE = "The input differs (one-hot types in 12 columns, scaled numbers), so the best size may do so too."
+_WHY_SHORT = "The paper's learning goes on for thousands of slots; a short one stays near its warm start."
+
+FIGURE_9 = Experiment(
+    "fig9",
+    "Schedulers compared",
+    (
+        Line("DRF", "drf"),
+        Line("Tetris", "tetris"),
+        Line("Optimus", "optimus"),
+        Line("OfflineRL", OFFLINE_RL),
+        Line("DL2", DL2),
+        Line("DL2, this project's settings", OWN),
+    ),
+    (
+        Claim("DL2 against DRF", ("DL2", None), ("DRF", None), -0.441),
+        Claim("DL2 against Optimus", ("DL2", None), ("Optimus", None), -0.175),
+        Claim("DL2 against OfflineRL", ("DL2", None), ("OfflineRL", None), -0.379),
+        Claim("DL2 against Tetris", ("DL2", None), ("Tetris", None), said="better than Tetris", direction=-1),
+        Claim("Tetris against DRF", ("Tetris", None), ("DRF", None), said="Tetris is better than DRF", direction=-1),
+        Claim("this project's settings against DRF", ("DL2, this project's settings", None), ("DRF", None), said="–"),
+    ),
+    "Optimus is written from its paper and fits speeds online; the paper's assumed a model that its testbed did not"
+    " follow. " + _WHY_SHORT,
+)
+
+FIGURE_10 = Experiment(
+    "fig10",
+    "Progress of training",
+    (
+        *(Line("DRF", "drf", at=look) for look in (0.0, 1.0)),
+        *(
+            Line("imitation only", Training(_settings(), imitation=share), at=share, look=0.0)
+            for share in (0.0625, 0.25, 1.0)
+        ),
+        *_curve("rewards only", REWARDS_ONLY)[1:],  # to replay a network that knows nothing takes minutes
+        *_curve("imitation, then rewards", DL2),
+    ),
+    (
+        Claim("imitation only against DRF", ("imitation only", 1.0), ("DRF", 1.0), 0.0),
+        Claim("rewards only against DRF", ("rewards only", 1.0), ("DRF", 1.0), said="as good after hundreds of slots"),
+        Claim(
+            "both against imitation only", ("imitation, then rewards", 1.0), ("imitation only", 1.0),
+            said="improves a lot", direction=-1,
+        ),
+        Claim(
+            "GPU utilisation against DRF", ("imitation, then rewards", 1.0), ("DRF", 1.0), 0.258,
+            measure=Measure.GPU_UTILIZATION,
+        ),
+        Claim(
+            "makespan against DRF", ("imitation, then rewards", 1.0), ("DRF", 1.0), said="smaller", direction=-1,
+            measure=Measure.MAKESPAN,
+        ),
+    ),
+    "The axis is the share of all steps, of imitation or of learning from rewards. " + _WHY_SHORT,
+    Picture.CURVES,
+    "share of the training's steps",
+)  # fmt: skip
+
+FIGURE_11 = Experiment(
+    "fig11",
+    "Workers and parameter servers of a Seq2Seq job",
+    (Line("DL2", DL2),),
+    (Claim("workers for each parameter server", ("DL2", None), None, 2.0, measure=Measure.WORKERS_PER_PS),),
+    "Here Seq2Seq is fastest with about four servers for a worker (11 to 3 in the measured speeds), not with half a"
+    " server. The figure is the mean over all Seq2Seq jobs; the picture shows the longest one.",
+    Picture.STEPS,
+    "slot",
+    timeline_of="seq2seq",
+)
+
+FIGURE_12 = Experiment(
+    "fig12",
+    "Other patterns of arrival",
+    tuple(
+        Line(f"{name}, {arrivals}", policy, judged=World(arrivals=arrivals))
+        for arrivals in ("uniform", "poisson")
+        for name, policy in (("Optimus", "optimus"), ("DL2", DL2))
+    ),
+    tuple(
+        Claim(f"DL2 against Optimus, {arrivals}", (f"DL2, {arrivals}", None), (f"Optimus, {arrivals}", None), -0.20)
+        for arrivals in ("uniform", "poisson")
+    ),
+    "As figure 9.",
+)
+
+FIGURE_15 = Experiment(
+    "fig15",
+    "Jobs of a type that train faster or slower",
+    (*_in_worlds("DL2", DL2, _NOISE), *_in_worlds("Optimus", "optimus", _NOISE)),
+    tuple(
+        Claim(
+            f"DL2 against Optimus at {at:.0%}", ("DL2", at), ("Optimus", at),
+            said="DL2 is better, and Optimus suffers more from variation", direction=-1,
+        )
+        for at in _NOISE
+    ),
+    "Here Optimus fits its types' mean speeds online and plans on the fit, which single jobs hardly bend.",
+    Picture.CURVES,
+    "standard deviation of a job's speed",
+)  # fmt: skip
+
+FIGURE_16 = Experiment(
+    "fig16",
+    "Epochs that users declare wrongly",
+    (*_in_worlds("DL2", DL2, _ERRORS), *_in_worlds("DRF", "drf", _ERRORS)),
+    (
+        *(
+            Claim(
+                f"DL2 at {at:.0%} against no error", ("DL2", at), ("DL2", 0.0), said="increases slightly", direction=1
+            )
+            for at in (0.1, 0.2, 0.3)
+        ),
+        Claim("DL2 against DRF at 20%", ("DL2", 0.2), ("DRF", 0.2), -0.28),
+    ),
+    "Errors are drawn up to the given size, not all of that size.",
+    Picture.CURVES,
+    "largest error of declared epochs",
+)
+
+_UNSEEN = Training(_settings(), unlocked=(_FIRST_FOUR, _FIRST_SIX, MODEL_NAMES))
+
+FIGURE_17 = Experiment(
+    "fig17",
+    "Types of jobs that come later",
+    (*_curve("new types", _UNSEEN), *_curve("all types from the beginning", DL2)),
+    (
+        Claim("new types against all, at the end", ("new types", 1.0), ("all types from the beginning", 1.0), 0.0),
+        Claim(
+            "the same at the beginning",
+            ("new types", 0.0),
+            ("all types from the beginning", 0.0),
+            said="worse",
+            direction=1,
+        ),
+    ),
+    "Two new types each come after a third and two thirds of the updates, with the next workload.",
+    Picture.CURVES,
+    "share of the updates",
+)
+
+_TEACHERS = {"DRF": ("drf", DL2)} | {
+    name.upper(): (name, Training(_settings(), teacher=name)) for name in ("fifo", "srtf")
+}
+
+FIGURE_18 = Experiment(
+    "fig18",
+    "Other schedulers to begin with",
+    tuple(
+        line
+        for label, (name, training) in _TEACHERS.items()
+        for line in (
+            Line(f"{label} itself", name),
+            Line(f"{label}, imitated", training, look=0.0),
+            Line(f"{label}, then rewards", training),
+        )
+    ),
+    (
+        Claim("SRTF, then rewards, against SRTF", ("SRTF, then rewards", None), ("SRTF itself", None), -0.413),
+        Claim(
+            "FIFO, then rewards, against FIFO",
+            ("FIFO, then rewards", None),
+            ("FIFO itself", None),
+            said="better",
+            direction=-1,
+        ),
+        Claim("DRF, then rewards, against DRF", ("DRF, then rewards", None), ("DRF itself", None), -0.441),
+    ),
+    "SRTF here is elastic and no weak scheduler. " + _WHY_SHORT,
+)
+
+FIGURE_19A = _panel(
+    "fig19a", "Jobs that one inference sees", "J", "J",
+    {jobs: {"jobs_per_batch": jobs} for jobs in (5, 10, 20, 40)}, 40,
+)  # fmt: skip
+FIGURE_19B = _panel(
+    "fig19b", "Neurons of one hidden layer", "neurons", "neurons",
+    {neurons: {"layers": 1, "neurons": neurons} for neurons in (32, 64, 128, 256, 512)}, 128,
+)  # fmt: skip
+FIGURE_19C = _panel(
+    "fig19c", "Hidden layers of 128 neurons", "layers", "layers",
+    {layers: {"layers": layers, "neurons": 128} for layers in (1, 2, 3, 4)}, 2,
+)  # fmt: skip
+
+_LOSSES = {
+    label: Training(_settings(imitation__loss=loss))
+    for label, loss in (
+        ("cross-entropy", "cross-entropy"),
+        ("mean square", "mean-square"),
+        ("absolute difference", "absolute-difference"),
+    )
+}
+
+FIGURE_19D = Experiment(
+    "fig19d",
+    "Losses of the warm start",
+    tuple(
+        line
+        for label, training in _LOSSES.items()
+        for line in (Line(f"{label}, imitated", training, look=0.0), Line(label, training))
+    ),
+    tuple(
+        Claim(
+            f"cross-entropy against {label}",
+            ("cross-entropy", None),
+            (label, None),
+            said="the best, by little",
+            direction=-1,
+        )
+        for label in ("mean square", "absolute difference")
+    ),
+    "Targets are soft here, so that a sharp loss has less to gain.",
+    best=(tuple((label, None) for label in _LOSSES), ("cross-entropy", None)),
+)
+
+_FLEETS = (1, 2, 4)
+
+FIGURE_19E = Experiment(
+    "fig19e",
+    "Clusters that train one policy",
+    tuple(Line("clusters", Training(_settings(), clusters=clusters), at=float(clusters)) for clusters in _FLEETS),
+    tuple(
+        Claim(
+            f"{clusters} clusters against one, after as many updates in all", ("clusters", float(clusters)),
+            ("clusters", 1.0), 0.0,
+        )
+        for clusters in _FLEETS[1:]
+    ),
+    "All have as many updates, so each of x clusters lives through an x-th of the slots: the same quality is an x-fold"
+    " speed. Updates go through the learner's own code, one by one.",
+    Picture.CURVES,
+    "clusters",
+)  # fmt: skip
+
+_WITHOUT = {
+    "without bundles": (Training(_settings(bundles=False)), 0.351),
+    "without critic": (Training(_settings(actor_critic__baseline="moving-average")), 0.211),
+    "without exploration": (Training(_settings(exploration=0.0)), 0.288),
+    "without replay": (Training(_settings(actor_critic__replay="newest")), 0.396),
+    "own job's reward": (Training(_settings(actor_critic__reward="own-job")), 0.291),
+    "without entropy": (Training(_settings(actor_critic__entropy_weight=0.0)), None),
+    "entropy weighs 0.1": (Training(_settings(actor_critic__entropy_weight=0.1)), None),
+    "uniform replay": (Training(_settings(actor_critic__replay="uniform")), None),
+    "discount 0.5": (Training(_settings(actor_critic__discount=0.5)), None),
+}
+
+TABLE_2 = Experiment(
+    "table2",
+    "Training techniques left out, one at a time",
+    (Line("all", DL2), *(Line(label, training) for label, (training, _) in _WITHOUT.items())),
+    tuple(
+        Claim(f"{label} against all", (label, None), ("all", None), paper, said="–" if paper is None else "")
+        for label, (_, paper) in _WITHOUT.items()
+    ),
+    "The paper's full training is 44% below DRF, so there is much to lose; what has not learned much loses little."
+    " Actions that do not fit are masked here, and a job must run before others are filled up, which does part of what"
+    " bundles and exploration do.",
+)
+
+EXPERIMENTS = (
+    FIGURE_9,
+    FIGURE_10,
+    FIGURE_11,
+    FIGURE_12,
+    FIGURE_15,
+    FIGURE_16,
+    FIGURE_17,
+    FIGURE_18,
+    FIGURE_19A,
+    FIGURE_19B,
+    FIGURE_19C,
+    FIGURE_19D,
+    FIGURE_19E,
+    TABLE_2,
+)

@@ -1,0 +1,170 @@
+"""Folder of a reproduction: what tasks leave, each figure's table and picture, and the summary of all of them.
+
+The folder says what its results follow from, and is refused for anything else. A figure that is in the summary is not
+made again, unless some of it was lost. The summary is written anew after every figure, so an interrupted run leaves one
+of what it has.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from foundation.files import write_whole
+from policy_net.errors import BadInput
+from policy_net.laboratory.reproduction.charts import picture_of
+from policy_net.laboratory.reproduction.experiment import Experiment, Point, Scale
+from policy_net.laboratory.reproduction.results import best_of, csv_of, findings, row_of
+
+VERSION = 1
+"""Raised whenever older results would not be comparable any more."""
+_SETTINGS, _SUMMARY, _TASKS = "settings.json", "summary.json", "tasks"
+
+ELSEWHERE = (
+    "Figures 13 and 14 are times of resizing running jobs, and not of a simulator: `python -m benchmarks.resize`"
+    " measures them."
+)
+CAVEATS = (
+    "Jobs, arrivals and durations are generated, as the paper's trace is not public; speeds are those that were"
+    " measured for its authors' simulator. So percentages compare, and slots do not.",
+    "Our baselines are written from their own papers, and Optimus fits speeds online; see docs/evaluation.md.",
+    "Actions that do not fit are masked, features are scaled, warm starts are soft: deviations that"
+    " policy_net/dl2 and policy_net/laboratory/training name.",
+)
+
+
+class Folder:
+    """An open folder.
+
+    Raises:
+        BadInput: it holds something else, or cannot be written.
+    """
+
+    def __init__(self, path: Path, scale: Scale, seed: int) -> None:
+        self.path = path
+        wanted: dict[str, Any] = {"version": VERSION, "paper": "dl2", "seed": seed, "scale": asdict(scale)}
+        self._scale = wanted["scale"]
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            if not os.access(path, os.W_OK | os.X_OK):
+                raise PermissionError(13, "not writable", str(path))
+            self._check(wanted)
+            self.tasks.mkdir(exist_ok=True)
+        except OSError as error:
+            raise BadInput(f"--out {path}: cannot be written ({error.strerror}); name another folder") from error
+        self._figures: dict[str, Any] = self._read(_SUMMARY).get("figures", {})
+
+    @property
+    def tasks(self) -> Path:
+        """Where tasks leave what they came to."""
+        return self.path / _TASKS
+
+    @property
+    def figures(self) -> Mapping[str, Any]:
+        """What is in the summary, by the experiment's name."""
+        return self._figures
+
+    def is_whole(self, experiment: Experiment) -> bool:
+        """Whether the experiment is in the summary, and nothing of it was lost."""
+        return bool(self._figures.get(experiment.name, {}).get("whole"))
+
+    def add(self, experiment: Experiment, points: Sequence[Point]) -> None:
+        """Write a figure's table and picture, and put it into the summary."""
+        write_whole(self.path / f"{experiment.name}.csv", csv_of(points), durable=False)
+        write_whole(self.path / f"{experiment.name}.png", picture_of(experiment, points), durable=False)
+        best = best_of(experiment, points)
+        self._figures[experiment.name] = {
+            "title": experiment.title,
+            "rows": [row_of(point) for point in points],
+            "claims": [
+                {"text": found.claim.text, "paper": found.papers, "ours": found.ours, "verdict": found.verdict}
+                | ({} if found.change is None else found.change.to_json())
+                for found in findings(experiment, points)
+            ],
+            "best": None if best is None else {"paper": best[0], "ours": best[1]},
+            "why": experiment.why,
+            "whole": not any(point.lost for point in points),
+        }
+
+    def write_summary(self, order: Sequence[str]) -> None:
+        """Write `summary.json` and `summary.md`, figures in this order."""
+        figures = {name: self._figures[name] for name in order if name in self._figures}
+        content = {"scale": self._scale, "elsewhere": ELSEWHERE, "caveats": CAVEATS, "figures": figures}
+        write_whole(self.path / _SUMMARY, json.dumps(content, indent=2) + "\n", durable=False)
+        write_whole(self.path / "summary.md", markdown(self._scale, figures), durable=False)
+
+    def _check(self, wanted: dict[str, Any]) -> None:
+        """See that the folder is empty or holds results of the same settings, and say of an empty one what it holds."""
+        found = self._read(_SETTINGS)
+        if not found:
+            if any(entry.name != "lock" for entry in self.path.iterdir()):
+                raise BadInput(f"--out {self.path}: holds something else than results of this command; name another")
+            write_whole(self.path / _SETTINGS, json.dumps(wanted, indent=2) + "\n", durable=False)
+        elif found != wanted:
+            differing = [name for name in wanted if found.get(name) != wanted[name]]
+            raise BadInput(
+                f"--out {self.path}: holds results of other settings ({', '.join(differing)}); use the same --quick and"
+                " --seed, or another folder"
+            )
+
+    def _read(self, name: str) -> dict[str, Any]:
+        """A file's content; empty where there is no such file."""
+        path = self.path / name
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        except ValueError:
+            content = None
+        if not isinstance(content, dict):
+            raise BadInput(f"{path}: is damaged; remove it, or name another folder")
+        return content
+
+
+def markdown(scale: Mapping[str, Any], figures: Mapping[str, Any]) -> str:
+    """The summary as a page."""
+    lines = [
+        "# DL2, reproduced",
+        "",
+        f"Scale `{scale['name']}`: {scale['jobs']} jobs on {scale['nodes']} nodes of 2 GPUs and 8 cores,"
+        f" {scale['updates']:,} updates after {scale['imitation_steps']:,} mini-batches of imitation,"
+        f" {scale['seeds']} training seeds, {scale['workloads']} workloads that judge. Changes are of the average"
+        " completion time unless a row names something else; negative is sooner. Intervals are 95% over workloads.",
+        "",
+        *(f"- {caveat}" for caveat in (*CAVEATS, ELSEWHERE)),
+        "",
+        "| figure | what is compared | paper | ours | verdict | why it differs |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, figure in figures.items():
+        why = figure["why"]
+        for claim in figure["claims"]:
+            lines.append(
+                f"| {name} | {claim['text']} | {claim['paper']} | {claim['ours']} | {claim['verdict']} | {why} |"
+            )
+            why = "as above"
+        if figure["best"]:
+            paper, ours = figure["best"]["paper"], figure["best"]["ours"]
+            lines.append(
+                f"| {name} | the best | {paper} | {ours} | {'same' if paper == ours else 'other'} | as above |"
+            )
+    for name, figure in figures.items():
+        lines += ["", f"## {name}: {figure['title']}", "", f"![{figure['title']}]({name}.png)", ""]
+        lines += ["| line | at | average JCT, slots | sd over seeds | GPU utilisation |", "|---|---|---|---|---|"]
+        lines += [_row(row) for row in figure["rows"]]
+    return "\n".join(lines) + "\n"
+
+
+def _row(row: Mapping[str, Any]) -> str:
+    at = "" if row["at"] is None else f"{row['at']:g}"
+    mean, spread, used = row["avg_jct_slots"], row["sd_over_seeds"], row["gpu_utilization"]
+    figures = (
+        row["failed"] if mean is None else f"{mean:.2f}",
+        "–" if spread is None else f"{spread:.2f}",
+        "–" if used is None else f"{used:.0%}",
+    )
+    return f"| {row['line']} | {at} | {' | '.join(figures)} |"

@@ -1,0 +1,120 @@
+"""Runner of experiments: finds out which tasks a figure needs, has those done that no earlier run did, and reads them.
+
+Tasks come in three stages, as a policy is judged after it learned, and learns after its warm start. Those of one stage
+run side by side; how many at a time changes nothing but the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from policy_net.laboratory.reproduction.experiment import Experiment, Line, Measure, Point, Scale, Training
+from policy_net.laboratory.reproduction.tasks import Imitating, Judging, Learning, Task, do_task, is_done, result_of
+from policy_net.laboratory.task_processes import TaskProcesses, Unanswered
+
+LONGEST_TASK_SECONDS = 24 * 3600.0
+"""A training takes minutes; what takes a day hangs."""
+
+
+@dataclass(frozen=True)
+class Runner:
+    """Runs experiments of one catalogue.
+
+    Attributes:
+        catalogue: all experiments, those that are not run too: how often a shared training is looked at must not depend
+            on which figures are wanted.
+        folder: of what tasks leave.
+        seed: of the first training.
+        on_task: is told of every task that was done, and of how many there are in its stage.
+    """
+
+    catalogue: Sequence[Experiment]
+    folder: Path
+    scale: Scale
+    seed: int
+    processes: TaskProcesses[Task, None]
+    on_task: Callable[[str, int, int], None] = lambda _stage, _done, _total: None
+
+    def run(self, experiment: Experiment) -> list[Point]:
+        """Have everything done that its lines need; a point for each line.
+
+        Raises:
+            TaskFailed: a task ended by an error that nobody expects.
+        """
+        by_line = [self._judging(line, experiment) for line in experiment.lines]
+        judging = [task for tasks in by_line for task in tasks]
+        learned = [task.policy for task in judging if isinstance(task.policy, Learning)]
+        imitated = [task.policy for task in judging if isinstance(task.policy, Imitating)]
+        lost: dict[str, str] = {}
+        for stage, tasks in (
+            ("warm starts", [*(task.start for task in learned), *imitated]),
+            ("trainings", learned),
+            ("judging", judging),
+        ):
+            self._do(f"{experiment.name}, {stage}", [task for task in tasks if not _needs(task, lost)], lost)
+        return [self._point(line, tasks, lost) for line, tasks in zip(experiment.lines, by_line, strict=True)]
+
+    def looks_of(self, training: Training) -> tuple[float, ...]:
+        """The shares of its updates after which any line of the catalogue looks at this training."""
+        lines = [line for experiment in self.catalogue for line in experiment.lines]
+        return tuple(sorted({line.look for line in lines if self._training(line) == training and line.look > 0.0}))
+
+    def _judging(self, line: Line, experiment: Experiment) -> list[Judging]:
+        """The tasks of a line, one a training seed."""
+        training = self._training(line)
+        common = (line.look, line.judged, self.scale, experiment.timeline_of)
+        if training is None:
+            return [Judging(self.folder, str(line.policy), *common)]
+        tasks = []
+        for seed in range(self.seed, self.seed + self.scale.seeds):
+            policy: Imitating | Learning = Imitating(self.folder, training, self.scale, seed)
+            if line.look > 0.0:
+                policy = Learning(self.folder, training, self.scale, seed, self.looks_of(training))
+            tasks.append(Judging(self.folder, policy, *common))
+        return tasks
+
+    def _training(self, line: Line) -> Training | None:
+        if isinstance(line.policy, str):
+            return None
+        return replace(line.policy, world=line.judged) if self.scale.trains_in_judged_world else line.policy
+
+    def _do(self, stage: str, tasks: Sequence[Task], lost: dict[str, str]) -> None:
+        """Do what is not done yet; what lost its process is noted, and tried again by the next run."""
+        wanted = list({task.name: task for task in tasks if not is_done(task)}.values())
+        for done, (index, answer) in enumerate(self.processes.answers(wanted), start=1):
+            if isinstance(answer, Unanswered):
+                lost[wanted[index].name] = answer.reason
+            self.on_task(stage, done, len(wanted))
+
+    def _point(self, line: Line, tasks: Sequence[Judging], lost: dict[str, str]) -> Point:
+        by_seed: dict[Measure, list[list[float]]] = {measure: [] for measure in Measure}
+        failures, is_lost = [], False
+        timeline: tuple[tuple[float, int, int], ...] = ()
+        for task in tasks:
+            reason = _needs(task, lost) or lost.get(task.name)
+            is_lost = is_lost or reason is not None
+            result: dict[str, Any] = {"failure": reason} if reason else result_of(self.folder, task.name)
+            if "failure" in result:
+                failures.append(str(result["failure"]))
+                continue
+            for measure in Measure:
+                by_seed[measure].append(result[measure])
+            timeline = timeline or tuple((time, workers, ps) for time, workers, ps in result.get("timeline", ()))
+        return Point(line.label, line.at, by_seed, tuple(failures), timeline, is_lost)
+
+
+def crew(processes: int) -> TaskProcesses[Task, None]:
+    """Processes that do tasks. Raises BadInput if there are fewer cores."""
+    return TaskProcesses(processes, do_task, LONGEST_TASK_SECONDS, name="reproduction")
+
+
+def _needs(task: Task, lost: dict[str, str]) -> str | None:
+    """Why a task cannot be done: what it builds upon was lost."""
+    if isinstance(task, Learning):
+        return lost.get(task.start.name)
+    if isinstance(task, Judging) and not isinstance(task.policy, str):
+        return lost.get(task.policy.name) or _needs(task.policy, lost)
+    return None

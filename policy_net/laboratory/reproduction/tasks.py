@@ -1,0 +1,317 @@
+"""Tasks of a reproduction: a warm start, the learning from rewards that follows, and the judging of what came of it.
+
+A task says everything that its result follows from, so that it comes to the same in any process; it leaves files in the
+folder, of which the last says that it is done. What fails by itself (weights that become infinite, a policy that keeps
+jobs from training) is a result too.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import numpy as np
+
+from foundation.files import write_whole
+from policy_net.dl2.network import initial_weights
+from policy_net.dl2.policy import LearnedPolicy
+from policy_net.domain import PolicyContext
+from policy_net.errors import NoProgress
+from policy_net.exchange.policy_file import PolicyFile, read_policy_file, write_policy_file
+from policy_net.exchange.spec import Weights
+from policy_net.laboratory.catalogue import MODEL_NAMES, SLOT_SECONDS
+from policy_net.laboratory.reproduction import worlds
+from policy_net.laboratory.reproduction.experiment import Measure, Scale, Training, Truth, World, digest_of_json
+from policy_net.laboratory.simulation.replay import ReplayResult, replay
+from policy_net.laboratory.training.imitation import demonstrate, imitate, watch_in_turns
+from policy_net.laboratory.training.offline import Episode, OfflineSettings, SimulatedLearner, train_offline
+from policy_net.policy import SchedulerPolicy, build_policy
+
+FLEET = "global_learner.updates.simulated_fleet"
+"""Loaded by its name where clusters learn together: the learner is no part of the laboratory."""
+_LOOKS_AN_UPDATE, _MOST_LOOKS = 50, 5_000
+"""A training that looks for something to learn from so much oftener than it finds any has got stuck."""
+
+
+class TrainFleet(Protocol):
+    """What `FLEET` has under the name `train_fleet`."""
+
+    def __call__(
+        self,
+        start: PolicyFile,
+        learners: list[SimulatedLearner],
+        learning_rate: float,
+        updates: int,
+        on_step: Callable[[int, Weights], None],
+    ) -> Weights:
+        """See `global_learner.updates.simulated_fleet`."""
+        ...
+
+
+class _Stuck(Exception):
+    """The training finds nothing to learn from."""
+
+
+@dataclass(frozen=True)
+class Imitating:
+    """The warm start of a training under one seed."""
+
+    folder: Path
+    training: Training
+    scale: Scale
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """The same for all trainings that begin alike."""
+        training, settings = self.training, self.training.settings
+        scale = asdict(self.scale)
+        of_scale = {key: scale[key] for key in ("jobs", "nodes", "imitation_steps", "demonstrated", "micro_states")}
+        content = {
+            "teacher": training.teacher,
+            "imitation": training.imitation,
+            "settings": settings.imitation.model_dump(mode="json"),
+            "spec": settings.spec(MODEL_NAMES).digest,
+            "world": asdict(training.world),
+            "unlocked": training.unlocked[:1],
+            "scale": of_scale,
+            "seed": self.seed,
+        }
+        return f"imitated-{digest_of_json(content)}"
+
+    def do(self) -> None:
+        """Watch, demonstrate, imitate."""
+        training, settings, scale = self.training, self.training.settings, self.scale
+        spec = settings.spec(MODEL_NAMES)
+        weights = initial_weights(spec, self.seed)
+        if training.teacher is not None:
+            unlocked = training.unlocked[0] if training.unlocked else ()
+            episodes = worlds.training(training.world, scale, self.seed, worlds.IMITATED_FROM, unlocked)
+            truth = worlds.speeds_of(Truth.SIMULATED)
+            seen = watch_in_turns(training.teacher, episodes, scale.demonstrated, truth, seed=self.seed)
+            imitation = settings.imitation.model_copy(update={"micro_states": scale.micro_states})
+            shown = demonstrate(seen, spec, imitation, self.seed)
+            steps = max(1, round(training.imitation * scale.imitation_steps))
+            weights = imitate(weights, spec, shown, imitation, steps=steps, seed=self.seed)
+        write_policy_file(policy_path(self.folder, self.name, 0.0), PolicyFile(spec, weights))
+        _finish(self.folder, self.name, {})
+
+
+@dataclass(frozen=True)
+class Learning:
+    """The learning from rewards of a training under one seed.
+
+    Attributes:
+        looks: shares of the updates after which the policy is kept.
+    """
+
+    folder: Path
+    training: Training
+    scale: Scale
+    seed: int
+    looks: tuple[float, ...]
+
+    @property
+    def name(self) -> str:
+        """The same for the same work."""
+        scale = {key: value for key, value in asdict(self.scale).items() if key not in ("name", "seeds", "workloads")}
+        content = [self.training.to_json(), scale, self.seed, self.looks]
+        return f"learned-{digest_of_json(content)}"
+
+    @property
+    def start(self) -> Imitating:
+        """What it begins with."""
+        return Imitating(self.folder, self.training, self.scale, self.seed)
+
+    def do(self) -> None:
+        """Learn, and keep what the looks ask for."""
+        start = read_policy_file(policy_path(self.folder, self.start.name, 0.0))
+        updates = self.scale.updates
+        looks_at = [(max(1, round(look * updates)), look) for look in self.looks]
+        done = 0
+
+        def on_step(step: int, weights: Weights) -> None:
+            nonlocal done
+            done = step
+            for look in [look for at, look in looks_at if at == step]:
+                if not np.isfinite(weights).all():
+                    raise FloatingPointError
+                write_policy_file(policy_path(self.folder, self.name, look), PolicyFile(start.spec, weights.copy()))
+
+        failure = None
+        try:
+            with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is said in the result
+                if self.training.clusters:
+                    self._learn_together(start, on_step)
+                else:
+                    self._learn_alone(start, lambda: done, on_step)
+        except FloatingPointError:
+            failure = "the weights became infinite"
+        except NoProgress:
+            failure = "it keeps jobs from training"
+        except _Stuck:
+            failure = "it found nothing to learn from"
+        _finish(self.folder, self.name, {} if failure is None else {"failure": failure})
+
+    def _learn_alone(self, start: PolicyFile, done: Callable[[], int], on_step: Callable[[int, Weights], None]) -> None:
+        settings, updates = self.training.settings, self.scale.updates
+        looks = itertools.count(1)
+
+        def stop() -> bool:
+            if next(looks) > _MOST_LOOKS + _LOOKS_AN_UPDATE * updates:
+                raise _Stuck
+            return False
+
+        train_offline(
+            start.weights,
+            start.network_spec,
+            self._episodes(done),
+            worlds.speeds_of(self.training.truth),
+            settings.actor_critic,
+            self._offline_settings(self.seed),
+            steps=updates,
+            stop=stop,
+            on_step=on_step,
+        )
+
+    def _learn_together(self, start: PolicyFile, on_step: Callable[[int, Weights], None]) -> None:
+        learners = [
+            SimulatedLearner(
+                start.network_spec,
+                worlds.training(self.training.world, self.scale, self.seed, cluster=cluster),
+                worlds.speeds_of(self.training.truth),
+                self.training.settings.actor_critic,
+                self._offline_settings(self.seed * 64 + cluster),
+            )
+            for cluster in range(self.training.clusters)
+        ]
+        train_fleet = cast(TrainFleet, import_module(FLEET).train_fleet)
+        train_fleet(start, learners, self._learning_rate, self.scale.updates, on_step)
+
+    def _episodes(self, done: Callable[[], int]) -> Iterator[Episode]:
+        """One workload after another, of the models that there are when it begins."""
+        training, unlocked = self.training, self.training.unlocked
+        for number in itertools.count():
+            part = unlocked[min(len(unlocked) * done() // self.scale.updates, len(unlocked) - 1)] if unlocked else ()
+            yield next(worlds.training(training.world, self.scale, self.seed, number, part))
+
+    @property
+    def _learning_rate(self) -> float:
+        given = self.scale.learning_rate
+        return self.training.settings.learning_rate if given is None else given
+
+    def _offline_settings(self, seed: int) -> OfflineSettings:
+        settings = self.training.settings
+        return OfflineSettings(self._learning_rate, settings.exploration, seed, settings.replay_samples)
+
+
+@dataclass(frozen=True)
+class Judging:
+    """Replays of the judging workloads under one policy.
+
+    Attributes:
+        policy: a scheduler's name; or a training's start, or its learning and the look.
+        timeline_of: a model whose jobs are looked at closely.
+    """
+
+    folder: Path
+    policy: str | Imitating | Learning
+    look: float
+    world: World
+    scale: Scale
+    timeline_of: str = ""
+
+    @property
+    def name(self) -> str:
+        """The same for the same work."""
+        policy = self.policy if isinstance(self.policy, str) else self.policy.name
+        sizes = [self.scale.workloads, self.scale.jobs, self.scale.nodes]
+        return f"judged-{digest_of_json([policy, self.look, asdict(self.world), sizes, self.timeline_of])}"
+
+    def do(self) -> None:
+        """Replay every workload to its end."""
+        if isinstance(self.policy, Learning) and (failure := result_of(self.folder, self.policy.name).get("failure")):
+            return _finish(self.folder, self.name, {"failure": failure})
+        try:
+            runs = [self._replay(number) for number in range(self.scale.workloads)]
+        except NoProgress:
+            return _finish(self.folder, self.name, {"failure": "it keeps jobs from training"})
+        figures: dict[str, Any] = {measure: [] for measure in Measure}
+        for run in runs:
+            facts = run.to_json()
+            figures[Measure.AVG_JCT].append(facts["avg_jct_seconds"] / SLOT_SECONDS)
+            figures[Measure.MAKESPAN].append(facts["makespan_seconds"] / SLOT_SECONDS)
+            figures[Measure.GPU_UTILIZATION].append(facts["gpu_utilization"])
+        if self.timeline_of:
+            shown = [history for run in runs for history in self._of_model(run)]
+            figures[Measure.WORKERS_PER_PS] = [ratio for history in shown if (ratio := _workers_per_ps(history))]
+            longest = max(shown, key=lambda history: history[-1][0] - history[0][0], default=[])
+            figures["timeline"] = [[time / SLOT_SECONDS, workers, ps] for time, workers, ps in longest]
+        return _finish(self.folder, self.name, figures)
+
+    def _replay(self, number: int) -> ReplayResult:
+        workload, environment = worlds.judging(self.world, self.scale, number)
+        truth = worlds.speeds_of(Truth.SIMULATED)
+        return replay(workload, environment, self._policy(), truth, record_timeline=bool(self.timeline_of))
+
+    def _policy(self) -> SchedulerPolicy:
+        if isinstance(self.policy, str):
+            return build_policy(self.policy, PolicyContext(true_speeds=worlds.speeds_of(Truth.SIMULATED)))
+        content = read_policy_file(policy_path(self.folder, self.policy.name, self.look))
+        return LearnedPolicy(content.network_spec, content.weights)
+
+    def _of_model(self, run: ReplayResult) -> list[list[tuple[float, int, int]]]:
+        number = int(run.workload.rpartition("seed=")[2].split(",")[0]) - worlds.FIRST_JUDGING_SEED
+        jobs = worlds.judging(self.world, self.scale, number)[0].jobs
+        return [run.timeline[job.job_id] for job in jobs if job.job_type == self.timeline_of]
+
+
+Task = Imitating | Learning | Judging
+
+
+def do_task(task: Task) -> None:
+    """Do it; what a process of the runner does."""
+    import torch  # noqa: PLC0415  (two thirds of every program's start)
+
+    import policy_net.baselines  # noqa: PLC0415, F401  (registers the schedulers)
+
+    torch.set_num_threads(1)  # sums come out the same whatever else the machine does
+    task.do()
+
+
+def is_done(task: Task) -> bool:
+    """Whether an earlier run has done it."""
+    return _result_path(task.folder, task.name).exists()
+
+
+def result_of(folder: Path, name: str) -> dict[str, Any]:
+    """What a task that is done came to."""
+    content: dict[str, Any] = json.loads(_result_path(folder, name).read_text(encoding="utf-8"))
+    return content
+
+
+def policy_path(folder: Path, name: str, look: float) -> Path:
+    """Where a trained policy lies."""
+    return folder / f"{name}-{round(look * 1000):04d}.safetensors"
+
+
+def _result_path(folder: Path, name: str) -> Path:
+    return folder / f"{name}.json"
+
+
+def _finish(folder: Path, name: str, content: dict[str, Any]) -> None:
+    write_whole(_result_path(folder, name), json.dumps(content, sort_keys=True) + "\n", durable=False)
+
+
+def _workers_per_ps(history: list[tuple[float, int, int]]) -> float | None:
+    """Mean workers over mean parameter servers of a job, over the time in which it holds any."""
+    workers_seconds = ps_seconds = 0.0
+    for (begin, workers, ps), (end, _, _) in itertools.pairwise(history):
+        workers_seconds += workers * (end - begin)
+        ps_seconds += ps * (end - begin)
+    return workers_seconds / ps_seconds if ps_seconds else None
