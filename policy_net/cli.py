@@ -31,8 +31,8 @@ SET_NAME = "set"
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
-    help="Replay workloads under scheduling policies, train, tune, inspect or extend a policy, compare trainings, reproduce"
-    " figures.",
+    help="Replay workloads under scheduling policies, train, tune, inspect or extend a policy, compare trainings,"
+    " reproduce figures.",
 )
 
 
