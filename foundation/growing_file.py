@@ -61,16 +61,26 @@ class GrowingFile:
         if self._stream is None or reading is None or not os.path.samestat(now, reading):
             if self._stream is not None:
                 yield from self._lines(self._stream, last=True)
-            yield from self._before(reading)
+            # Opened before the file before it is read, which may take long: a third one may begin meanwhile.
+            try:
+                found = self.path.open("rb")
+            except FileNotFoundError:  # it got its old name just now; the next reading finds its successor
+                return
+            try:
+                yield from self._before(reading, os.fstat(found.fileno()))
+            except BaseException:
+                found.close()
+                raise
             self.close()
-            self._stream, self._offset = self.path.open("rb"), 0
+            self._stream, self._offset = found, 0
         yield from self._lines(self._stream, last)
 
-    def _before(self, known: os.stat_result | None) -> Iterator[bytes]:
-        """The whole file before this one, unless it is the one that was being read."""
+    def _before(self, known: os.stat_result | None, now: os.stat_result) -> Iterator[bytes]:
+        """The whole file before this one, unless it is the one that was being read, or has become this one."""
         try:
             with self.path.with_name(f"{self.path.name}.1").open("rb") as stream:
-                if known is None or not os.path.samestat(known, os.fstat(stream.fileno())):
+                before = os.fstat(stream.fileno())
+                if not any(other is not None and os.path.samestat(before, other) for other in (known, now)):
                     self._offset = 0
                     yield from self._lines(stream, last=True)
         except FileNotFoundError:

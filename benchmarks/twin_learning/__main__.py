@@ -33,7 +33,7 @@ from benchmarks.set_prices import file_with, window_cell
 from benchmarks.twin_learning.agents import train_by_agents
 from benchmarks.twin_learning.fleet import Past, Training, first_jobs, train
 from benchmarks.twin_learning.generated import generated_clusters
-from benchmarks.twin_learning.judged import compare
+from benchmarks.twin_learning.judged import averaged, compare
 from benchmarks.twin_learning.judged import summary as judged_summary
 from foundation.errors import BAD_INPUT, DONE
 from policy_net.errors import BadInput
@@ -217,7 +217,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--speeds-wrong", type=float, default=0.0, help="how far off speeds are in --write's replays")
     parser.add_argument("--permute", action="store_true", help="give each pair a random sign in --write: a control")
-    parser.add_argument("--file", type=Path, help="judge what --write has kept, and train nothing")
+    parser.add_argument("--file", type=Path, nargs="+", help="judge what --write has kept: files that differ in --seed")
     parser.add_argument("--against", choices=("set", "start"), default="set", help="what --file is compared with")
     options = parser.parse_args(arguments)
     try:
@@ -258,14 +258,17 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def judge(options: argparse.Namespace, clusters: Sequence[Cluster]) -> dict[str, Any]:
-    """The figures of a file that is kept, in each setting.
+    """The figures of files that are kept, in each setting; of several the mean for each cluster.
 
     Raises:
         BadInput: it cannot be used, or no cluster has a window to judge on.
     """
     part = Part(options.judge)
-    file = read_policy_file(options.file)
-    set_spec_of(file, str(options.file))
+    files = [read_policy_file(path) for path in options.file]
+    for path, file in zip(options.file, files, strict=True):
+        set_spec_of(file, str(path))
+    if any(file.card.get("clusters") != files[0].card.get("clusters") for file in files):
+        raise BadInput("--file: these were taught by different clusters; judge them one by one")
     other = default_set_file() if options.against == SET else start_file()
     found = {}
     for setting in options.settings:
@@ -273,12 +276,12 @@ def judge(options: argparse.Namespace, clusters: Sequence[Cluster]) -> dict[str,
         def window(cluster: Cluster, draw: int, setting: str = setting) -> RealCell | None:
             return cell(cluster, part, setting, draw) if part in parts_of(cluster) else None
 
-        compared = compare(file, other, clusters, window, JUDGED_SEEDS, options.data)
+        compared = averaged([compare(file, other, clusters, window, JUDGED_SEEDS, options.data) for file in files])
         if not compared:
             raise BadInput(f"{options.data}: no workloads/*.csv is long enough to have a window to judge on")
         found[setting] = judged_summary(compared)
     return {
-        "file": digest_of(options.file.read_bytes()),
+        "files": [digest_of(path.read_bytes()) for path in options.file],
         "judge": options.judge,
         "against": options.against,
         "settings": found,
@@ -290,7 +293,8 @@ def _write(options: argparse.Namespace, clusters: Sequence[Cluster], folder: Pat
     pasts = [past for setting in options.settings for past in pasts_of(clusters, setting, options.data, folder)]
     training = training_of(options, options.permute)
     if options.agents:
-        weights = train_by_agents(pasts, training, folder).weights
+        made, options.updates = train_by_agents(pasts, training, folder)
+        weights = made.weights
     else:
         weights = train(start, pasts, training, options.seed, generated_clusters(options.generated))
     clusters_taught = sorted({past.cluster for past in pasts})
@@ -306,7 +310,8 @@ def card_of(options: argparse.Namespace, clusters: Sequence[str]) -> dict[str, A
         "data": "arrivals and lengths of recorded clusters; types, speeds and noise drawn",
         "clusters": list(clusters),
         "settings": list(options.settings),
-        **{name: getattr(options, name) for name in ("updates", "pairs", "window_jobs", "learning_rate", "seed")},
+        **{name: getattr(options, name) for name in ("updates", "pairs", "window_jobs", "learning_rate")},
+        **({} if options.agents else {"seed": options.seed}),
         **({"generated": options.generated} if options.generated else {}),
         **({"speeds_wrong": options.speeds_wrong} if options.speeds_wrong else {}),
         **({"by": "a real learner and agents"} if options.agents else {}),

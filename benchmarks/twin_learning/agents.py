@@ -28,8 +28,8 @@ FEWEST_AGENTS = 2
 LONGEST_SECONDS_PER_UPDATE = 60.0
 
 
-def train_by_agents(pasts: Sequence[Past], training: Training, folder: Path) -> PolicyFile:
-    """What such a fleet publishes after so many updates; it begins with the shipped policy, prices and sessions.
+def train_by_agents(pasts: Sequence[Past], training: Training, folder: Path) -> tuple[PolicyFile, int]:
+    """What such a fleet publishes last, and of how many updates; it begins with `set`, prices and sessions.
 
     Raises:
         BadInput: too few clusters; or no version came in time.
@@ -52,7 +52,7 @@ def train_by_agents(pasts: Sequence[Past], training: Training, folder: Path) -> 
         versions = run_lessons(own, folder / "fleet", processes, display, settings)
     if not versions[-1].head_step:
         raise BadInput(f"--agents: no version within {settings.seconds:.0f} s; the machine is too busy for it")
-    return read_policy_file(versions[-1].file)
+    return read_policy_file(versions[-1].file), versions[-1].head_step
 
 
 def _agents_past(past: Past, number: int, window_jobs: int) -> AgentsPast:

@@ -72,6 +72,18 @@ def compare(
     return found
 
 
+def averaged(files: Sequence[Sequence[Compared]]) -> list[Compared]:
+    """The same clusters under several files: the mean of each cluster's logs."""
+    return [
+        Compared(
+            of_files[0].cluster,
+            of_files[0].taught,
+            tuple(math.fsum(column) / len(column) for column in zip(*(one.changes for one in of_files), strict=True)),
+        )
+        for of_files in zip(*files, strict=True)
+    ]
+
+
 def summary(compared: Sequence[Compared]) -> dict[str, Any]:
     """Changes as fractions over all clusters, over those that taught, and over those that did not."""
     groups = {
@@ -90,6 +102,7 @@ def _of_group(group: Sequence[Compared]) -> dict[str, Any]:
     return {
         "clusters": len(group),
         "mean": float(average.mean()),
+        "without_best": float(np.sort(average)[1:].mean()) if len(group) > 1 else None,
         "standard_error": float(average.std(ddof=1) / len(group) ** 0.5) if len(group) > 1 else None,
         "median": float(np.median(average)),
         "best": float(average.min()),

@@ -117,8 +117,9 @@ def _lessons(
     if not pasts:
         display.say("no lessons: no file has as many jobs again to judge them on, 60 or more; use fewer JOBS")
         return None
+    settings = LessonSettings(options.lessons, options.seconds or LessonSettings.seconds)
     display.phase("what recorded pasts teach: a learner and twins that replay them")
-    versions = run_lessons(pasts, folder / "lessons", processes, display, LessonSettings(options.lessons))
+    versions = run_lessons(pasts, folder / "lessons", processes, display, settings)
     display.phase("replaying what they taught on later jobs")
     return judge_lessons(pasts, versions, display.progress)
 

@@ -132,10 +132,10 @@ class Processes:
                 process.wait()
 
     def stop_all(self) -> None:
-        """End everything: what was started last, the agents, before the learner they push to."""
-        names = tuple(self._running)
-        self.stop(names[1:])
-        self.stop(names[:1])
+        """End everything: agents before the learners that they push to."""
+        learners = [name for name in self._running if name.endswith("learner")]
+        self.stop([name for name in self._running if name not in learners])
+        self.stop(learners)
 
 
 def free_port() -> int:

@@ -12,6 +12,7 @@ from foundation.tables import NOTHING, Column, FittedTable
 from global_learner.policyctl.contexts import (
     Context,
     absolute_address,
+    changing,
     contexts_file,
     read_contexts,
     write_contexts,
@@ -51,8 +52,9 @@ def set_context(
     kept = Context(
         absolute_address(learner), *(None if path is None else str(path.absolute()) for path in (ca, cert, key))
     )
-    contexts = read_contexts(file).with_context(name, kept)
-    write_contexts(file, contexts)
+    with changing(file):
+        contexts = read_contexts(file).with_context(name, kept)
+        write_contexts(file, contexts)
     facts = context_facts(name, kept, contexts.current)
     show(output, facts, contexts_table([facts]))
 
@@ -62,9 +64,10 @@ def use_context(name: Name, output: OutputOption = Output.TABLE, debug: Debug = 
     """Make a context the current one, which holds where none is named."""
     del debug
     file = contexts_file(os.environ)
-    contexts = read_contexts(file)
-    chosen = contexts.named(name, file)
-    write_contexts(file, type(contexts)(contexts.by_name, name))
+    with changing(file):
+        contexts = read_contexts(file)
+        chosen = contexts.named(name, file)
+        write_contexts(file, type(contexts)(contexts.by_name, name))
     facts = context_facts(name, chosen, name)
     show(output, facts, contexts_table([facts]))
 
@@ -83,8 +86,9 @@ def delete_context(name: Name, output: OutputOption = Output.TABLE, debug: Debug
     """Forget a context; the files that it names stay."""
     del debug
     file = contexts_file(os.environ)
-    contexts = read_contexts(file).without(name, file)
-    write_contexts(file, contexts)
+    with changing(file):
+        contexts = read_contexts(file).without(name, file)
+        write_contexts(file, contexts)
     show(output, {"name": name, "deleted": True}, f"{name} is forgotten; {_current_words(contexts.current)}")
 
 

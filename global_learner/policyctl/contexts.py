@@ -6,17 +6,19 @@ reaches, so one that others may write is not read.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from foundation.files import PRIVATE, write_whole
+from foundation.locks import FileLock, LockHeld
 from foundation.text import parse_json
 from global_learner.errors import BadConfig
 from global_learner.operator_socket import SCHEME
@@ -112,11 +114,19 @@ def absolute_address(learner: str) -> str:
 
 
 def contexts_file(environment: Mapping[str, str]) -> Path:
-    """Where contexts are kept: below $XDG_CONFIG_HOME, else below ~/.config."""
+    """Where contexts are kept: below $XDG_CONFIG_HOME, else below ~/.config.
+
+    Raises:
+        BadConfig: there is neither.
+    """
     stated = environment.get("XDG_CONFIG_HOME", "")
     # The standard says that a relative one is to be ignored.
-    home = Path(environment.get("HOME") or "~").expanduser() / ".config"
-    return (Path(stated) if stated.startswith("/") else home) / "fedl2" / "policyctl.json"
+    if not stated.startswith("/"):
+        try:
+            stated = str(Path(environment.get("HOME") or "~").expanduser() / ".config")
+        except RuntimeError as error:
+            raise BadConfig("contexts: there is no home folder to keep them in; set HOME or XDG_CONFIG_HOME") from error
+    return Path(stated) / "fedl2" / "policyctl.json"
 
 
 def read_contexts(file: Path) -> Contexts:
@@ -150,6 +160,24 @@ def _parsed(content: Any) -> Contexts:
     if any(not isinstance(context.learner, str) for context in by_name.values()) or current not in (None, *by_name):
         raise ValueError("no learner, or a current context that is not there")
     return Contexts(by_name, current)
+
+
+@contextlib.contextmanager
+def changing(file: Path) -> Iterator[None]:
+    """Alone with a file of contexts, from reading it to writing it: of two changes at once none is lost.
+
+    Raises:
+        BadConfig: another command changes it right now, or its folder cannot be written.
+    """
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = FileLock(file.with_name(f"{file.name}.lock"))
+    except LockHeld as error:
+        raise BadConfig(f"{file}: another policyctl changes contexts right now; try again") from error
+    except OSError as error:
+        raise BadConfig(f"{file}: contexts cannot be kept there ({error.strerror})") from error
+    with lock:
+        yield
 
 
 def write_contexts(file: Path, contexts: Contexts) -> None:

@@ -116,12 +116,12 @@ class CallOptions:
 
     def _context(self) -> Context | None:
         """The context that holds; None if what was typed, or the environment, names a learner and no context."""
-        file = contexts_file(os.environ)
         if self.context is not None and (self.learner is None or not _is_of_environment("context")):
+            file = contexts_file(os.environ)
             return read_contexts(file).named(self.context, file)
         if self.learner is not None:
             return None
-        contexts = read_contexts(file)
+        contexts = read_contexts(contexts_file(os.environ))
         return None if contexts.current is None else contexts.by_name[contexts.current]
 
     def show(self, facts: Facts | list[Facts], table: Tables) -> None:

@@ -14,7 +14,7 @@ from typing import Annotated, TypeVar
 
 import typer
 import yaml
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 
 from foundation.tables import NOTHING, FactSheet, FittedTable
 from global_learner.errors import Unreachable
@@ -25,6 +25,8 @@ _FILE_WIDTH = 160
 _EVERY_WIDTH = 100_000
 """Columns in which nothing is left out or goes on in a new line."""
 
+_LOOK_SECONDS = 2.0
+"""Between two tries while no learner answers, however seldom is looked otherwise."""
 AWAY_SECONDS = 60.0
 """A failover takes ten seconds, a restart mostly less."""
 
@@ -106,14 +108,30 @@ def watch(
 
     try:
         if output is Output.TABLE and sys.stdout.isatty():
-            with Live(table(once()), console=console_of(output), auto_refresh=False) as live:
+            console = console_of(output)
+            first = _what_fits(table(once()), console)
+            with Live(first, console=console, auto_refresh=False) as live:
                 while True:
-                    live.update(table(_next(once, every_seconds, clock, sleep)), refresh=True)
+                    found = table(_next(once, every_seconds, clock, sleep))
+                    live.update(_what_fits(found, live.console), refresh=True)
         _print(once(), table, output, first=True)
         while True:
             _print(_next(once, every_seconds, clock, sleep), table, output, first=False)
     except KeyboardInterrupt:
         return
+
+
+def _what_fits(found: Tables, console: Console) -> RenderableType:
+    """A table, or its last lines where the screen is lower: what is new stands at the end of most."""
+    from rich.segment import Segment, Segments  # noqa: PLC0415
+
+    lines = console.render_lines(found, pad=False)
+    room = max(1, console.height - 2)
+    if len(lines) <= room:
+        return found
+    above = len(lines) - room
+    shown = [segment for line in lines[above:] for segment in (*line, Segment.line())]
+    return Group(f"… {above} lines above", Segments(shown[:-1]))
 
 
 def _next(
@@ -133,7 +151,7 @@ def _next(
                 )
             if clock() - away_since >= AWAY_SECONDS:
                 raise Unreachable(f"no learner has answered for {AWAY_SECONDS:g} s; {error}") from error
-            sleep(every_seconds)
+            sleep(min(every_seconds, _LOOK_SECONDS))
             continue
         if away_since is not None:
             _remark("a learner answers again")

@@ -82,9 +82,9 @@ def _note(curve: LessonCurve) -> str:
     clusters = len(curve.scores[-1].by)
     first = curve.scores[0].version
     return (
-        f"Another fleet of {counted(clusters, 'cluster')}, which begins with the policy that ships, given prices and a"
-        f" model of sessions at their usual numbers (v{first}); this alone makes jobs take"
-        f" {change(1.0 / curve.shipped, fine=True)} than what ships. Each cluster replays a recording of its past under"
+        f"Another fleet of {counted(clusters, 'cluster')}, which begins with the policy set as it ships, given prices"
+        f" and a model of sessions at their usual numbers (v{first}); this alone makes jobs take"
+        f" {change(1.0 / curve.shipped, fine=True)} than it. Each cluster replays a recording of its past under"
         " slightly other weights, and sends what that says of them; nothing of a job leaves it."
         f" Judged on {counted(curve.windows, 'window')} of later jobs, {curve.jobs:,} in all, which nobody learned"
         " from. Simulated: in a recording nobody says what a job trains, so models are drawn."

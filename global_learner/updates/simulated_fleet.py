@@ -26,7 +26,7 @@ from global_learner.updates.step_size import StepSize
 from policy_net.exchange.policy_file import PolicyFile
 from policy_net.exchange.spec import Weights
 from policy_net.exchange.wire import GradientUpdate
-from policy_net.learning.gradient import GradientResult
+from policy_net.learning.gradient import GradientResult, NotEnoughSamples
 
 _LOOKS_AN_UPDATE, _MOST_LOOKS = 50, 5_000
 """A fleet that looks for something to learn from so much oftener than it finds any has got stuck."""
@@ -114,10 +114,12 @@ def train_fleet(
         The head's weights.
 
     Raises:
-        FloatingPointError: what the clusters learn from is not finite, or nothing at all.
+        FloatingPointError: what the clusters learn from is not finite.
+        NotEnoughSamples: the clusters find nothing to learn from, or the learner takes none of it.
     """
     head = SimulatedHead(start, OptimizerSettings(learning_rate=learning_rate), AggregationSettings())
     clusters: Mapping[str, LearningCluster] = {f"cluster-{number}": one for number, one in enumerate(learners)}
+    refused = 0
     for _ in range(_MOST_LOOKS + _LOOKS_AN_UPDATE * updates):
         base, weights = head.step, head.weights.copy()
         found = {name: cluster.next_gradient(weights) for name, cluster in clusters.items()}
@@ -127,8 +129,11 @@ def train_fleet(
             try:
                 head.offer(name, base, result)
             except UpdateRejected:
+                refused += 1
                 continue
             on_step(head.step, head.weights)
         if head.step >= updates:
             return head.weights.copy()
-    raise FloatingPointError(f"{head.step} of {updates} updates: the clusters find nothing to learn from")
+    raise NotEnoughSamples(
+        f"{head.step} of {updates} updates, and {refused} refused: the clusters find nothing to learn from"
+    )

@@ -1,13 +1,15 @@
 """Folders of training runs: what was asked for, how it went step by step, and what came of it.
 
-A run's folder holds `run.json`, written when it begins and again when it ends, and `curve.jsonl`, a line for every
-stretch of steps as soon as it is over: of a run that was killed everything is there but the end.
+A run's folder holds `run.json`, written with its first figure and again when it ends, and `curve.jsonl`, a line for
+every stretch of steps as soon as it is over: of a run that was killed everything is there but the end.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -61,7 +63,7 @@ class Run:
 
 
 class RunRecorder:
-    """Writes a run's folder while it goes on.
+    """Writes a run's folder while it goes on; from its first figure on, so that what is refused before leaves none.
 
     Args:
         settings: what was asked for, however deep.
@@ -77,12 +79,14 @@ class RunRecorder:
         self._clock = clock
         self._began_seconds = clock()
         self._stretches: dict[str, list[tuple[int, float]]] = {}
+        self._refused: OSError | None = None
+        self._begun = False
         try:
             folder.mkdir(parents=True, exist_ok=True)
             if (folder / RUN_FILE).exists() or (folder / CURVE_FILE).exists():
                 raise BadInput(f"--run {folder}: holds a run already; name another folder")
-            (folder / CURVE_FILE).touch()
-            self._write({})
+            if not os.access(folder, os.W_OK | os.X_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         except OSError as error:
             raise BadInput(f"--run {folder}: cannot be written ({error.strerror}); name another folder") from error
 
@@ -102,10 +106,13 @@ class RunRecorder:
         """Write what came of the run.
 
         Raises:
-            OSError: the disk refuses.
+            OSError: the disk refuses, or has refused a part of a curve; the training went on without.
         """
         for figure in list(self._stretches):
             self._close(figure)
+        if self._refused is not None:
+            raise self._refused
+        self._begin()
         self._write({**flat(final), "seconds": round(self._clock() - self._began_seconds, 3)})
 
     def _close(self, figure: str) -> None:
@@ -114,9 +121,21 @@ class RunRecorder:
             return
         mean = math.fsum(value for _, value in stretch) / len(stretch)
         line = json.dumps({"figure": figure, "step": stretch[-1][0], "value": mean if math.isfinite(mean) else None})
-        with (self._folder / CURVE_FILE).open("a", encoding="utf-8") as stream:
-            stream.write(f"{line}\n")
         stretch.clear()
+        if self._refused is not None:
+            return
+        try:
+            self._begin()
+            with (self._folder / CURVE_FILE).open("a", encoding="utf-8") as stream:
+                stream.write(f"{line}\n")
+        except OSError as error:  # hours of training are worth more than their curve
+            self._refused = error
+
+    def _begin(self) -> None:
+        if not self._begun:
+            (self._folder / CURVE_FILE).touch()
+            self._write({})
+            self._begun = True
 
     def _write(self, final: Mapping[str, Any]) -> None:
         content = {"format": FORMAT, "settings": self._settings, "final": dict(final)}
@@ -140,7 +159,7 @@ def read_run(folder: Path) -> Run:
         raise BadInput(
             f"{folder}: holds no run ({error.strerror}); name a folder that `policy-net train --run` has written"
         ) from error
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
         raise BadInput(f"{folder}: holds no run that can be read; `policy-net train --run` writes one") from error
     return Run(folder.resolve().name, settings, final, curves)
 

@@ -160,11 +160,12 @@ class PlaceBeliefs:
             "means": _rows(self._means),
             "believed": _rows(self._believed),
             "gpu_types": sorted(self._gpu_types),
+            "kinds": {job_type: kind.value for job_type, kind in sorted(self._kinds.items())},
         }
 
     @classmethod
     def restored(cls, entry: Any) -> PlaceBeliefs:
-        """Rebuild from `snapshot`'s value; kinds are introduced anew.
+        """Rebuild from `snapshot`'s value.
 
         Raises:
             BadInput: it is something else.
@@ -174,7 +175,8 @@ class PlaceBeliefs:
             beliefs._reports, beliefs._refit_at = int(entry["reports"]), int(entry["refit_at"])
             beliefs._means, beliefs._believed = _means(entry["means"]), _means(entry["believed"])
             beliefs._gpu_types = {str(name) for name in entry["gpu_types"]}
-        except (KeyError, TypeError, ValueError) as error:
+            beliefs._kinds = {str(job_type): JobKind(kind) for job_type, kind in entry["kinds"].items()}
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise BadInput(f"not a snapshot of the effects of places: {error!r}; delete it to start anew") from error
         return beliefs
 

@@ -17,10 +17,10 @@ from benchmarks.policy_quality.worlds import Cluster, clusters_in
 from benchmarks.twin_learning.__main__ import SETTINGS, cell, folds_of, main, parts_of, pasts_of, start_file, summary
 from benchmarks.twin_learning.fleet import Training, first_jobs, train
 from benchmarks.twin_learning.generated import generated_clusters
-from benchmarks.twin_learning.judged import Compared, compare
+from benchmarks.twin_learning.judged import Compared, averaged, compare
 from benchmarks.twin_learning.judged import summary as judged_summary
 from foundation.errors import BAD_INPUT, DONE
-from policy_net.exchange.policy_file import PolicyFile, read_policy_file, write_policy_file
+from policy_net.exchange.policy_file import PolicyFile, digest_of, read_policy_file, write_policy_file
 from policy_net.exchange.spec import SET_TAUGHT
 from policy_net.laboratory.simulation.environment import DecideOn
 from policy_net.set_policy.policy import default_set_file, shipped_file
@@ -103,7 +103,7 @@ def test_what_it_prints_and_what_it_keeps(data: Path, tmp_path: Path, capsys: py
     judged = ["--data", str(data), "--settings", "allreduce-known", "--judge", "test", "--file", str(out)]
     assert main(judged) == DONE
     found = json.loads(capsys.readouterr().out)
-    assert (found["judge"], found["against"]) == ("test", "set")
+    assert (found["judge"], found["against"], found["files"]) == ("test", "set", [digest_of(out.read_bytes())])
     figures = found["settings"]["allreduce-known"]
     assert figures["all"] == figures["taught"]
     assert "never_seen" not in figures
@@ -187,6 +187,28 @@ def test_clusters_that_taught_and_clusters_never_seen_are_told_apart() -> None:
     assert found["never_seen"]["p99_mean"] == pytest.approx(0.0)
     assert found["never_seen"]["longest_mean"] == pytest.approx(0.5)
     assert found["all"]["clusters"] == 3
+
+
+def test_of_several_training_seeds_each_cluster_has_the_mean() -> None:
+    first = [Compared("a", True, (0.2, 0.0, 0.4)), Compared("b", False, (0.0, 0.0, 0.0))]
+    second = [Compared("a", True, (-0.4, 0.2, 0.4)), Compared("b", False, (0.1, 0.0, 0.0))]
+    found = averaged([first, second])
+    assert [(one.cluster, one.taught) for one in found] == [("a", True), ("b", False)]
+    assert found[0].changes == pytest.approx((-0.1, 0.1, 0.4))
+    assert found[1].changes == pytest.approx((0.05, 0.0, 0.0))
+    assert averaged([first]) == first
+    assert judged_summary(found)["all"]["without_best"] == pytest.approx(math.expm1(0.05))
+
+
+def test_files_of_different_teachers_are_not_averaged(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start = start_file()
+    files = [tmp_path / f"{name}.safetensors" for name in ("east", "west")]
+    for file in files:
+        write_policy_file(file, PolicyFile(start.spec, start.weights, {"clusters": [file.stem]}, start.priors))
+    assert main(["--data", str(data), "--file", *map(str, files)]) == BAD_INPUT
+    assert "taught by different clusters" in capsys.readouterr().err
 
 
 def test_a_file_that_names_no_teachers_is_refused(

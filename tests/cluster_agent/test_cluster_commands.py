@@ -16,6 +16,7 @@ from kube_cluster import KubeCluster, kube_cluster
 from kube_shell import DEADLINE_SECONDS, KubeShell
 from rich.console import Console
 
+from cluster_agent.jobs.cluster_access import USUAL_POLICY
 from cluster_agent.jobs.cluster_explaining import explained
 
 Json = dict[str, Any]
@@ -69,7 +70,7 @@ def test_without_an_agents_state_the_shipped_policy_is_asked_and_it_is_said(shel
     assert facts["recommendation"] is None
     assert facts["speedsFrom"] == "shipped priors of bert-64-allreduce"
     decision = facts["decision"]
-    assert (decision["from"], decision["policy"], decision["number"]) == ("now", "set", None)
+    assert (decision["from"], decision["policy"], decision["number"]) == ("now", USUAL_POLICY, None)
     assert 1 <= decision["workers"] <= 3, "four GPUs for two jobs"
     gains = facts["gains"]
     assert [row["workers"] for row in gains] == list(range(1, 9))
@@ -212,14 +213,14 @@ def test_an_elastic_job_ends_earlier_with_room_and_the_same_seed_says_the_same(s
     answer = shell.type(*words).json
     assert answer == shell.type(*words, forked=False).json
     assert answer["workers"] == {"requested": 1, "min": 1, "max": 4}
-    assert (answer["runs"], answer["seed"], answer["policy"], answer["jobsPresent"]) == (5, 3, "set", 2)
+    assert (answer["runs"], answer["seed"], answer["policy"], answer["jobsPresent"]) == (5, 3, USUAL_POLICY, 2)
     fixed, advised = answer["asItIs"], answer["advised"]
     assert fixed["end"]["low"] < fixed["end"]["median"] < fixed["end"]["high"]
     assert fixed["end"]["median"] == pytest.approx(5 * 3600, rel=0.3)
     assert advised["end"]["median"] < fixed["end"]["median"]
     shown = shell.type("simulate", "-f", file, "--hours", "5").out
     assert "with 1 worker, as sizes are today" in shown
-    assert "with 1 to 4 workers, as set sets sizes" in shown
+    assert f"with 1 to 4 workers, as {USUAL_POLICY} sets sizes" in shown
 
 
 def test_behind_jobs_that_take_all_it_starts_when_they_end(cluster: KubeCluster, shell: KubeShell) -> None:
@@ -379,7 +380,8 @@ def test_what_people_read_fits_a_narrow_terminal(shell: KubeShell, columns: int)
     lines = captured.get().splitlines()
     assert max(map(len, lines)) <= columns
     text = " ".join(captured.get().split())
-    for words in ("samples/s", "times now", "advised", "more: 3 rather than 2", "by policy set", "(2 times)"):
+    by = f"by policy {USUAL_POLICY}"
+    for words in ("samples/s", "times now", "advised", "more: 3 rather than 2", by, "(2 times)"):
         assert words in text
     assert "…" not in text, "nothing is cut"
     answer = shell.type("simulate", "-f", shell.file("job.yaml", job(), target()), "--hours", "2", columns=columns)

@@ -84,3 +84,16 @@ def test_a_line_that_never_ends_is_told_in_pieces(tmp_path: Path, monkeypatch: p
     path = tmp_path / "worker-0.log"
     write(path, "abcdefgh12")
     assert list(GrowingFile(path).read(last=False)) == [b"abcd\n", b"efgh\n"]
+
+
+def test_a_file_that_is_begun_anew_while_the_one_before_is_read_is_not_lost(tmp_path: Path) -> None:
+    path = tmp_path / "worker-0.log"
+    write(path, "one\n")
+    begin_anew(path)
+    write(path, "two\n")
+    file = GrowingFile(path)
+    lines = file.read()
+    assert next(lines) == b"one\n"
+    begin_anew(path)
+    write(path, "three\n")
+    assert [*lines, *file.read()] == [b"two\n", b"three\n"]

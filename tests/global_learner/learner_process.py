@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -67,6 +68,8 @@ class ProgramForks:
 
     def _answer(self) -> str:
         assert self._process.stdout is not None
+        told, _, _ = select.select([self._process.stdout], [], [], DEADLINE_SECONDS)
+        assert told, f"the server of forks has not answered for {DEADLINE_SECONDS} s"
         return self._process.stdout.readline().strip()
 
 
@@ -116,7 +119,8 @@ class ForkedProgram:
         return self._code
 
     def send_signal(self, number: signal.Signals) -> None:
-        os.kill(self.pid, number)
+        if self.poll() is None:  # as Popen: what was waited for may be another's number by now
+            os.kill(self.pid, number)
 
     def wait(self, seconds: float) -> int:
         deadline = time.monotonic() + seconds

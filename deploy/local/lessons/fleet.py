@@ -82,7 +82,7 @@ def run_lessons(
             )
             agents.append(f"lessons-{name}")
             processes.start(agents[-1], "cluster_agent.cli", ["run", "--config", str(config)])
-        _watch(watch, processes, display, settings)
+        _watch(watch, agents, processes, display, settings)
         processes.stop(agents)
         processes.check()
         cards = spread(watch.versions(), JUDGED_VERSIONS)
@@ -93,9 +93,11 @@ def run_lessons(
     return versions
 
 
-def _watch(watch: LearnerWatch, processes: Processes, display: Display, settings: LessonSettings) -> None:
+def _watch(
+    watch: LearnerWatch, agents: Sequence[str], processes: Processes, display: Display, settings: LessonSettings
+) -> None:
     began = time.monotonic()
-    while (elapsed := time.monotonic() - began) < settings.seconds:
+    while (elapsed := time.monotonic() - began) < settings.seconds and any(map(processes.is_running, agents)):
         processes.check()
         now = watch.now()
         done = 0 if now is None else now.updates_accepted

@@ -13,7 +13,7 @@ import typer
 
 from elastic_runtime.errors import BadInput, ElasticError
 from elastic_runtime.launcher.commands.options import Debug, Folder, Job, Output, OutputOption, jobs_of, show
-from elastic_runtime.launcher.job_folder import JobBusy, JobFolder, JobLock, holder_of, open_job, read_json
+from elastic_runtime.launcher.job_folder import JobBusy, JobFolder, JobLock, all_jobs, holder_of, open_job, read_json
 from elastic_runtime.launcher.job_status import resting_facts
 from elastic_runtime.protocol.plan import Phase
 from foundation.growing_file import GrowingFile
@@ -131,6 +131,12 @@ def delete(name: Job, folder: Folder = None, output: OutputOption = Output.TABLE
     except JobBusy as error:
         raise BadInput(f"{name} runs; end it first with `elastic-run stop {name}`, then delete it") from error
     with lock:
+        user = _who_needs(jobs, job)
+        if user is not None:
+            raise BadInput(
+                f"{job.path}: job {user} keeps or takes checkpoints in it; delete {user} first, or copy them and start"
+                f" {user} from there with --checkpoints"
+            )
         elsewhere = _checkpoints_elsewhere(job)
         # Under another name nobody finds it half removed, and its name is free for the next job.
         doomed = jobs / f".deleted-{name}-{secrets.token_hex(4)}"
@@ -138,6 +144,11 @@ def delete(name: Job, folder: Folder = None, output: OutputOption = Output.TABLE
             job.path.rename(doomed)
             JobFolder(doomed).record_file.unlink()
             shutil.rmtree(doomed)
+            for left in _left_half_removed(jobs):
+                shutil.rmtree(left, ignore_errors=True)  # whoever removes it at the same time is as welcome
+        except KeyboardInterrupt:
+            print(f"{doomed}: is half removed; the next `elastic-run delete` removes the rest", file=sys.stderr)
+            raise
         except OSError as error:
             raise BadInput(
                 f"{error.filename or doomed}: cannot be removed ({error.strerror}); remove it by hand"
@@ -145,6 +156,21 @@ def delete(name: Job, folder: Folder = None, output: OutputOption = Output.TABLE
     stay = "" if elsewhere is None else f"; its checkpoints in {elsewhere} stay"
     record = {"job": name, "deleted": True, "checkpoints_left": None if elsewhere is None else str(elsewhere)}
     show(output, record, f"{name} is deleted{stay}")
+
+
+def _who_needs(jobs: Path, job: JobFolder) -> str | None:
+    """Another job whose checkpoints lie in this one's folder, as of a job that was begun from them; its name."""
+    own = job.path.resolve()
+    for other in all_jobs(jobs):
+        named = (read_json(other.record_file) or {}).get("checkpoints")
+        if other.path.resolve() != own and isinstance(named, str) and Path(named).resolve().is_relative_to(own):
+            return other.name
+    return None
+
+
+def _left_half_removed(jobs: Path) -> list[Path]:
+    """What deletions have left that were killed, or that go on right now."""
+    return [left for left in jobs.glob(".deleted-*") if not JobFolder(left).record_file.exists()]
 
 
 def _checkpoints_elsewhere(job: JobFolder) -> Path | None:

@@ -57,13 +57,16 @@ def reproduce(
     wanted = _wanted(only, names)
     scale = SCALES["quick" if quick else "full"]
     workers = crew(processes)
-    folder = Folder(out, scale, seed)
     try:
+        out.mkdir(parents=True, exist_ok=True)
         lock = FileLock(out / "lock")
     except LockHeld as error:
         raise BadInput(f"--out {out}: another run (process {error.holder}) works there; wait for its end") from error
+    except OSError as error:
+        raise BadInput(f"--out {out}: cannot be written ({error.strerror}); name another folder") from error
     console = Console(stderr=True)
     with lock, closing(workers), training_progress(console) as progress:
+        folder = Folder(out, scale, seed)
         bar = progress.add_task("", total=None, figure="")
         lost = False
 
@@ -72,16 +75,16 @@ def reproduce(
 
         runner = Runner(EXPERIMENTS, folder.tasks, scale, seed, workers, on_task)
         for experiment in EXPERIMENTS:
-            if experiment.name not in wanted or folder.is_whole(experiment):
+            if experiment.name not in wanted:
                 continue
-            points = runner.run(experiment)
-            folder.add(experiment, points)
-            folder.write_summary(names)
-            failed = sorted({reason for point in points for reason in point.failures})
+            if not folder.is_whole(experiment):
+                folder.add(experiment, runner.run(experiment))
+                folder.write_summary(names)
+            failed = folder.failures(experiment)
             lost = lost or bool(failed)
             for reason in failed:
                 console.print(f"{experiment.name}: a policy has no figure, as {reason}", markup=False, soft_wrap=True)
-    folder.write_summary(names)
+        folder.write_summary(names)
     print(out / "summary.md")
     if lost:
         raise typer.Exit(FAILED)

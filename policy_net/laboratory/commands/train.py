@@ -23,6 +23,7 @@ from policy_net.laboratory.training import OFFLINE_LEARNING_RATE
 from policy_net.policy import policy_names
 
 if TYPE_CHECKING:
+    from policy_net.exchange.policy_file import PolicyFile
     from policy_net.laboratory.training.offline import Episode
     from policy_net.laboratory.training.settings import Dl2Settings, TrainingSettings
     from policy_net.laboratory.training_runs import RunRecorder
@@ -105,6 +106,7 @@ def train(
         if value is not None and not math.isfinite(value):
             raise BadInput(f"--{option} is {value}; use a finite number")
     settings = _settings_of(config, policy)
+    _check_batch(jobs_per_batch, settings.policy)
     typed = _with_options(settings.dl2, imitation_steps, learning_rate, reward)
     settings = settings.model_copy(update={"dl2": typed})
     truth, effect = world.speeds(), world.placement_effect()
@@ -128,11 +130,9 @@ def train(
     check_writable(out)
     recorder = None
     if run is not None:
-        recorder = _recorder(run, settings, world, sources, steps, teacher, start, max_seconds)
+        recorder = _recorder(run, settings, world, sources, steps, teacher, start, max_seconds, jobs_per_batch)
     console = Console(stderr=True)
     if settings.policy == SET:
-        if jobs_per_batch is not None:
-            raise BadInput(f"--jobs-per-batch is for dl2 policies; leave it out with --policy {SET}")
         shown = None
         if log is not None:
             shown = Teacher.from_file(log, world.slot_seconds)
@@ -162,9 +162,27 @@ def train(
             recorder=recorder,
         ).run(console)
     write_policy_file(out, trained)
-    if recorder is not None:
-        recorder.end({"file": str(out), "parameters": trained.spec.parameter_count, **trained.card})
     console.print(f"{out}: {trained.spec.policy}, {trained.spec.parameter_count} parameters")
+    if recorder is not None:
+        _end(recorder, out, trained)
+
+
+def _check_batch(jobs_per_batch: int | None, policy: str) -> None:
+    if jobs_per_batch is not None and policy != "dl2":
+        raise BadInput(f"--jobs-per-batch is for dl2 policies; leave it out with --policy {policy}")
+
+
+def _end(recorder: RunRecorder, out: Path, trained: PolicyFile) -> None:
+    """Write what came of a run; its policy is there already.
+
+    Raises:
+        BadInput: the run's folder cannot be written.
+    """
+    final = {"file": str(out), "parameters": trained.spec.parameter_count}
+    try:
+        recorder.end({**final, "spec": trained.spec.model_dump(mode="json"), **trained.card})
+    except OSError as error:
+        raise BadInput(f"--run: its folder cannot be written whole ({error.strerror}); {out} is written") from error
 
 
 def _recorder(
@@ -176,6 +194,7 @@ def _recorder(
     teacher: str | None,
     start: Path | None,
     max_seconds: float | None,
+    jobs_per_batch: int | None,
 ) -> RunRecorder:
     """What writes the run's folder, with all that was asked for."""
     from policy_net.laboratory.training_runs import RunRecorder  # noqa: PLC0415
@@ -189,6 +208,7 @@ def _recorder(
             "imitate": teacher,
             "from": start,
             "max_seconds": max_seconds,
+            **({} if jobs_per_batch is None else {"jobs_per_batch": jobs_per_batch}),
             "training": settings.model_dump(mode="json")[settings.policy],
             "world": dataclasses.asdict(world),
         },

@@ -72,6 +72,11 @@ class Folder:
         """Whether the experiment is in the summary, and nothing of it was lost."""
         return bool(self._figures.get(experiment.name, {}).get("whole"))
 
+    def failures(self, experiment: Experiment) -> list[str]:
+        """Why policies of an experiment that is in the summary have no figure, each reason once."""
+        rows = self._figures[experiment.name]["rows"]
+        return sorted({reason for row in rows for reason in filter(None, str(row["failed"] or "").split("; "))})
+
     def add(self, experiment: Experiment, points: Sequence[Point]) -> None:
         """Write a figure's table and picture, and put it into the summary."""
         write_whole(self.path / f"{experiment.name}.csv", csv_of(points), durable=False)

@@ -31,12 +31,14 @@ class Finding:
         change: None where a line has no figure, or the claim is of a figure itself.
         value: of a claim that is of a figure itself.
         failure: why there is nothing.
+        seeds: training seeds that have a figure, of how many; fewer than all flatter the line.
     """
 
     claim: Claim
     change: Change | None = None
     value: float | None = None
     failure: str | None = None
+    seeds: tuple[int, int] = (1, 1)
 
     @property
     def verdict(self) -> str:
@@ -62,7 +64,9 @@ class Finding:
         """Our figure in words."""
         if self.failure is not None:
             return f"none: {self.failure}"
-        return str(self.change) if self.change is not None else f"{self.value:.2f}"
+        found, asked = self.seeds
+        only = f" ({found} of {asked} seeds)" if found < asked else ""
+        return (str(self.change) if self.change is not None else f"{self.value:.2f}") + only
 
     @property
     def papers(self) -> str:
@@ -84,10 +88,18 @@ def _test(claim: Claim, points: Sequence[Point]) -> Finding:
     for point in (of, against):
         if not any(point.by_seed[claim.measure]):
             return Finding(claim, failure=point.failures[0] if point.failures else "nothing to measure")
+    seeds = min((_seeds_of(point, claim.measure) for point in (of, against)), key=lambda pair: pair[0] - pair[1])
     if claim.against is None:
         values = [value for row in of.by_seed[claim.measure] for value in row]
-        return Finding(claim, value=float(np.mean(values)))
-    return Finding(claim, change_between(_logs(of, claim.measure), _logs(against, claim.measure)))
+        return Finding(claim, value=float(np.mean(values)), seeds=seeds)
+    change = change_between(_logs(of, claim.measure), _logs(against, claim.measure))
+    return Finding(claim, change, seeds=seeds)
+
+
+def _seeds_of(point: Point, measure: Measure) -> tuple[int, int]:
+    """How many training seeds have a figure, and how many there are."""
+    found = sum(1 for row in point.by_seed[measure] if row)
+    return found, found + len(point.failures)
 
 
 def _find(points: Sequence[Point], which: tuple[str, float | None]) -> Point:

@@ -21,7 +21,7 @@ from foundation.files import write_whole
 from policy_net.dl2.network import initial_weights
 from policy_net.dl2.policy import LearnedPolicy
 from policy_net.domain import PolicyContext
-from policy_net.errors import NoProgress
+from policy_net.errors import BadInput, NoProgress
 from policy_net.exchange.policy_file import PolicyFile, read_policy_file, write_policy_file
 from policy_net.exchange.spec import Weights
 from policy_net.laboratory.catalogue import MODEL_NAMES, SLOT_SECONDS
@@ -30,6 +30,7 @@ from policy_net.laboratory.reproduction.experiment import Measure, Scale, Traini
 from policy_net.laboratory.simulation.replay import ReplayResult, replay
 from policy_net.laboratory.training.imitation import demonstrate, imitate, watch_in_turns
 from policy_net.laboratory.training.offline import Episode, OfflineSettings, SimulatedLearner, train_offline
+from policy_net.learning.gradient import NotEnoughSamples
 from policy_net.policy import SchedulerPolicy, build_policy
 
 FLEET = "global_learner.updates.simulated_fleet"
@@ -154,7 +155,7 @@ class Learning:
             failure = "the weights became infinite"
         except NoProgress:
             failure = "it keeps jobs from training"
-        except _Stuck:
+        except (_Stuck, NotEnoughSamples):
             failure = "it found nothing to learn from"
         _finish(self.folder, self.name, {} if failure is None else {"failure": failure})
 
@@ -291,7 +292,11 @@ def is_done(task: Task) -> bool:
 
 def result_of(folder: Path, name: str) -> dict[str, Any]:
     """What a task that is done came to."""
-    content: dict[str, Any] = json.loads(_result_path(folder, name).read_text(encoding="utf-8"))
+    path = _result_path(folder, name)
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise BadInput(f"{path}: is damaged; remove it, and what it came to is worked out again") from error
     return content
 
 
@@ -305,7 +310,7 @@ def _result_path(folder: Path, name: str) -> Path:
 
 
 def _finish(folder: Path, name: str, content: dict[str, Any]) -> None:
-    write_whole(_result_path(folder, name), json.dumps(content, sort_keys=True) + "\n", durable=False)
+    write_whole(_result_path(folder, name), json.dumps(content, sort_keys=True) + "\n")  # durable: hours of work
 
 
 def _workers_per_ps(history: list[tuple[float, int, int]]) -> float | None:

@@ -56,8 +56,8 @@ def test_a_script_that_raises_fails_the_job_with_its_last_line(tmp_path: Path) -
         failed = re.search(r"failed: (worker-[01]): RuntimeError: the data are gone", launcher.output())
         codes = [(task, code) for task, code, _ in launcher.state()["ended"] if task.startswith("worker")]
     assert failed is not None
-    assert codes[-1] == (failed[1], 1)
-    assert {code for _, code in codes} == {1}
+    assert [task for task, code in codes if code == 1][-1] == failed[1], "the other one may have been ended for it"
+    assert {code for _, code in codes} <= {1, -signal.SIGTERM}
 
 
 def test_a_worker_that_is_killed_is_reported_and_replaced(tmp_path: Path) -> None:

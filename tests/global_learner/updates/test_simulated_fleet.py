@@ -7,7 +7,7 @@ from global_learner.updates import simulated_fleet
 from global_learner.updates.simulated_fleet import SimulatedHead, train_fleet
 from policy_net.exchange.policy_file import PolicyFile
 from policy_net.exchange.spec import PolicySpec, Weights
-from policy_net.learning.gradient import GradientResult
+from policy_net.learning.gradient import GradientResult, NotEnoughSamples
 
 SPEC = PolicySpec(jobs_per_batch=1, type_columns=1, hidden=(2,))
 START = PolicyFile(SPEC, np.zeros(SPEC.parameter_count, np.float32))
@@ -48,7 +48,9 @@ def test_a_fleet_gives_the_same_weights_again() -> None:
 def test_a_fleet_that_finds_nothing_to_learn_from_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simulated_fleet, "_MOST_LOOKS", 5)
     monkeypatch.setattr(simulated_fleet, "_LOOKS_AN_UPDATE", 1)
-    with pytest.raises(FloatingPointError, match="nothing to learn from"):
+    with pytest.raises(
+        NotEnoughSamples, match="0 of 3 updates, and 0 refused: the clusters find nothing to learn from"
+    ):
         train_fleet(START, [Cluster(every=1000)], RATE, 3, lambda _step, _head: None)
 
 

@@ -62,7 +62,8 @@ def test_of_a_run_that_was_killed_everything_is_there_but_the_end(tmp_path: Path
 
 
 def test_a_folder_with_a_run_is_not_written_over_and_one_without_is_none(tmp_path: Path) -> None:
-    RunRecorder(tmp_path / "a", {})
+    RunRecorder(tmp_path / "a", {})  # what is refused before its first step leaves its folder to the corrected command
+    RunRecorder(tmp_path / "a", {}).point("reward", 1, 1, 0.5)
     with pytest.raises(BadInput, match="holds a run already; name another folder"):
         RunRecorder(tmp_path / "a", {})
     (tmp_path / "file").touch()
@@ -76,18 +77,32 @@ def test_a_folder_with_a_run_is_not_written_over_and_one_without_is_none(tmp_pat
     "content", ["", "[]", "{}", '{"format": 1, "settings": {}}', '{"format": 2, "settings": {}, "final": {}}', "\xff"]
 )
 def test_a_damaged_run_is_said_in_a_line(tmp_path: Path, content: str) -> None:
-    RunRecorder(tmp_path / "a", {})
+    RunRecorder(tmp_path / "a", {}).point("reward", 1, 1, 0.5)
     (tmp_path / "a" / "run.json").write_text(content, encoding="latin-1")
     with pytest.raises(BadInput):
         read_run(tmp_path / "a")
 
 
-@pytest.mark.parametrize("line", ["7", "{}", '{"figure": "loss", "step": "x", "value": 1}', "{"])
+@pytest.mark.parametrize(
+    "line",
+    ["7", "{}", '{"figure": "loss", "step": "x", "value": 1}', '{"figure": "loss", "step": Infinity, "value": 1}', "{"],
+)
 def test_a_damaged_curve_is_said_in_a_line(tmp_path: Path, line: str) -> None:
-    RunRecorder(tmp_path / "a", {})
+    RunRecorder(tmp_path / "a", {}).point("reward", 1, 1, 0.5)
     (tmp_path / "a" / "curve.jsonl").write_text(f"{line}\n")
     with pytest.raises(BadInput, match="holds no run that can be read"):
         read_run(tmp_path / "a")
+
+
+def test_a_curve_that_cannot_be_written_costs_the_curve_and_is_told_at_the_end(tmp_path: Path) -> None:
+    recorder = RunRecorder(tmp_path / "a", {})
+    recorder.point("reward", 1, 3, 0.5)
+    (tmp_path / "a" / "curve.jsonl").unlink()
+    (tmp_path / "a" / "curve.jsonl").mkdir()
+    recorder.point("reward", 2, 3, 0.5)
+    recorder.point("reward", 3, 3, 0.5)
+    with pytest.raises(IsADirectoryError):
+        recorder.end({})
 
 
 def run_of(name: str, settings: dict[str, object], final: dict[str, object]) -> Run:

@@ -1,14 +1,13 @@
 """Places in the plan of `set`: who gets which GPU type, how far a job grows, and who moves; nothing without places."""
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from states import GPU_WORKER, make_job, make_state, states
+from states import make_job, make_state, states
 from worlds import make_spec, make_workload
 
 from policy_net.domain import (
@@ -285,4 +284,3 @@ def test_a_state_without_jobs_or_nodes_has_an_empty_placement() -> None:
     assert decide(Effect(), cluster([], "v100")) == Decision({}, {})
     assert decide(Effect(), cluster([ring(0)])) == Decision({}, {})
     assert decide(Effect(), replace(make_state([make_job(0)]), placement={})).of("job-0") != SUSPENDED
-    assert math.isfinite(GPU_WORKER.gpu)

@@ -138,6 +138,25 @@ def test_checkpoints_elsewhere_stay_and_are_named(typed: Typed, tmp_path: Path, 
     assert (elsewhere / "step-7").exists()
 
 
+def test_a_job_is_kept_while_anothers_checkpoints_lie_there(typed: Typed, tmp_path: Path, job: JobFolder) -> None:
+    job.checkpoint_folder.mkdir()
+    heir = make_job(tmp_path, "pass")
+    spec = spec_of({**heir.record(), "checkpoints": str(job.checkpoint_folder)}, heir.record_file)
+    write_json(heir.record_file, {"name": heir.name, **spec.record()})
+    code, _, err = typed("delete", job.name)
+    assert (code, err.count("\n"), f"job {heir.name} keeps or takes checkpoints in it" in err) == (2, 1, True)
+    assert job.checkpoint_folder.is_dir()
+    assert typed("delete", heir.name)[0] == 0
+    assert typed("delete", job.name)[0] == 0
+
+
+def test_what_a_killed_deletion_has_left_goes_with_the_next_one(typed: Typed, job: JobFolder) -> None:
+    left = job.path.with_name(".deleted-old-1234")
+    (left / "checkpoints").mkdir(parents=True)
+    assert typed("delete", job.name)[0] == 0
+    assert list(job.path.parent.iterdir()) == []
+
+
 def test_a_job_whose_record_is_damaged_is_deleted_too(typed: Typed, job: JobFolder) -> None:
     job.record_file.write_text("{", encoding="utf-8")
     assert typed("delete", job.name) == (0, "train-1 is deleted\n", "")
