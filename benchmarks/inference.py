@@ -1,9 +1,9 @@
 """`python -m benchmarks.inference [-o json]`: what one inference costs, and one decision about many jobs.
 
 An inference is one action of `dl2` with forty jobs in a batch: features, network, mask and pick; its weights are new,
-as they do not change what it costs. A decision is one of the shipped `set`, from state to allocation, with tasks placed
-on nodes: generated jobs that all come at once, and only decisions at which nine in ten of them are still there. Beside
-them stands what `set`'s own network takes for forty jobs. All in one process; a minute.
+as they do not change what it costs. A decision is one of the default policy, from state to allocation, with tasks
+placed on nodes: generated jobs that all come at once, and only decisions at which nine in ten of them are still there.
+Beside them stands what its own network takes for forty jobs. All in one process; a minute.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from policy_net.laboratory.simulation.engine import Simulation
 from policy_net.laboratory.simulation.environment import Environment
 from policy_net.laboratory.speeds.speed import default_speeds
 from policy_net.laboratory.workloads.sources import load_workload
-from policy_net.policy import SchedulerPolicy
-from policy_net.set_policy.policy import SetPolicy, default_set_file, set_policy_of
+from policy_net.policy import DEFAULT_POLICY, SchedulerPolicy
+from policy_net.set_policy.policy import SetPolicy, set_policy_of, shipped_file
 
 PROGRAM = "python -m benchmarks.inference"
 JOBS_PER_BATCH = 40
@@ -108,7 +108,7 @@ def measure(least: int) -> dict[str, Any]:
 
 
 def _shipped() -> SetPolicy:
-    return set_policy_of(default_set_file(), "set")
+    return set_policy_of(shipped_file(DEFAULT_POLICY), DEFAULT_POLICY)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
