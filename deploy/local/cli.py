@@ -39,7 +39,7 @@ def demo(
         int, typer.Option("--imitation-steps", min=1, help="Mini-batches of dl2's warm start.")
     ] = IMITATION_STEPS,
     lessons: Annotated[
-        int, typer.Option("--lessons", min=0, help="Updates from recorded pasts, for set; 0: none.")
+        int, typer.Option("--lessons", min=0, max=100_000, help="Updates from recorded pasts, for set; 0: none.")
     ] = LessonSettings.updates,
     run_folder: Annotated[Path, typer.Option("--run-folder", help="Configurations, logs, state.")] = Path("run"),
     report_folder: Annotated[Path, typer.Option("--report-folder", help="Page and summary.")] = Path("report"),

@@ -148,6 +148,7 @@ PASSES: dict[str, str] = {
     "policies=folder": "a folder of policies may hold none",
     "run_folder=folder": "so does what a demo keeps",
     "run=folder": "and how a training went",
+    "folders=folder": "where a training was told to write before, it is a run",
     "report_folder=folder": "and what it shows",
     "fleet=empty": "the clusters that are built in",
     "fleet=blank": "the same",
