@@ -12,6 +12,8 @@ from kube_cluster import KubeCluster, kube_cluster
 from kube_shell import KubeShell
 from training_objects import CRDS, TABLE, crd
 
+from cluster_agent.jobs.cluster_access import USUAL_POLICY
+
 Json = dict[str, Any]
 
 
@@ -223,7 +225,7 @@ def test_a_training_job_is_foreseen_by_what_its_type_has_shown(cluster: KubeClus
     assert advised["end"]["median"] < fixed["end"]["median"], "there is room for more than one worker"
     shown = shell.type("simulate", "-f", file, "--runs", "3").out
     assert "with 1 worker and 1 PS, as sizes are today" in shown
-    assert "with 1 to 3 workers and 1 to 2 PSs, as set sets sizes" in shown
+    assert f"with 1 to 3 workers and 1 to 2 PSs, as {USUAL_POLICY} sets sizes" in shown
     same = shell.type("simulate", "-f", file, "--samples", "4000", *FORESEE).json
     assert same == answer
 
