@@ -29,7 +29,7 @@ from benchmarks.policy_quality.cells import Durations, RealCell
 from benchmarks.policy_quality.plan import WINDOW_JOBS
 from benchmarks.policy_quality.seeds import Part, windows_of
 from benchmarks.policy_quality.worlds import Cluster, build_world, clusters_in
-from benchmarks.set_prices import file_with, window_cell
+from benchmarks.set_prices import window_cell
 from benchmarks.twin_learning.agents import train_by_agents
 from benchmarks.twin_learning.fleet import Past, Training, first_jobs, train
 from benchmarks.twin_learning.generated import generated_clusters
@@ -38,8 +38,9 @@ from benchmarks.twin_learning.judged import summary as judged_summary
 from foundation.errors import BAD_INPUT, DONE
 from policy_net.errors import BadInput
 from policy_net.exchange.policy_file import PolicyFile, digest_of, read_policy_file, write_policy_file
-from policy_net.exchange.spec import PRICE_COUNT, SESSION_COUNT, SET, SetSpec, Weights
+from policy_net.exchange.spec import SET, SetSpec, Weights
 from policy_net.laboratory.simulation.replay import replay
+from policy_net.set_policy.extended import extended
 from policy_net.set_policy.policy import SetPolicy, default_set_file, set_spec_of
 
 PROGRAM = "python -m benchmarks.twin_learning"
@@ -56,7 +57,7 @@ _NORMAL_95 = 1.96
 
 def start_file() -> PolicyFile:
     """The shipped policy with prices and sessions, all as they have always been."""
-    made = file_with((0.0,) * (PRICE_COUNT + SESSION_COUNT))
+    made = extended(default_set_file(), SET)
     return PolicyFile(made.spec, made.weights, dict(default_set_file().card), made.priors)
 
 

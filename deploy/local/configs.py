@@ -104,7 +104,7 @@ def write_learner_config(
     }
     if by_rollouts:
         publish |= {"every_steps": NEVER_STEPS, "auto_assign": False}
-    return _write(
+    return write_yaml(
         path,
         {
             "state_dir": "learner",
@@ -131,7 +131,7 @@ def write_agent_config(
     }
     if world.limit_jobs is not None:
         workload["limit_jobs"] = world.limit_jobs
-    return _write(
+    return write_yaml(
         path,
         {
             "cluster": cluster,
@@ -171,6 +171,7 @@ def enrollment_file(folder: Path, cluster: str) -> Path:
     return folder / f"{cluster}.enrollment"
 
 
-def _write(path: Path, content: dict[str, Any]) -> Path:
+def write_yaml(path: Path, content: dict[str, Any]) -> Path:
+    """A configuration file; returns its path."""
     path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
     return path

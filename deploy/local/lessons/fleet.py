@@ -13,9 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from deploy.local.configs import administrator_file, enrollment_file
+from deploy.local.configs import administrator_file, enrollment_file, write_yaml
 from deploy.local.display import Display
 from deploy.local.fleet import POLL_SECONDS, PublishedVersion, download, enroll, spread, wait_until
 from deploy.local.lessons.pasts import Past
@@ -66,7 +64,7 @@ def run_lessons(
     start = folder / "v1.safetensors"
     write_policy_file(start, extended(default_set_file(), "set"))
     address, enroll_port = f"127.0.0.1:{processes.port()}", processes.port()
-    learner = _write(folder / "learner.yaml", learner_config(start, address, enroll_port, settings))
+    learner = write_yaml(folder / "learner.yaml", learner_config(start, address, enroll_port, settings))
     processes.start("lessons-learner", "global_learner.cli", ["serve", "--config", str(learner)])
     administrator = administrator_file(folder)
     wait_until(administrator.exists, processes)
@@ -77,7 +75,7 @@ def run_lessons(
         agents = []
         for past in pasts:
             name = past.later.name
-            config = _write(
+            config = write_yaml(
                 folder / f"agent-{name}.yaml", agent_config(past, address, enrollment_file(folder, name), settings)
             )
             agents.append(f"lessons-{name}")
@@ -171,8 +169,3 @@ def agent_config(past: Past, address: str, enrollment: Path, settings: LessonSet
         },
         "telemetry": {"log_level": "warning"},
     }
-
-
-def _write(path: Path, content: dict[str, Any]) -> Path:
-    path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
-    return path

@@ -37,16 +37,21 @@ function paintLearning(root, width, { points, series, reference }, shown) {
     y: { low, high, ticks: ticks(low, high, 5), name: `score, ${reference} = 1`, format: (value) => value.toFixed(2) },
   });
   root.append(svg("line", { class: "line reference", x1: left, x2: width - right, y1: sy(1), y2: sy(1) }));
-  const path = (of) => points.filter((point) => of(point) !== undefined)
-    .map((point, index) => `${index ? "L" : "M"}${sx(point.head_step)} ${sy(of(point))}`).join("");
-  series.forEach((name, index) => root.append(
-    svg("path", { class: shown.length ? `line thin c${index}` : "line thin faint", d: path((point) => point.by[name]) })));
-  root.append(svg("path", { class: "line mean", d: path((point) => point.mean) }));
-  for (const point of points) root.append(svg("circle", { class: "mean", cx: sx(point.head_step), cy: sy(point.mean), r: 3.5 }));
+  seriesLines(root, { points, series }, shown, { sx, sy });
   const marks = points.map((point) => ({
     x: sx(point.head_step), y: sy(point.mean),
     text: [`v${point.version}, step ${whole(point.head_step)}`, `score ${point.mean.toFixed(3)}`,
       ...shown.map((name) => `${name} ${point.by[name]?.toFixed(3) ?? "–"}`)],
   }));
   return { height, marks };
+}
+
+// A thin line a series and a thick one for their mean, over the updates.
+function seriesLines(root, { points, series }, shown, { sx, sy }) {
+  const path = (of) => points.filter((point) => of(point) !== undefined)
+    .map((point, index) => `${index ? "L" : "M"}${sx(point.head_step)} ${sy(of(point))}`).join("");
+  series.forEach((name, index) => root.append(
+    svg("path", { class: shown.length ? `line thin c${index}` : "line thin faint", d: path((point) => point.by[name]) })));
+  root.append(svg("path", { class: "line mean", d: path((point) => point.mean) }));
+  for (const point of points) root.append(svg("circle", { class: "mean", cx: sx(point.head_step), cy: sy(point.mean), r: 3.5 }));
 }

@@ -31,13 +31,10 @@ function paintLessons(root, width, { points, series }, shown) {
     y: { low, high, ticks: ticks(low - 1, high - 1, 5).map((value) => value + 1), name: "average completion time of later jobs, change", format: (value) => (Math.abs(value - 1) < 1e-9 ? "0" : `${value < 1 ? "−" : "+"}${plain(Number(Math.abs((value - 1) * 100).toFixed(2)))}%`) },
   });
   root.append(svg("line", { class: "line reference", x1: left, x2: width - right, y1: sy(1), y2: sy(1) }));
-  const path = (of, given = points, first = "M") => given.filter((point) => of(point) !== undefined)
-    .map((point, index) => `${index ? "L" : first}${sx(point.head_step)} ${sy(of(point))}`).join("");
-  root.append(svg("path", { class: "band mean", d: `${path((point) => point.high)}${path((point) => point.low, [...points].reverse(), "L")}Z` }));
-  series.forEach((name, index) => root.append(
-    svg("path", { class: shown.length ? `line thin c${index}` : "line thin faint", d: path((point) => point.by[name]) })));
-  root.append(svg("path", { class: "line mean", d: path((point) => point.mean) }));
-  for (const point of points) root.append(svg("circle", { class: "mean", cx: sx(point.head_step), cy: sy(point.mean), r: 3.5 }));
+  const edge = (of, given) => given.map((point) => `L${sx(point.head_step)} ${sy(of(point))}`).join("");
+  const around = `${edge((point) => point.high, points)}${edge((point) => point.low, [...points].reverse())}`;
+  root.append(svg("path", { class: "band mean", d: `M${around.slice(1)}Z` }));
+  seriesLines(root, { points, series }, shown, { sx, sy });
   const marks = points.map((point) => ({
     x: sx(point.head_step), y: sy(point.mean),
     text: [`v${point.version}, ${counted(point.head_step, "update")}`, `${shift(point.mean)} (${shift(point.low)} to ${shift(point.high)})`,
