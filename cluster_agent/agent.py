@@ -27,6 +27,7 @@ from cluster_agent.fleet.trust import FleetTrust
 from cluster_agent.guard import Guard
 from cluster_agent.health import Health
 from cluster_agent.learning.experience import BelievedReward, ExperienceQueue
+from cluster_agent.learning.learning_source import LearningSource
 from cluster_agent.learning.noise import UpdateNoise
 from cluster_agent.learning.rounds import RoundLink, RoundWork
 from cluster_agent.learning.trainer import TrainedPolicy, Trainer, TrainingCounts
@@ -84,7 +85,6 @@ class Agent:
         self._telemetry = Telemetry()
         self._lock = hold_folder(settings.state_dir)
         self._queue = ExperienceQueue(settings.learning.queue_decisions) if settings.learns else None
-        self._from_twin = settings.learning.source == "twin"
         self._health = Health(settings.telemetry.alive_seconds, time.monotonic, lambda: self._backend.not_ready)
         self._wait = self._health.told_by(stop.wait)
         self._backend = backend_module(settings.backend.kind).open_backend(
@@ -105,7 +105,7 @@ class Agent:
             if first is None:
                 raise NoPolicy("no policy to schedule with: set policy.initial, or a learner to fetch one from")
             self._active = self._build_active(first)
-            self._loop = self._build_loop()
+            self._loop = self._build_loop(None)
             self._fleet = None
         else:
             client, session = self._connect(settings.learner, first, trust)
@@ -114,8 +114,9 @@ class Agent:
                 patience = Patience(settings.learner.retry.maximum_seconds, time.monotonic, stop.wait)
                 first = fetched_policy(self._source, access, patience)
             self._active = self._build_active(first)
-            self._loop = self._build_loop()
-            self._fleet = self._build_fleet(settings.learner, client, session)
+            source = LearningSource(settings, lambda: self._active.current.spec, session.in_rounds, self._telemetry)
+            self._loop = self._build_loop(source)
+            self._fleet = self._build_fleet(settings.learner, client, session, source)
 
     def run(self) -> None:
         """Schedule until the cluster is done or the agent is told to stop; then end in good order.
@@ -160,7 +161,7 @@ class Agent:
     def _build_active(self, first: Candidate) -> ActivePolicy:
         return ActivePolicy(first, self._beliefs, self._settings.sharing.shares)
 
-    def _build_loop(self) -> DecisionLoop:
+    def _build_loop(self, source: LearningSource | None) -> DecisionLoop:
         settings = self._settings
         deadline_seconds = settings.guard.deadline_ms / 1000.0
         asker, other_asker = (DeadlineAsker(deadline_seconds, time.perf_counter) for _ in range(2))
@@ -206,7 +207,7 @@ class Agent:
             self._backend,
             Deciding(self._active, guard, asker, alternative),
             Records(memory, recorder, self._timelines),
-            Lessons(self._reward, None if self._queue is None or self._from_twin else self._queue.put),
+            Lessons(self._reward, None if self._queue is None or source is None else source.live_into(self._queue)),
             self._telemetry,
             self._wait,
         )
@@ -228,7 +229,9 @@ class Agent:
         job_types = [name for name in self._backend.job_types if self._settings.sharing.shares(name)]
         return client, Session(client, spec_digest, job_types)
 
-    def _build_fleet(self, learner: LearnerSettings, client: LearnerClient, session: Session) -> _Fleet:
+    def _build_fleet(
+        self, learner: LearnerSettings, client: LearnerClient, session: Session, source: LearningSource
+    ) -> _Fleet:
         settings = self._settings
 
         def access(thread: int) -> LearnerAccess:
@@ -241,9 +244,14 @@ class Agent:
             private = settings.privacy is not None
             noise = None if settings.privacy is None else UpdateNoise(settings.privacy, settings.state_dir)
             twin = None
-            if self._from_twin:
+            if source.may_be_twin:
                 twin = TwinSource(
-                    settings.learning, settings.cluster, settings.state_dir, self._acting_priors, self._telemetry
+                    settings.learning,
+                    settings.cluster,
+                    settings.state_dir,
+                    self._acting_priors,
+                    self._telemetry,
+                    applies=source.is_twin,
                 )
             trainer = Trainer(
                 access(1), self._queue, settings.learning, settings.cluster, policy, time.monotonic, noise, twin

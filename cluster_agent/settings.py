@@ -85,10 +85,11 @@ class LearningSettings(Section):
 
     enabled: bool = True
     """Whether this cluster's experience trains the policy; needs a learner."""
-    source: Literal["live", "twin"] = "live"
+    source: Literal["auto", "live", "twin"] = "auto"
     """What gradients are made of. `live`: what decisions brought, with exploration. `twin`: replays of this cluster's
     own jobs, which tell a `set` policy far more and need no exploration; the learner then counts steps in spreads
-    (`optimizer.units`)."""
+    (`optimizer.units`). `auto`: twin where a `set` policy decides, unless the learner works in rounds or there is no
+    `decision_log` to replay; else live."""
     twin: TwinLearningSettings = TwinLearningSettings()
     """Which jobs are replayed, and how much of a core that may take."""
     actor_critic: ActorCriticSettings = ActorCriticSettings()

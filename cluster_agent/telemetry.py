@@ -65,6 +65,11 @@ class Telemetry:
             "Decisions that nobody could learn from in time.",
             registry=self.registry,
         )
+        self.from_twin = Gauge(
+            "fedl2_agent_twin_teaching_enabled",
+            "1 where gradients come from replays of this cluster's past, 0 where from what decisions brought.",
+            registry=self.registry,
+        )
         self.twin_agreement = Gauge(
             "fedl2_agent_twin_agreement",
             "How far replays of the last week say what really happened: 1 exactly, 0 off by half or more.",

@@ -27,13 +27,19 @@ class Share:
         used: CPU seconds that were used so far.
         clock: seconds that have passed.
         rest: waits so many seconds.
+        owed: CPU seconds that were used before, and count too.
     """
 
     def __init__(
-        self, share: float, used: Callable[[], float], clock: Callable[[], float], rest: Callable[[float], None]
+        self,
+        share: float,
+        used: Callable[[], float],
+        clock: Callable[[], float],
+        rest: Callable[[float], None],
+        owed: float = 0.0,
     ) -> None:
         self._share, self._used, self._clock, self._rest = share, used, clock, rest
-        self._used_before, self._began = used(), clock()
+        self._used_before, self._began = used() - owed, clock()
 
     def keep(self) -> None:
         """Rest until what was used is no more than the share of what has passed."""
@@ -45,13 +51,14 @@ class Share:
             self._rest(min(missing, _LONGEST_REST_SECONDS))
 
 
-def be_modest(asker: int, percent: float, most_bytes: int) -> Callable[[], None]:
+def be_modest(asker: int, percent: float, most_bytes: int, *, from_start: bool = False) -> Callable[[], None]:
     """Take the lowest priority, no more memory, and end with whoever asked.
 
     Args:
         asker: its process number.
         percent: of a core, above 0.
         most_bytes: of data.
+        from_start: whether what the start of this process took counts too; where starts are many, it is most of it.
 
     Returns:
         What is to be called between two steps of the work: rests, and ends this process if nobody waits any more.
@@ -75,7 +82,8 @@ def be_modest(asker: int, percent: float, most_bytes: int) -> Callable[[], None]
     # What takes long without a step, such as a file that is read, is to end with the asker too.
     threading.Thread(target=watch, name="asker", daemon=True).start()
     go_on()
-    share = Share(percent / 100.0, time.process_time, time.monotonic, rest)
+    owed = time.process_time() if from_start else 0.0
+    share = Share(percent / 100.0, time.process_time, time.monotonic, rest, owed)
 
     def between_steps() -> None:
         share.keep()

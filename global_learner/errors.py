@@ -48,6 +48,9 @@ class Rejection(StrEnum):
     """This learner works in rounds, and takes no pushed updates."""
     PRIVACY_SPENT = "privacy-spent"
     """The cluster's updates have cost all that `privacy.target_epsilon` allows; it acts on, and teaches no more."""
+    LIVE_GRADIENT = "live-gradient"
+    """It comes from live experience, and this learner's steps are for replays (`optimizer.units`): set the agent's
+    `learning.source` to auto, or upgrade it."""
     NOT_NOISED = "not-noised"
     """This learner leaves the noise to the clusters, and the update says of none, or of less than is asked."""
 

@@ -324,4 +324,4 @@ def check_fits(settings: LearnerSettings, spec: Spec) -> None:
         BadConfig: they cannot.
     """
     max_log_bytes(settings, spec)
-    build_aggregator(settings.aggregation, settings.optimizer, spec)
+    build_aggregator(settings.aggregation, settings.optimizer_for(spec), spec)

@@ -82,7 +82,7 @@ def recover(
             return _settle(found, state, registry, settings, unix_seconds, priors)
         except (OSError, SQLAlchemyError) as error:
             # What is on disk is all there: it can be read and told, and goes on when there is room.
-            if not is_disk_full(error) or found.logged != (settings.aggregation, settings.optimizer):
+            if not is_disk_full(error) or found.logged != (settings.aggregation, settings.optimizer_for(initial.spec)):
                 raise
             _log.error("disk-full", state_dir=str(state.path), reason=str(error), head_step=found.head.step)
             newest = registry.newest()
@@ -128,14 +128,14 @@ def _settle(
                 settings.publish.auto_assign,
                 settings.privacy,
             )
-    wanted = settings.aggregation
-    changed = logged != (wanted, settings.optimizer)
+    wanted, optimizer = settings.aggregation, settings.optimizer_for(first.spec)
+    changed = logged != (wanted, optimizer)
     if changed:
         if head.aggregator.close_early(head.state):
             _log.warning("cohort-closed-early", head_step=head.step, reason="the aggregation settings were changed")
-        head.aggregator = build_aggregator(wanted, settings.optimizer, first.spec)
+        head.aggregator = build_aggregator(wanted, optimizer, first.spec)
         before = head.weights.copy()
-        head.bound(trust_region(first, (wanted, settings.optimizer)))
+        head.bound(trust_region(first, (wanted, optimizer)))
         cut = int((head.weights != before).sum())
         if cut:
             _log.warning(
@@ -147,7 +147,7 @@ def _settle(
         # What was replayed need not be replayed again, and a torn tail goes with the segment that it ends.
         save(state, head, found.spec_digest, found.counters)
     registry.prune(settings.publish.retention, unix_seconds)
-    write_settings(state.path, wanted, settings.optimizer)
+    write_settings(state.path, wanted, optimizer)
     if not state.commits.count(SETTINGS):
         state.commits.committed(SETTINGS, 1)
     limit = settings.durability.max_receipts_bytes

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from foundation.text import nearest
+from global_learner.aggregation.optimizer_choice import ChosenUnits, OptimizerChoice
 from global_learner.aggregation.privacy_settings import PrivacySettings, check_covered
 from global_learner.aggregation.settings import AggregationSettings, Mode, OptimizerSettings
 from global_learner.enrollment.settings import IdentitySettings
@@ -230,7 +231,7 @@ class LearnerSettings(Section):
     """Where the bound ports are written as JSON (`port`, `http_port`) once the learner serves; for scripts."""
     shutdown_grace_seconds: float = Field(5.0, ge=0.0, le=600.0)
     """How long requests in progress may take after SIGTERM; a push takes milliseconds."""
-    optimizer: OptimizerSettings = OptimizerSettings()
+    optimizer: OptimizerChoice = OptimizerChoice()
     aggregation: AggregationSettings = AggregationSettings()
     ingest: IngestSettings = IngestSettings()
     calls: CallSettings = CallSettings()
@@ -272,6 +273,14 @@ class LearnerSettings(Section):
             values = {**values, "aggregation": {"passes_up": True, **chosen}}
         return values
 
+    def optimizer_for(self, spec: WeightSpec) -> OptimizerSettings:
+        """The optimizer for policies of a spec, with nothing left open."""
+        return self.optimizer.settled(spec, self.aggregation, noisy=self.privacy is not None)
+
+    def only_replays(self, spec: WeightSpec) -> bool:
+        """Whether updates from live experience are refused."""
+        return self.optimizer.only_replays(spec, self.aggregation, noisy=self.privacy is not None)
+
     @property
     def enroll_address(self) -> str | None:
         """HOST:PORT for enrollment; None if nobody can enroll."""
@@ -308,8 +317,12 @@ class LearnerSettings(Section):
             raise ValueError(f"upstream.address = {upstream.address} is this learner itself: name the one above")
         if self.publish.auto_assign:
             raise ValueError("a region's versions come from the learner above: set publish.auto_assign there")
-        if self.optimizer != OptimizerSettings():
-            raise ValueError("a region takes no steps: set optimizer at the learner above, and leave it out here")
+        units = self.optimizer.units
+        if self.optimizer != OptimizerChoice(units=units) or units is ChosenUnits.SPREADS:
+            raise ValueError(
+                "a region takes no steps: set optimizer at the learner above, and leave it out here, but for "
+                "`units: weights` where the learner above counts so"
+            )
         if self.database is not None:
             raise ValueError("a region with a standby is not supported: leave out database, or upstream")
 

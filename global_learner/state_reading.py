@@ -13,6 +13,7 @@ import structlog
 
 from global_learner.aggregation.modes import build_aggregator
 from global_learner.aggregation.optimizer import TrustRegion
+from global_learner.aggregation.optimizer_choice import ChosenUnits
 from global_learner.aggregation.settings import (
     AGGREGATION_NAME,
     AggregationSettings,
@@ -40,6 +41,7 @@ from global_learner.updates.head import Head
 from global_learner.updates.ledger import Ledger
 from global_learner.updates.publication import Publication, due_publication
 from policy_net.exchange.policy_file import PolicyFile, parse_policy_file
+from policy_net.exchange.spec import WeightSpec
 
 _log = structlog.get_logger()
 
@@ -98,7 +100,7 @@ def read_state(
     snapshot, earlier = _snapshot(state, card.spec_digest)
     if snapshot is not None:
         state.commits.claim("the snapshot", snapshot.commits)
-    logged, settings_lost = _logged_settings(state, settings)
+    logged, settings_lost = _logged_settings(state, settings, first.spec)
     aggregator = build_aggregator(*logged, first.spec)
     # A region's head is the one above, bit for bit, and no version is made of it.
     average_decay = 0.0 if logged[0].passes_up else settings.publish.decay_for(first.spec)
@@ -150,10 +152,10 @@ def _snapshot(state: StateDir, spec_digest: str) -> tuple[Snapshot | None, Earli
 
 
 def _logged_settings(
-    state: StateDir, settings: LearnerSettings
+    state: StateDir, settings: LearnerSettings, spec: WeightSpec
 ) -> tuple[tuple[AggregationSettings, OptimizerSettings], bool]:
     """What is in the log was taken under the settings of then, and is replayed under them; whether they are lost."""
-    configured = (settings.aggregation, settings.optimizer)
+    configured = (settings.aggregation, settings.optimizer_for(spec))
     try:
         written = read_settings(state.path)
     except StateUnusable as error:
@@ -162,7 +164,10 @@ def _logged_settings(
         if written is not None:
             return written, False
         if not state.commits.count(SETTINGS):
-            return (AggregationSettings(), settings.optimizer), False
+            # Logs older than the copy were written under the defaults of then.
+            counted = settings.optimizer.model_copy(update={"units": ChosenUnits.WEIGHTS})
+            old = counted.settled(spec, settings.aggregation, noisy=False) if segments(state.log) else configured[1]
+            return (AggregationSettings(), old), False
         how = f"{state.path / AGGREGATION_NAME}: gone"
     state.commits.lose(f"{how}; without it the log can be read under the configured settings only")
     return configured, True

@@ -36,6 +36,11 @@ class Telemetry:
         self.rejections = Counter(
             "fedl2_learner_rejections_total", "Rejected updates, by reason.", ["reason"], registry=self.registry
         )
+        self.only_replays = Gauge(
+            "fedl2_learner_only_replays_enabled",
+            "1 where updates have to come from replays, as steps are counted in spreads (optimizer.units); else 0.",
+            registry=self.registry,
+        )
         self.clipped = Counter(
             "fedl2_learner_clipped_updates_total",
             "Applied updates whose gradient was longer than is usual, and was shortened (ingest.clip_factor).",
@@ -49,33 +54,7 @@ class Telemetry:
             buckets=_CALL_SECONDS,
             registry=self.registry,
         )
-        self.above_pushes = Counter(
-            "fedl2_learner_above_pushes_total",
-            "Of a region: its pushes that the learner above answered, by outcome (applied, duplicate, rejected).",
-            ["outcome"],
-            registry=self.registry,
-        )
-        self.above_updates = Counter(
-            "fedl2_learner_above_updates_total",
-            "Of a region: its clusters' updates that went up (passed), or that nobody will apply (lost).",
-            ["outcome"],
-            registry=self.registry,
-        )
-        self.above_base_step = Gauge(
-            "fedl2_learner_above_base_steps",
-            "Of a region: the step, above, of the head that its clusters teach at; 0 elsewhere.",
-            registry=self.registry,
-        )
-        self.above_gathered = Gauge(
-            "fedl2_learner_above_waiting_updates",
-            "Of a region: its clusters' updates that wait for its next push; 0 elsewhere.",
-            registry=self.registry,
-        )
-        self.above_open = Gauge(
-            "fedl2_learner_above_open_pushes",
-            "Of a region: 1 while a push waits for the answer of the learner above; 0 elsewhere.",
-            registry=self.registry,
-        )
+        self._make_above()
         self.privacy_epsilon = Gauge(
             "fedl2_learner_privacy_epsilon",
             "What the updates of the cluster that has spent most have cost in privacy (epsilon at privacy.delta); "
@@ -266,6 +245,36 @@ class Telemetry:
             "fedl2_learner_http_refusals_total",
             "Requests to the HTTP port that got no page, by reason.",
             ["reason"],
+            registry=self.registry,
+        )
+
+    def _make_above(self) -> None:
+        """What a region says of its way up."""
+        self.above_pushes = Counter(
+            "fedl2_learner_above_pushes_total",
+            "Of a region: its pushes that the learner above answered, by outcome (applied, duplicate, rejected).",
+            ["outcome"],
+            registry=self.registry,
+        )
+        self.above_updates = Counter(
+            "fedl2_learner_above_updates_total",
+            "Of a region: its clusters' updates that went up (passed), or that nobody will apply (lost).",
+            ["outcome"],
+            registry=self.registry,
+        )
+        self.above_base_step = Gauge(
+            "fedl2_learner_above_base_steps",
+            "Of a region: the step, above, of the head that its clusters teach at; 0 elsewhere.",
+            registry=self.registry,
+        )
+        self.above_gathered = Gauge(
+            "fedl2_learner_above_waiting_updates",
+            "Of a region: its clusters' updates that wait for its next push; 0 elsewhere.",
+            registry=self.registry,
+        )
+        self.above_open = Gauge(
+            "fedl2_learner_above_open_pushes",
+            "Of a region: 1 while a push waits for the answer of the learner above; 0 elsewhere.",
             registry=self.registry,
         )
 

@@ -97,7 +97,7 @@ def _write_learner(folder: Path, v1: Path, address: str, settings: RunSettings) 
         "state_dir": "state",
         "initial_policy": str(v1.resolve()),
         "listen": address,
-        "optimizer": {"learning_rate": settings.learning_rate},
+        "optimizer": {"units": "weights", "learning_rate": settings.learning_rate},
         "publish": {"every_steps": 20, "average_decay": 0.99, "auto_assign": True, "keep_versions": 4},
         "scores": {"enabled": False},
         "telemetry": {"http_listen": None, "log_level": "warning"},
@@ -121,7 +121,12 @@ def _write_agent(folder: Path, name: str, mix: str, address: str, settings: RunS
             "baseline": False,
         },
         "policy": {"mode": "sample", "exploration": 0.1, "seed": seed},
-        "learning": {"enabled": name in PUSHING, "seed": seed, "permute_rewards": settings.permute_rewards},
+        "learning": {
+            "enabled": name in PUSHING,
+            "source": "live",
+            "seed": seed,
+            "permute_rewards": settings.permute_rewards,
+        },
         "decision_log": {"enabled": False},
         "telemetry": {"log_level": "warning"},
     }

@@ -53,6 +53,11 @@ class Session:
         """The registration in force, without asking for one."""
         return self._registration
 
+    def in_rounds(self) -> bool:
+        """Whether the learner is known to work in rounds."""
+        current = self._registration
+        return current is not None and current.rounds
+
     def registered(self) -> Registration:
         """The registration in force; asks for one if there is none.
 

@@ -23,7 +23,7 @@ from cluster_agent.learning.experience import ExperienceQueue
 from cluster_agent.learning.noise import UpdateNoise
 from cluster_agent.learning.twin_source import TwinSource
 from cluster_agent.settings import LearningSettings
-from policy_net.exchange.spec import SetSpec, WeightSpec
+from policy_net.exchange.spec import WeightSpec
 from policy_net.exchange.wire import GradientUpdate
 from policy_net.learning.gradient import GradientResult, Gradients, NotEnoughSamples, permute_rewards
 from policy_net.learning.replay import Experience, ExperienceReplay
@@ -35,8 +35,12 @@ _LOOK_UP_SECONDS = 0.2
 """How often an idle trainer looks whether it is to stop."""
 
 _AFTER_NOTHING_SECONDS = 10.0
-"""Until the next lesson is asked for, where one taught nothing."""
+"""Until the next lesson is asked for, where one taught nothing; twice as long each time it says why."""
+_LONGEST_AFTER_NOTHING_SECONDS = 600.0
+"""A cluster of few jobs has enough one day, and a second of a core is spent to see whether it has."""
 
+LIVE_GRADIENT = "live-gradient"
+"""The learner's word for a push from live experience where its steps are for replays."""
 REGISTER_AGAIN = ("unknown-incarnation", "rounds-only")
 """The learner's words for a push that belongs to no registration it knows, or is not what it now asks for."""
 
@@ -81,8 +85,8 @@ class Trainer:
     Args:
         clock: monotonic seconds.
         noise: put on every update before it leaves; none unless given.
-        twin: what gradients come from in place of experience; none unless given. A lesson takes this thread minutes,
-            and decisions none.
+        twin: what gradients come from in place of experience, while it applies; none unless given. A lesson takes
+            this thread minutes, and decisions none.
     """
 
     def __init__(
@@ -123,8 +127,9 @@ class Trainer:
         self._staleness_steps = 0
         self._draining = threading.Event()
         self._abort = threading.Event()
-        work = self._run if twin is None else self._run_lessons
-        self._thread = threading.Thread(target=work, name="trainer", daemon=True)
+        self._pause_seconds = _AFTER_NOTHING_SECONDS
+        self._told_live = False
+        self._thread = threading.Thread(target=self._run, name="trainer", daemon=True)
 
     @property
     def head_step(self) -> int:
@@ -156,6 +161,11 @@ class Trainer:
     def _run(self) -> None:
         since_update = 0
         while not self._abort.is_set():
+            if (twin := self._twin_now()) is not None:
+                if self._draining.is_set():
+                    return
+                self._teach(twin)
+                continue
             experience = self._queue.take(_LOOK_UP_SECONDS)
             if experience is None:
                 if self._draining.is_set():
@@ -175,17 +185,28 @@ class Trainer:
                 self._queue.done()
                 self._telemetry.queue_decisions.set(self._queue.waiting)
 
-    def _run_lessons(self) -> None:
-        """One lesson of the twin after the other; how many there are follows from its share of a core."""
-        while not (self._abort.is_set() or self._draining.is_set()):
-            answer = None
-            try:
-                answer = self.update()
-            except Exception:
-                self._telemetry.updates.labels("failed").inc()
-                _log.exception("update-failed")
-            if answer is None:
-                self._draining.wait(_AFTER_NOTHING_SECONDS)
+    def _twin_now(self) -> TwinSource | None:
+        return self._twin if self._twin is not None and self._twin.applies() else None
+
+    def _teach(self, twin: TwinSource) -> None:
+        """One lesson of the twin, and a rest if it taught nothing; how many there are follows from its share of a core.
+
+        Experience from before it taught is of no use, and nobody is to wait until it has been worked off.
+        """
+        while self._queue.take(0.0) is not None:
+            self._queue.done()
+        answer = None
+        try:
+            answer = self.update()
+        except Exception:
+            self._telemetry.updates.labels("failed").inc()
+            _log.exception("update-failed")
+        if answer is not None or not twin.applies():
+            self._pause_seconds = _AFTER_NOTHING_SECONDS
+            return
+        self._draining.wait(self._pause_seconds)
+        longer = min(2.0 * self._pause_seconds, _LONGEST_AFTER_NOTHING_SECONDS)
+        self._pause_seconds = longer if twin.has_nothing else _AFTER_NOTHING_SECONDS
 
     def _decisions_between_updates(self) -> int:
         acting = self._acting_spec()
@@ -218,8 +239,8 @@ class Trainer:
             try:
                 registration = self._session.registered()
                 if registration.rounds:
-                    if self._twin is not None:
-                        self._twin.tell(
+                    if (twin := self._twin_now()) is not None:
+                        twin.tell(
                             "the learner works in rounds, which are answered from live experience alone; let it take"
                             " updates as they come, or see learning.source"
                         )
@@ -256,7 +277,8 @@ class Trainer:
             self._incarnation = registration.incarnation
             self._sequence = 0
             self._head = None
-        if self._twin is None:
+        twin = self._twin_now()
+        if twin is None:
             segments = self.segments(spec)
             if self._settings.permute_rewards:
                 segments = [permute_rewards(segment, self._random) for segment in segments]
@@ -264,7 +286,7 @@ class Trainer:
             result = self._gradient(head, segments, spec)
         else:
             head = self._fresh_head(registration)
-            result = self._lesson(self._twin, head, registration)
+            result = twin.gradient(head.weights, spec, registration.incarnation, self._is_ending)
         if result is None:
             self._count("not-enough-samples")
             return None
@@ -279,6 +301,7 @@ class Trainer:
             samples=result.samples,
             effective_samples=result.effective_samples,
             statistics=result.statistics,
+            replayed=twin is not None,
         )
         return update if self._noise is None else self._noise.on(update)
 
@@ -305,6 +328,13 @@ class Trainer:
         self._count(answer.outcome)
         if answer.outcome is PushOutcome.REJECTED:
             self._rejections[answer.reason or "unnamed"] += 1
+            if answer.reason == LIVE_GRADIENT and not self._told_live:
+                self._told_live = True
+                _log.warning(
+                    "live-gradients-refused",
+                    reason="the learner takes gradients from replays alone, and this cluster teaches nothing",
+                    advice="leave learning.source at auto, and decision_log on; or set the learner's optimizer.units",
+                )
             self._head = None  # whatever was wrong, the next gradient is computed at a head that is surely there
             if answer.reason in REGISTER_AGAIN:
                 self._session.forget(registration.incarnation)
@@ -362,16 +392,8 @@ class Trainer:
             self._replay.revalue(segments, result.surprises)
         return result
 
-    def _lesson(self, twin: TwinSource, head: Head, registration: Registration) -> GradientResult | None:
-        spec = registration.spec
-        if not isinstance(spec, SetSpec):
-            twin.tell(
-                f"the learner's policy is of kind {spec.policy}, and twins teach set policies; see learning.source"
-            )
-            return None
-        return twin.gradient(
-            head.weights, spec, registration.incarnation, lambda: self._draining.is_set() or self._abort.is_set()
-        )
+    def _is_ending(self) -> bool:
+        return self._draining.is_set() or self._abort.is_set()
 
     def _count(self, outcome: str) -> None:
         self._telemetry.updates.labels(outcome).inc()

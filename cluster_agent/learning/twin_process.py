@@ -25,7 +25,16 @@ from policy_net.domain import PolicyContext
 from policy_net.errors import BadInput, NothingRecorded, PolicyFileError
 from policy_net.exchange.policy_file import parse_policy_file
 from policy_net.exchange.spec import SetSpec
-from policy_net.laboratory.training.twin_windows import FAR, History, Machines, WindowChoice, agreement_of, cost_of
+from policy_net.exchange.wire import WINDOW_JOBS
+from policy_net.laboratory.training.twin_windows import (
+    FAR,
+    TOO_FEW,
+    History,
+    Machines,
+    WindowChoice,
+    agreement_of,
+    cost_of,
+)
 from policy_net.laboratory.workloads.decided import RecordedJobs, read_recorded
 from policy_net.laboratory.workloads.workload import JobKindChoice
 from policy_net.learning.gradient import GradientResult
@@ -54,7 +63,7 @@ def answer(question: TwinQuestion, between_steps: Callable[[], None]) -> TwinAns
     try:
         line = last_decision(question.state_dir)
         if line is None:
-            return TwinAnswer(None, reason="nothing was decided here yet")
+            return TwinAnswer(None, reason="nothing was decided here yet" if settings.history else TOO_FEW)
         state = state_of(line)
         log = _log_of(question.state_dir)
         machines = Machines(
@@ -91,7 +100,7 @@ def answer(question: TwinQuestion, between_steps: Callable[[], None]) -> TwinAns
     )
     jobs = len(window.workload.jobs)
     samples = found.samples * jobs
-    statistics = {**found.statistics, "window_jobs": float(jobs)}
+    statistics = {**found.statistics, WINDOW_JOBS: float(jobs)}
     return TwinAnswer(GradientResult(found.gradient, samples, float(samples), statistics), agreement)
 
 
@@ -115,9 +124,11 @@ def _acting(state_dir: Path, line: dict[str, Any]) -> SchedulerPolicy | None:
 
 def main() -> None:
     """Answer one question: `twin_process PERCENT AGENT`, the agent by its process number."""
-    between_steps = be_modest(int(sys.argv[2]), float(sys.argv[1]), MOST_BYTES)
+    between_steps = be_modest(int(sys.argv[2]), float(sys.argv[1]), MOST_BYTES, from_start=True)
     question = TwinQuestion.from_line(sys.stdin.buffer.readline())
-    sys.stdout.write(answer(question, between_steps).to_line() + "\n")
+    line = answer(question, between_steps).to_line() + "\n"
+    between_steps()  # a past that is too short is found to be so within a second, of which the share counts too
+    sys.stdout.write(line)
 
 
 if __name__ == "__main__":

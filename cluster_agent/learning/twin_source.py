@@ -21,7 +21,7 @@ from cluster_agent.settings import LearningSettings
 from cluster_agent.telemetry import Telemetry
 from foundation.asked_process import answer_of
 from policy_net.errors import PolicyNetError
-from policy_net.exchange.spec import SetSpec, Weights
+from policy_net.exchange.spec import SetSpec, Weights, WeightSpec
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.learning.gradient import GradientResult
 from policy_net.twin.library import notice
@@ -46,6 +46,7 @@ class TwinSource:
         priors: of what acts here now.
         command: reads one question and writes one answer, as `twin_process` does.
         clock: monotonic seconds.
+        applies: whether the twin teaches now, or live experience does.
     """
 
     def __init__(
@@ -58,7 +59,9 @@ class TwinSource:
         command: Sequence[str] | None = None,
         longest_seconds: float | None = None,
         clock: Callable[[], float] = time.monotonic,
+        applies: Callable[[], bool] = lambda: True,
     ) -> None:
+        self.applies = applies
         self._settings = settings
         self._cluster = cluster
         self._state_dir = state_dir
@@ -71,8 +74,13 @@ class TwinSource:
         self._asked = 0
         self._said = ""
 
+    @property
+    def has_nothing(self) -> bool:
+        """Whether the last lesson said why there is none, and so the next ones may be like it."""
+        return bool(self._said)
+
     def gradient(
-        self, head: Weights, spec: SetSpec, incarnation: int, ending: Callable[[], bool]
+        self, head: Weights, spec: WeightSpec, incarnation: int, ending: Callable[[], bool]
     ) -> GradientResult | None:
         """The gradient at a head; None where there is none, and why is said.
 
@@ -80,6 +88,11 @@ class TwinSource:
             incarnation: of the agent; with the number of questions it draws window and directions.
             ending: whether the trainer ends, and waits no longer.
         """
+        if not isinstance(spec, SetSpec):
+            self.tell(
+                f"the learner's policy is of kind {spec.policy}, and twins teach set policies; see learning.source"
+            )
+            return None
         if not self._asked and (slow := notice()) is not None:
             _log.warning("twin-is-slow", reason=slow)
         self._asked += 1

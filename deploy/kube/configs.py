@@ -47,7 +47,11 @@ def write_configs(
         },
         # Real jobs: the most probable action, and now and then another one, to find out.
         "policy": {"mode": "greedy", "exploration": _SETTINGS.exploration},
-        "learning": {"residual": {"segment_decisions": _SEGMENT_DECISIONS, "minimum_effective_samples": 8.0}},
+        # Of what decisions bring: some minutes are no past to replay.
+        "learning": {
+            "source": "live",
+            "residual": {"segment_decisions": _SEGMENT_DECISIONS, "minimum_effective_samples": 8.0},
+        },
         "telemetry": {"log_level": "info"},
     }
     agent = folder / "agent.yaml"

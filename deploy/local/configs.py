@@ -111,7 +111,12 @@ def write_learner_config(
             "initial_policy": str(policy_file.resolve()),
             "listen": listen,
             "identity": {"enroll_port": enroll_port},
-            "optimizer": {"learning_rate": settings.learning_rate, "decay_steps": settings.decay_steps},
+            # By what decisions bring, every second; twins have a fleet of their own (`lessons`).
+            "optimizer": {
+                "units": "weights",
+                "learning_rate": settings.learning_rate,
+                "decay_steps": settings.decay_steps,
+            },
             "publish": publish,
             "rollouts": {"period_seconds": 0.5},
             "telemetry": {"http_listen": page},
@@ -152,7 +157,7 @@ def write_agent_config(
                 "pace": {"kind": "lockstep"},
             },
             "policy": {"mode": "sample", "exploration": settings.exploration, "seed": world.seed},
-            "learning": {"seed": world.seed},
+            "learning": {"source": "live", "seed": world.seed},
             "sharing": {"every_seconds": settings.sharing_seconds},
             # Versions come by the second; whoever looks at the logs afterwards wants every one of them.
             "decision_log": {"keep_policies": 1000},

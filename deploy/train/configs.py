@@ -43,7 +43,11 @@ def write_configs(folder: Path, policy: Path, address: str, enroll_port: int, pa
         },
         # Real jobs: the most probable action, and now and then another one, to find out.
         "policy": {"mode": "greedy", "exploration": SETTINGS.exploration},
-        "learning": {"residual": {"segment_decisions": _SEGMENT_DECISIONS, "minimum_effective_samples": 8.0}},
+        # Of what decisions bring: some minutes are no past to replay.
+        "learning": {
+            "source": "live",
+            "residual": {"segment_decisions": _SEGMENT_DECISIONS, "minimum_effective_samples": 8.0},
+        },
         "sharing": {"every_seconds": SETTINGS.sharing_seconds},
         "telemetry": {"log_level": "info"},
     }

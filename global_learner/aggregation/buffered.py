@@ -21,14 +21,13 @@ from numpy.typing import NDArray
 from global_learner.aggregation.base import unexpected
 from global_learner.aggregation.cohort import Cohort, Slot
 from global_learner.aggregation.flower import (
-    OWN_STEP,
     aggregate,
     build_strategy,
     restore_strategy_arrays,
     strategy_arrays,
 )
 from global_learner.aggregation.optimizer import AdamConstants, apply_adam
-from global_learner.aggregation.settings import AggregationSettings, Mode, OptimizerSettings, ServerStep
+from global_learner.aggregation.settings import AggregationSettings, Mode, OptimizerSettings
 from global_learner.aggregation.vote_memory import VoteMemory
 from global_learner.errors import BadConfig
 from global_learner.storage.snapshot import AdamState, Kept
@@ -65,8 +64,7 @@ class BufferedAggregator:
         self._units = optimizer.units_for(spec)
         self._spec = spec
         self._strategy: Any = self._new_strategy()
-        chosen = settings.server_step
-        own = settings.strategy in OWN_STEP if chosen is None else chosen is ServerStep.STRATEGY
+        own = settings.strategy_steps
         if own and self._units is not None:
             raise BadConfig(
                 f"setting optimizer.units: strategy {settings.strategy} takes the steps itself; leave it out"

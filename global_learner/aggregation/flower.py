@@ -38,9 +38,6 @@ USABLE = (
 )
 """Strategies that need nothing of a reply but the arrays and the number of examples."""
 
-OWN_STEP = ("FedAvgM", "FedAdam", "FedAdagrad", "FedYogi")
-"""Those that are an optimizer themselves."""
-
 _FRAMEWORK = frozenset(
     {
         "fraction_train",

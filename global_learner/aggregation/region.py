@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 
 from global_learner.aggregation.base import unexpected
 from global_learner.aggregation.buffered import BufferedAggregator
-from global_learner.aggregation.flower import OWN_STEP
 from global_learner.aggregation.gathered import Gathered, Parcel, Part
-from global_learner.aggregation.settings import AggregationSettings, Mode, OptimizerSettings, ServerStep
+from global_learner.aggregation.settings import AggregationSettings, Mode, OptimizerSettings
 from global_learner.errors import BadConfig
 from global_learner.storage.snapshot import AdamState, Kept
 from global_learner.storage.update_records import AppliedUpdate, Kind
@@ -49,10 +48,7 @@ class RegionAggregator:
         self.incarnation = 0
         self.sequence = 0
         self.pending: Parcel | None = None
-        own_step = settings.server_step is ServerStep.STRATEGY or (
-            settings.server_step is None and settings.strategy in OWN_STEP
-        )
-        if settings.mode is Mode.ROUNDS or (settings.mode is Mode.BUFFERED and own_step):
+        if settings.strategy_steps:
             raise BadConfig(
                 "setting aggregation: a region passes gradients to the learner above, which takes the steps: take mode "
                 "async, robust, or buffered with a strategy that leaves the step to adam"

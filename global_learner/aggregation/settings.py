@@ -1,4 +1,4 @@
-"""Settings of the sections `optimizer` and `aggregation`, and their copy beside the log that was written under them.
+"""Settings that a log of updates is written under, `optimizer` and `aggregation`, and their copy beside it.
 
 A replay of the log must not depend on what the configuration says by now.
 """
@@ -37,14 +37,9 @@ class Units(StrEnum):
     SPREADS = "spreads"
 
 
-class OptimizerSettings(Section):
-    """How one gradient moves the head. Source: Kingma & Ba 2015; DL2 §4.3 (learning rate)."""
+class AdamSettings(Section):
+    """Constants of Adam. Source: Kingma & Ba 2015."""
 
-    learning_rate: float = Field(1e-4, ge=0.0, le=1.0)
-    """Adam's step for an update that is not stale. DL2's 1e-4; 0 leaves the weights bit for bit (a control)."""
-    decay_steps: int | None = Field(None, ge=1)
-    """The step shrinks as 1 / (1 + head step / this); unset: it never does. A constant step learns first and then
-    wanders: at 2e-4 the policy was best after some 5,000 updates and worse than it began after 9,000."""
     beta1: float = Field(0.9, ge=0.0, lt=1.0)
     """Memory of the gradient; Adam's own default."""
     beta2: float = Field(0.999, ge=0.0, lt=1.0)
@@ -52,14 +47,18 @@ class OptimizerSettings(Section):
     epsilon: float = Field(1e-8, gt=0.0, le=1.0)
     """Keeps rarely used parameters from jumping; Adam's own default."""
 
+
+class OptimizerSettings(AdamSettings):
+    """How one gradient moves the head, with nothing left open; what a log is replayed by.
+
+    The defaults are what a copy beside an older log means by saying nothing; a configuration's are in
+    `optimizer_choice.py`. Source: Kingma & Ba 2015; DL2 §4.3 (learning rate).
+    """
+
+    learning_rate: float = Field(1e-4, ge=0.0, le=1.0)
+    decay_steps: int | None = Field(None, ge=1)
     units: Units = Units.WEIGHTS
-    """What `learning_rate` and `trust_radius` are counted in. `weights`: the same for every parameter. `spreads`: how
-    far each parameter of a `set` policy has to move to be noticed, so that exponents, residual and sessions are learned
-    at one pace; for gradients from twins (the agents' `learning.source`), with a rate such as 0.1."""
     trust_radius: float | None = Field(None, ge=0.0, le=1e6)
-    """No parameter moves further than this from the first version's; 0: no limit. Unless set: 0.1 for `set`, whose
-    first version is trained well and whose online gradient is mostly noise, and 5 where it is in spreads; none for
-    `dl2`, which has far to go."""
 
     def radius_for(self, spec: WeightSpec) -> float:
         """The trust radius for policies of this spec; 0 for none."""
@@ -106,6 +105,8 @@ class ServerStep(StrEnum):
     STRATEGY = "strategy"
 
 
+OWN_STEP = ("FedAvgM", "FedAdam", "FedAdagrad", "FedYogi")
+"""Strategies that are an optimizer themselves."""
 ROBUST: Mapping[str, Any] = MappingProxyType(
     {"strategy": "MultiKrum", "parameters": {"num_malicious_nodes": 1}, "vote_momentum": 0.9}
 )
@@ -157,6 +158,14 @@ class AggregationSettings(Section):
     """Whether the steps are left to a learner above; follows from the section `upstream`, and is not set by itself."""
     round_seconds: float = Field(60.0, gt=0.0, le=86_400.0)
     """`rounds`: longest wait for the clusters' answers; a round goes on with those that came."""
+
+    @property
+    def strategy_steps(self) -> bool:
+        """Whether a strategy turns updates into steps, in the place of Adam; it knows no units."""
+        if self.mode is Mode.BUFFERED:
+            chosen = self.server_step
+            return self.strategy in OWN_STEP if chosen is None else chosen is ServerStep.STRATEGY
+        return self.mode is Mode.ROUNDS
 
     @model_validator(mode="before")
     @classmethod

@@ -135,6 +135,7 @@ async def _serve_term(
         with _http(settings, telemetry, learner, lanes, ending, live) as http_port:
             _warn_of_auto_assign(settings)
             _tell_aggregation(settings)
+            _tell_optimizer(settings, learner.spec, telemetry)
             scorer = Scorer(settings.scores, state.path, registry, telemetry, time.time)
             learner.maintenance.on_version = scorer.add
             if settings.scores.enabled:
@@ -188,6 +189,25 @@ def _warn_of_auto_assign(settings: LearnerSettings) -> None:
             meaning="every new version acts on every cluster at once, unjudged, unless policyctl assign holds it",
             advice="for simulations and demonstrations; elsewhere set publish.auto_assign to false",
         )
+
+
+def _tell_optimizer(settings: LearnerSettings, spec: WeightSpec, telemetry: Telemetry) -> None:
+    """Say in what steps are counted, which the policy's kind decides where the settings do not."""
+    only_replays = settings.only_replays(spec)
+    telemetry.only_replays.set(float(only_replays))
+    if settings.upstream is not None:
+        _log.info("optimizer", policy=spec.policy, steps="the learner above takes them", only_replays=only_replays)
+        return
+    found = settings.optimizer_for(spec)
+    _log.info(
+        "optimizer",
+        policy=spec.policy,
+        units=found.units.value,
+        chosen=settings.optimizer.units.value,
+        learning_rate=found.learning_rate,
+        decay_steps=found.decay_steps,
+        only_replays=only_replays,
+    )
 
 
 def _tell_aggregation(settings: LearnerSettings) -> None:
@@ -250,7 +270,9 @@ def _uplink(
     folder = state.path / UPSTREAM_FOLDER
     make_private_folder(folder)
     trust = TrustAbove(folder, above.name, time.time)
-    client = ParentClient(ConnectionAbove(above, folder, trust.on_enrolled), above.name, learner.spec)
+    only_replays = settings.only_replays(learner.spec)
+    connection = ConnectionAbove(above, folder, trust.on_enrolled)
+    client = ParentClient(connection, above.name, learner.spec, only_replays=only_replays)
     return Uplink(above, learner, registry, client, trust, telemetry, time.monotonic, time.time)
 
 

@@ -89,7 +89,8 @@ class Pushes(Generic[Status]):
         self._ingest = Ingest(learned.spec, judged(settings))
         self._noise_multiplier = 0.0 if settings.privacy is None else settings.privacy.noise_multiplier
         self._asks_who_is_present = settings.aggregation.mode is Mode.ROBUST
-        self._step_size = StepSize(settings.optimizer, weighed(settings))
+        self._only_replays = settings.only_replays(learned.spec)
+        self._step_size = StepSize(settings.optimizer_for(learned.spec), weighed(settings))
 
     def take(self, update: GradientUpdate, want_weights: bool) -> PushAnswer:
         """Judge an update and apply it, in one step; what the answer tells is not on disk yet.
@@ -141,6 +142,13 @@ class Pushes(Generic[Status]):
         return entry
 
     def _apply(self, update: GradientUpdate, want_weights: bool) -> PushAnswer:
+        if self._only_replays and not update.replayed:
+            raise UpdateRejected(
+                Rejection.LIVE_GRADIENT,
+                f"cluster {update.cluster} pushed a gradient from live experience, and steps are counted in spreads, "
+                "which only replays of its past can take: set learning.source to auto there (an agent of before needs "
+                "an upgrade), or optimizer.units to weights here",
+            )
         started = time.perf_counter()
         step = self._head.step
         if self._protection is not None:

@@ -31,7 +31,9 @@ _MOST_FLEETS, _LONGEST_FLEET = 64, 128
 class ParentClient:
     """Calls of fleet.proto under one name; every call raises `ParentUnreachable` or `ParentRefused`."""
 
-    def __init__(self, connection: ConnectionAbove, name: str, spec: WeightSpec) -> None:
+    def __init__(self, connection: ConnectionAbove, name: str, spec: WeightSpec, *, only_replays: bool = False) -> None:
+        """Args: `only_replays` says that nothing else than updates from replays is gathered here."""
+        self._only_replays = only_replays
         self._connection = connection
         self._name = name
         self._spec = spec
@@ -70,6 +72,7 @@ class ParentClient:
             parcel.samples,
             parcel.effective_samples,
             {"updates": float(parcel.updates)},
+            self._only_replays,
         )
         reply = await self._connection.call("Push", push_request(update, want_weights=True))
         with _checking("Push"):

@@ -21,6 +21,8 @@ from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.spec import Weights, weights_to_bytes
 from policy_net.exchange.statistics import SpeedStatistic
 
+WINDOW_JOBS = "window_jobs"
+"""The statistic of an update from replays that says how many jobs the window had."""
 _FLOAT_BYTES = 4
 _LONGEST_ERROR = 500
 _LENGTH_DELIMITED = 2
@@ -36,6 +38,7 @@ class GradientUpdate:
         gradient: float32, shape (parameter_count,); descent goes along its negative.
         samples: micro-actions that it was computed from.
         effective_samples: the same after importance weighting.
+        replayed: it comes from replays of the cluster's past, and not from what decisions brought.
     """
 
     cluster: str
@@ -47,6 +50,7 @@ class GradientUpdate:
     samples: int
     effective_samples: float
     statistics: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    replayed: bool = False
 
 
 def push_request(update: GradientUpdate, want_weights: bool) -> fleet_pb2.PushRequest:
@@ -62,6 +66,7 @@ def push_request(update: GradientUpdate, want_weights: bool) -> fleet_pb2.PushRe
         effective_samples=update.effective_samples,
         statistics=dict(update.statistics),
         want_weights=want_weights,
+        replayed=update.replayed,
     )
 
 
@@ -81,6 +86,8 @@ def gradient_update(request: fleet_pb2.PushRequest) -> GradientUpdate:
         samples=request.samples,
         effective_samples=request.effective_samples,
         statistics=MappingProxyType(dict(request.statistics)),
+        # Agents of before the field told a window's jobs all the same, and of live gradients nothing of the kind.
+        replayed=request.replayed or WINDOW_JOBS in request.statistics,
     )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from foundation.asked_process import answer_of
+from foundation.asked_process import Share, answer_of
 
 DEADLINE_SECONDS = 60.0
 ASKED = """
@@ -69,3 +69,19 @@ def test_it_ends_with_an_asker_that_is_killed_also_where_it_takes_no_step(tmp_pa
     while Path(f"/proc/{asked}").exists() and " Z " not in Path(f"/proc/{asked}/stat").read_text():
         assert time.monotonic() < deadline, "it goes on though nobody waits"
         time.sleep(0.05)
+
+
+def test_what_was_used_before_the_first_step_counts_where_it_is_owed() -> None:
+    now = 0.0
+    rests: list[float] = []
+
+    def rest(seconds: float) -> None:
+        nonlocal now
+        rests.append(seconds)
+        now += seconds
+
+    for owed, seconds in ((0.0, 0.0), (2.0, 40.0)):
+        rests.clear()
+        share = Share(0.05, lambda: 2.0, lambda: now, rest, owed)
+        share.keep()
+        assert sum(rests) == pytest.approx(seconds)

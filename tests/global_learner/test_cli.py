@@ -76,6 +76,7 @@ UPSTREAM = {"address": "127.0.0.1:1", "name": "east"}
         ({"upstream": UPSTREAM, "publish": {"auto_assign": True}}, "set publish.auto_assign there"),
         ({"upstream": UPSTREAM, "optimizer": {"learning_rate": 1e-3}}, "a region takes no steps"),
         ({"upstream": UPSTREAM, "database": "postgresql://fleet@127.0.0.1/fleet"}, "a region with a standby"),
+        ({"optimizer": {"units": "parsecs"}}, "setting optimizer.units"),
         ({"optimizer": {"units": "spreads"}}, "optimizer.units: spreads are of set policies, and this is dl2"),
         (
             {"initial_policy": "set", "optimizer": {"units": "spreads"}, "aggregation": {"mode": "rounds"}},

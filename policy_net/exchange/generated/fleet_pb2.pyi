@@ -82,7 +82,7 @@ class PullHeadReply(_message.Message):
     def __init__(self, step: _Optional[int] = ..., weights: _Optional[bytes] = ..., spec_digest: _Optional[str] = ..., unchanged: _Optional[bool] = ...) -> None: ...
 
 class PushRequest(_message.Message):
-    __slots__ = ("cluster", "incarnation", "sequence", "base_step", "spec_digest", "gradient", "samples", "effective_samples", "statistics", "want_weights")
+    __slots__ = ("cluster", "incarnation", "sequence", "base_step", "spec_digest", "gradient", "samples", "effective_samples", "statistics", "want_weights", "replayed")
     class StatisticsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -100,6 +100,7 @@ class PushRequest(_message.Message):
     EFFECTIVE_SAMPLES_FIELD_NUMBER: _ClassVar[int]
     STATISTICS_FIELD_NUMBER: _ClassVar[int]
     WANT_WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    REPLAYED_FIELD_NUMBER: _ClassVar[int]
     cluster: str
     incarnation: int
     sequence: int
@@ -110,7 +111,8 @@ class PushRequest(_message.Message):
     effective_samples: float
     statistics: _containers.ScalarMap[str, float]
     want_weights: bool
-    def __init__(self, cluster: _Optional[str] = ..., incarnation: _Optional[int] = ..., sequence: _Optional[int] = ..., base_step: _Optional[int] = ..., spec_digest: _Optional[str] = ..., gradient: _Optional[bytes] = ..., samples: _Optional[int] = ..., effective_samples: _Optional[float] = ..., statistics: _Optional[_Mapping[str, float]] = ..., want_weights: _Optional[bool] = ...) -> None: ...
+    replayed: bool
+    def __init__(self, cluster: _Optional[str] = ..., incarnation: _Optional[int] = ..., sequence: _Optional[int] = ..., base_step: _Optional[int] = ..., spec_digest: _Optional[str] = ..., gradient: _Optional[bytes] = ..., samples: _Optional[int] = ..., effective_samples: _Optional[float] = ..., statistics: _Optional[_Mapping[str, float]] = ..., want_weights: _Optional[bool] = ..., replayed: _Optional[bool] = ...) -> None: ...
 
 class PushReply(_message.Message):
     __slots__ = ("outcome", "reason", "head_step", "weights", "staleness")

@@ -36,6 +36,8 @@ FEWEST_JOBS = 20
 """A window of fewer says nothing that its chance does not drown."""
 FAR = 0.5
 """A twin whose mean JCT is off by this share or more is not believed at all."""
+TOO_FEW = f"no {FEWEST_JOBS} jobs have ended here yet, and learning.twin.history names no recording"
+"""Why a cluster that has just begun is taught nothing."""
 _LOG = "the decision log"
 _DAY_SECONDS = 86_400.0
 _DEBOUNCE_SECONDS = 60.0
@@ -128,7 +130,7 @@ class History:
         if log is not None and len(log.workload.jobs) >= FEWEST_JOBS:
             self._jobs[_LOG] = len(log.workload.jobs)
         if not self._jobs:
-            raise BadInput(f"no {FEWEST_JOBS} jobs have ended here yet, and learning.twin.history names no recording")
+            raise BadInput(TOO_FEW)
 
     @property
     def jobs(self) -> int:

@@ -38,7 +38,7 @@ def start(fleet: Fleet, name: str, seed: int) -> None:
     changes: dict[str, Any] = fleet.learning() | {
         "backend": backend,
         "policy": {"mode": "sample", "exploration": 0.1},
-        "learning": {"residual": {"segment_decisions": 5, "minimum_effective_samples": 4}},
+        "learning": {"source": "live", "residual": {"segment_decisions": 5, "minimum_effective_samples": 4}},
         "sharing": {"every_seconds": 0.1},
     }
     fleet.start_agent(name, **changes)
@@ -61,7 +61,7 @@ class Newest:
 
 @pytest.mark.heavy
 def test_a_fourth_cluster_starts_with_what_three_have_seen(fleet: Fleet) -> None:
-    fleet.start_learner(publish={"every_steps": 4, "auto_assign": True})
+    fleet.start_learner(publish={"every_steps": 4, "auto_assign": True}, optimizer={"units": "weights"})
     for seed, name in enumerate(CLUSTERS):
         start(fleet, name, seed)
     watch = fleet.watch()

@@ -1,4 +1,4 @@
-"""A fleet that learns from twins, among processes: a real learner, killed in the middle, and agents with pasts."""
+"""A fleet that learns from twins, as it does unless told otherwise: a real learner, killed once, and agents."""
 
 from __future__ import annotations
 
@@ -14,10 +14,7 @@ from policy_net.exchange.spec import SetSpec
 from policy_net.set_policy.policy import default_set_file, set_spec_of
 
 SOURCE = "dl2:jobs=40,seed=3"
-SPREADS: dict[str, Any] = {
-    "optimizer": {"units": "spreads", "learning_rate": 0.1},
-    "publish": {"every_steps": 4, "auto_assign": True},
-}
+OFTEN: dict[str, Any] = {"publish": {"every_steps": 4, "auto_assign": True}}
 
 
 @pytest.fixture
@@ -37,13 +34,13 @@ def taught(fleet: Fleet, history: list[str]) -> dict[str, Any]:
     return {
         "learner": learner,
         "policy": {"initial": str(fleet.policy), "mode": "greedy"},
-        "learning": {"source": "twin", "twin": twin, "flush_seconds": 5.0},
+        "learning": {"twin": twin, "flush_seconds": 5.0},
     }
 
 
 @pytest.mark.heavy
 def test_clusters_teach_from_their_past_through_a_kill_of_the_learner_and_act_on_what_came_of_it(fleet: Fleet) -> None:
-    learner = fleet.start_learner(**SPREADS)
+    learner = fleet.start_learner(**OFTEN)
     agents = [
         fleet.start_agent(name, slot_wall_seconds=0.2, episodes=1000, **taught(fleet, [SOURCE]))
         for name in ("north", "south")
@@ -57,7 +54,7 @@ def test_clusters_teach_from_their_past_through_a_kill_of_the_learner_and_act_on
 
         wait_until(lambda: accepted() >= 3, "updates", PATIENCE_SECONDS)
         learner.kill()
-        learner = fleet.start_learner(**SPREADS)
+        learner = fleet.start_learner(**OFTEN)
         wait_until(lambda: accepted() >= 2, "updates again", PATIENCE_SECONDS)
         wait_until(lambda: len(watch.versions()) > 1, "a version", PATIENCE_SECONDS)
         newest = watch.versions()[-1].version
@@ -77,7 +74,7 @@ def test_clusters_teach_from_their_past_through_a_kill_of_the_learner_and_act_on
 
 @pytest.mark.heavy
 def test_a_past_that_is_not_there_is_said_and_the_cluster_is_scheduled_all_the_same(fleet: Fleet) -> None:
-    fleet.start_learner(**SPREADS)
+    fleet.start_learner(**OFTEN)
     agent = fleet.start_agent("north", episodes=1000, **taught(fleet, ["sacct:/none/month.txt"]))
     wait_until(lambda: "twin-teaches-nothing" in agent.output.read_text(), "the line", PATIENCE_SECONDS)
     assert "/none/month.txt" in agent.output.read_text()

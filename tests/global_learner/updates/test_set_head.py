@@ -1,5 +1,7 @@
 """A learner whose policy is `set`: averaged, within a trust region, and the same again after a crash."""
 
+import json
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ from learner_makers import update, write_segment
 from global_learner.aggregation.modes import ImmediateAggregator, build_aggregator
 from global_learner.aggregation.optimizer import AdamConstants, TrustRegion
 from global_learner.aggregation.settings import (
+    AGGREGATION_NAME,
     SET_TRUST_RADIUS,
     SPREADS_TRUST_RADIUS,
     AggregationSettings,
@@ -19,6 +22,7 @@ from global_learner.aggregation.settings import (
     OptimizerSettings,
     Units,
 )
+from global_learner.aggregation.settings import read_settings as read_logged_settings
 from global_learner.errors import BadConfig
 from global_learner.recovery import recover
 from global_learner.registry.registry import Registry
@@ -158,6 +162,45 @@ def test_a_smaller_region_takes_the_head_back_at_the_next_start(tmp_path: Path) 
     assert np.abs(far.weights - FIRST.weights).max() > 0.02
     for weights in (found.head.weights, found.head.publishable):
         assert np.abs(weights - FIRST.weights).max() <= 0.01 + 1e-6
+
+
+@pytest.mark.parametrize("snapshot_at", [0, 3])
+@pytest.mark.parametrize("with_units", [True, False])
+def test_a_state_of_when_steps_were_counted_in_weights_goes_on_in_spreads(
+    tmp_path: Path, snapshot_at: int, with_units: bool
+) -> None:
+    """The copy of the settings as it was written then, of two forms, with its checksum; the log is taken as it was."""
+    lost = head(SET_TRUST_RADIUS)
+    before = {"learning_rate": 1e-4, "decay_steps": None, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8}
+    before |= {"units": "weights", "trust_radius": None} if with_units else {"trust_radius": None}
+    content = {"aggregation": AggregationSettings().model_dump(mode="json"), "optimizer": before}
+    checksum = zlib.crc32(json.dumps(content, sort_keys=True).encode())
+    config = learner_settings(tmp_path)
+    with StateDir(config.state_dir) as state:
+        registry = Registry(state.path)
+        try:
+            recover(state, registry, config, FIRST, 0.0)
+            (state.path / AGGREGATION_NAME).write_text(json.dumps({**content, "checksum": checksum}))
+            records = [applied(step, rate=1e-4) for step in range(1, 6)]
+            write_segment(state.log, 1, records, SPEC)
+            for record in records:
+                lost.apply(record)
+                if record.step == snapshot_at:
+                    write_snapshot(state.snapshots, lost.snapshot(SPEC.digest, {}))
+            found = recover(state, registry, config, FIRST, 0.0)
+            assert found.head.weights.tobytes() == lost.weights.tobytes()
+            assert found.head.step == 5
+            written = read_logged_settings(state.path)
+            again = recover(state, registry, config, FIRST, 0.0)
+        finally:
+            registry.close()
+    assert written is not None
+    assert written[1] == config.optimizer_for(SPEC)
+    assert written[1].units is Units.SPREADS
+    assert again.head.weights.tobytes() == lost.weights.tobytes()
+    again.head.apply(applied(6, rate=0.1))
+    moved = np.abs(again.head.weights - lost.weights) / spreads_of(SPEC)
+    assert moved.max() > 0.05, "a step is longer than any of the old ones"
 
 
 def test_a_configuration_names_the_shipped_policy_by_its_word(tmp_path: Path) -> None:
