@@ -85,7 +85,7 @@ def test_a_wrong_update_is_rejected_with_its_word(case: str, learner: HostileLea
 
 
 def test_every_reason_is_shown_or_belongs_to_a_mode() -> None:
-    modes = {Rejection.ROUNDS_ONLY, Rejection.PRIVACY_SPENT, Rejection.NOT_NOISED}
+    modes = {Rejection.ROUNDS_ONLY, Rejection.PRIVACY_SPENT, Rejection.NOT_NOISED, Rejection.LIVE_GRADIENT}
     elsewhere = {Rejection.TOO_STALE, Rejection.QUARANTINED, Rejection.HEAD_RESET} | modes
     assert {reason for _, reason in WIRE.values()} == set(Rejection) - elsewhere
     assert Rejection.QUARANTINED not in FAULTY

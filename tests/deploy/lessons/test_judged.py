@@ -14,6 +14,7 @@ from deploy.local.lessons.fleet import LessonSettings, agent_config, learner_con
 from deploy.local.lessons.judged import change_of, judge_lessons
 from deploy.local.lessons.pasts import make_pasts
 from deploy.local.plan import make_plan
+from global_learner.aggregation.settings import Units
 from global_learner.settings import read_settings as read_learner
 from policy_net.exchange.policy_file import write_policy_file
 from policy_net.set_policy.extended import extended
@@ -58,6 +59,6 @@ def test_the_files_of_learner_and_agents_are_what_the_programs_take(tmp_path: Pa
         yaml.safe_dump(agent_config(past, "127.0.0.1:7001", tmp_path / "token", LessonSettings(3)))
     )
     learner, agent = read_learner(tmp_path / "learner.yaml"), read_agent(tmp_path / "agent.yaml")
-    assert learner.optimizer.units_for(extended(default_set_file(), "set").spec) is not None
+    assert learner.optimizer_for(extended(default_set_file(), "set").spec).units is Units.SPREADS
     assert agent.learning.source == "twin"
     assert agent.learning.twin.history == (str(past.recording.resolve()),)

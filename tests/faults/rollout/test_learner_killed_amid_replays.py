@@ -88,6 +88,7 @@ def test_the_next_life_replays_what_is_missing_and_nothing_twice(tmp_path: Path)
         publish={"every_steps": 1, "auto_assign": False},
         rollouts={"period_seconds": 0.05},
         scores={"enabled": True, "nice": 0},
+        optimizer={"units": "weights"},
     )
     shutil.copy(DEFAULT_SET_FILE, tmp_path / "v1.safetensors")
     with living_fleet(learner, CLUSTERS) as fleet:
