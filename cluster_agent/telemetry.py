@@ -66,7 +66,7 @@ class Telemetry:
             registry=self.registry,
         )
         self.from_twin = Gauge(
-            "fedl2_agent_twin_teaching_enabled",
+            "fedl2_agent_twin_teaching_flag",
             "1 where gradients come from replays of this cluster's past, 0 where from what decisions brought.",
             registry=self.registry,
         )

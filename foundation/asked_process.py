@@ -27,7 +27,7 @@ class Share:
         used: CPU seconds that were used so far.
         clock: seconds that have passed.
         rest: waits so many seconds.
-        owed: CPU seconds that were used before, and count too.
+        owed: CPU seconds that were used before, and count too; as many have passed then at least.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Share:
         owed: float = 0.0,
     ) -> None:
         self._share, self._used, self._clock, self._rest = share, used, clock, rest
-        self._used_before, self._began = used() - owed, clock()
+        self._used_before, self._began = used() - owed, clock() - owed
 
     def keep(self) -> None:
         """Rest until what was used is no more than the share of what has passed."""

@@ -37,7 +37,7 @@ class Telemetry:
             "fedl2_learner_rejections_total", "Rejected updates, by reason.", ["reason"], registry=self.registry
         )
         self.only_replays = Gauge(
-            "fedl2_learner_only_replays_enabled",
+            "fedl2_learner_only_replays_flag",
             "1 where updates have to come from replays, as steps are counted in spreads (optimizer.units); else 0.",
             registry=self.registry,
         )

@@ -206,7 +206,8 @@ class Trainer:
             return
         self._draining.wait(self._pause_seconds)
         longer = min(2.0 * self._pause_seconds, _LONGEST_AFTER_NOTHING_SECONDS)
-        self._pause_seconds = longer if twin.has_nothing else _AFTER_NOTHING_SECONDS
+        # Who acts on the head sees it before each lesson, and has to see it often.
+        self._pause_seconds = longer if twin.has_nothing and self._on_head is None else _AFTER_NOTHING_SECONDS
 
     def _decisions_between_updates(self) -> int:
         acting = self._acting_spec()

@@ -80,8 +80,8 @@ def test_what_was_used_before_the_first_step_counts_where_it_is_owed() -> None:
         rests.append(seconds)
         now += seconds
 
-    for owed, seconds in ((0.0, 0.0), (2.0, 40.0)):
+    for part, owed, seconds in ((0.05, 0.0, 0.0), (0.05, 2.0, 38.0), (1.0, 2.0, 0.0)):
         rests.clear()
-        share = Share(0.05, lambda: 2.0, lambda: now, rest, owed)
+        share = Share(part, lambda: 2.0, lambda: now, rest, owed)
         share.keep()
         assert sum(rests) == pytest.approx(seconds)

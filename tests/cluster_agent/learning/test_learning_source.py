@@ -57,7 +57,7 @@ class Place:
 
     @property
     def shown(self) -> float | None:
-        return self.telemetry.registry.get_sample_value("fedl2_agent_twin_teaching_enabled")
+        return self.telemetry.registry.get_sample_value("fedl2_agent_twin_teaching_flag")
 
 
 def test_unless_told_otherwise_set_is_taught_by_the_twin_and_dl2_by_what_happened(
