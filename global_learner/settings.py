@@ -319,10 +319,7 @@ class LearnerSettings(Section):
             raise ValueError("a region's versions come from the learner above: set publish.auto_assign there")
         units = self.optimizer.units
         if self.optimizer != OptimizerChoice(units=units) or units is ChosenUnits.SPREADS:
-            raise ValueError(
-                "a region takes no steps: set optimizer at the learner above, and leave it out here, but for "
-                "`units: weights` where the learner above counts so"
-            )
+            raise ValueError("a region takes no steps: set optimizer at the learner above, here `units: weights` at most")
         if self.database is not None:
             raise ValueError("a region with a standby is not supported: leave out database, or upstream")
 

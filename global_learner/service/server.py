@@ -17,7 +17,6 @@ import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from foundation.files import PARTIAL, write_whole
-from global_learner.aggregation.settings import Mode
 from global_learner.beliefs.belief_store import BeliefStore
 from global_learner.beliefs.intake import FleetBeliefs
 from global_learner.beliefs.priors import PriorsSource
@@ -49,6 +48,7 @@ from global_learner.service.identity_setup import (
 from global_learner.service.lanes import OPERATOR_SHARE, Lanes, lanes_of, one_lane
 from global_learner.service.listener import bind, bind_socket, check_free, room_for_connections
 from global_learner.service.standby import Term, term_of
+from global_learner.service.start_lines import tell_settings
 from global_learner.settings import LearnerSettings
 from global_learner.storage.audit_chain import IDENTITIES, VERSIONS
 from global_learner.storage.disk import is_disk_full
@@ -133,9 +133,7 @@ async def _serve_term(
         operators = stack.enter_context(_operators(settings, state, limits, learner, identities, telemetry))
         live = LiveReport(admin.report, asyncio.get_running_loop()) if settings.telemetry.shows_page else None
         with _http(settings, telemetry, learner, lanes, ending, live) as http_port:
-            _warn_of_auto_assign(settings)
-            _tell_aggregation(settings)
-            _tell_optimizer(settings, learner.spec, telemetry)
+            tell_settings(settings, learner.spec, telemetry)
             scorer = Scorer(settings.scores, state.path, registry, telemetry, time.time)
             learner.maintenance.on_version = scorer.add
             if settings.scores.enabled:
@@ -180,44 +178,6 @@ async def _serve_term(
         _log.info("learner-ended", head_step=learner.head.step)
         if learner.failed.done():
             raise learner.failed.result()
-
-
-def _warn_of_auto_assign(settings: LearnerSettings) -> None:
-    if settings.publish.auto_assign:
-        _log.warning(
-            "auto-assign-enabled",
-            meaning="every new version acts on every cluster at once, unjudged, unless policyctl assign holds it",
-            advice="for simulations and demonstrations; elsewhere set publish.auto_assign to false",
-        )
-
-
-def _tell_optimizer(settings: LearnerSettings, spec: WeightSpec, telemetry: Telemetry) -> None:
-    """Say in what steps are counted, which the policy's kind decides where the settings do not."""
-    only_replays = settings.only_replays(spec)
-    telemetry.only_replays.set(float(only_replays))
-    if settings.upstream is not None:
-        _log.info("optimizer", policy=spec.policy, steps="the learner above takes them", only_replays=only_replays)
-        return
-    found = settings.optimizer_for(spec)
-    _log.info(
-        "optimizer",
-        policy=spec.policy,
-        units=found.units.value,
-        chosen=settings.optimizer.units.value,
-        learning_rate=found.learning_rate,
-        decay_steps=found.decay_steps,
-        only_replays=only_replays,
-    )
-
-
-def _tell_aggregation(settings: LearnerSettings) -> None:
-    chosen = settings.aggregation
-    facts = {"mode": chosen.mode.value} | ({} if chosen.mode is Mode.ASYNC else {"strategy": chosen.strategy})
-    if chosen.mode is Mode.ROBUST:
-        advice = "with one or two clusters nobody can be outvoted; set aggregation for another mode (docs/guide)"
-        _log.info("aggregation", **facts, listen=settings.listen, advice=advice)
-    else:
-        _log.info("aggregation", **facts)
 
 
 async def _close(scorer: Scorer, learner: FleetLearner, identities: Identities) -> None:
