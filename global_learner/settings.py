@@ -319,7 +319,9 @@ class LearnerSettings(Section):
             raise ValueError("a region's versions come from the learner above: set publish.auto_assign there")
         units = self.optimizer.units
         if self.optimizer != OptimizerChoice(units=units) or units is ChosenUnits.SPREADS:
-            raise ValueError("a region takes no steps: set optimizer at the learner above, here `units: weights` at most")
+            raise ValueError(
+                "a region takes no steps: set optimizer at the learner above, and here units: weights alone"
+            )
         if self.database is not None:
             raise ValueError("a region with a standby is not supported: leave out database, or upstream")
 

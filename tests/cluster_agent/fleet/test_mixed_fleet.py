@@ -56,7 +56,8 @@ class MixedFleet(Fleet):
     def start_all(self) -> None:
         # A cluster that is slow for a while is not what this is about.
         patient = {"max_staleness_steps": 100_000}
-        self.start_learner(publish={"every_steps": 4, "auto_assign": True}, ingest=patient)
+        publish = {"every_steps": 4, "auto_assign": True}
+        self.start_learner(publish=publish, ingest=patient, optimizer={"units": "weights"})
         for seed, name in enumerate(SIMULATED):
             workload = {"source": f"dl2:jobs=20,arrivals=google,sizes=varied,seed={seed}"}
             pace = {"kind": "scaled", "speedup": 1200.0 / 0.3}
@@ -107,7 +108,8 @@ class MixedFleet(Fleet):
         wait_until(lambda: all(facts["ended"] for facts in client.call("jobs", {})["jobs"]), "no job is left")
 
     def _learning(self) -> dict[str, Any]:
-        return self.learning() | {"learning": {"residual": {"segment_decisions": 4, "minimum_effective_samples": 2}}}
+        residual = {"segment_decisions": 4, "minimum_effective_samples": 2}
+        return self.learning() | {"learning": {"source": "live", "residual": residual}}
 
     def _this_machine(self) -> dict[str, Any]:
         backend = {"kind": "local", "cpu_milli": 2500, "slot_seconds": 2.0, "debounce_seconds": 0.5}

@@ -1,4 +1,4 @@
-"""A learner and three clusters whose policy is `set`: real processes, in every mode of aggregation."""
+"""A learner and three clusters whose policy is `set`, taught live: real processes, in every mode of aggregation."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -17,6 +17,8 @@ from policy_net.set_policy.policy import DEFAULT_SET_FILE
 CLUSTERS = ("north", "south", "east")
 SPEC = read_policy_file(DEFAULT_SET_FILE).spec
 PUBLISH = {"every_steps": 4, "auto_assign": True}
+LIVE = {"units": "weights"}
+"""Counted so, a learner takes what clusters learn of what happened."""
 PATIENT = {"max_staleness_steps": 100_000}
 """A cluster that is slow for a while is not what these tests are about."""
 
@@ -29,7 +31,7 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
     made.close()
 
 
-def agent(fleet: Fleet, name: str, acting: str = "assigned", **policy: object) -> None:
+def agent(fleet: Fleet, name: str, acting: str = "assigned", source: str = "live", **policy: object) -> None:
     """An agent that goes on until it is told to stop."""
     backend = {
         "workloads": [{"source": "dl2:jobs=20,arrivals=google,sizes=varied,seed=3"}],
@@ -41,7 +43,7 @@ def agent(fleet: Fleet, name: str, acting: str = "assigned", **policy: object) -
     changes: dict[str, Any] = fleet.learning() | {
         "backend": backend,
         "policy": {"acting": acting, "mode": "sample", "exploration": 0.1} | policy,
-        "learning": {"residual": {"segment_decisions": 5, "minimum_effective_samples": 4}},
+        "learning": {"source": source, "residual": {"segment_decisions": 5, "minimum_effective_samples": 4}},
     }
     fleet.start_agent(name, **changes)
 
@@ -80,7 +82,7 @@ def run_until(
 @pytest.mark.heavy
 @pytest.mark.parametrize("acting", ["assigned", "head"])
 def test_three_clusters_learn_one_residual_from_the_shipped_policy_on(fleet: Fleet, acting: str) -> None:
-    fleet.start_learner(publish=PUBLISH, ingest=PATIENT)
+    fleet.start_learner(publish=PUBLISH, ingest=PATIENT, optimizer=LIVE)
     for name in CLUSTERS:
         agent(fleet, name, acting)
 
@@ -119,9 +121,12 @@ def test_three_clusters_learn_one_residual_from_the_shipped_policy_on(fleet: Fle
     ids=lambda settings: settings["mode"],
 )
 def test_cohorts_and_rounds_train_it_too(fleet: Fleet, aggregation: dict[str, object]) -> None:
-    fleet.start_learner(publish=PUBLISH, ingest=PATIENT, aggregation=aggregation)
+    # Rounds are answered from what happened, and steps counted in weights, without being told.
+    in_rounds = aggregation["mode"] == "rounds"
+    optimizer = {} if in_rounds else LIVE
+    fleet.start_learner(publish=PUBLISH, ingest=PATIENT, aggregation=aggregation, optimizer=optimizer)
     for name in CLUSTERS:
-        agent(fleet, name)
+        agent(fleet, name, source="auto" if in_rounds else "live")
     first, last = run_until(fleet, steps=12, learning=CLUSTERS)
     assert last.weights.tobytes() != first.weights.tobytes()
     assert np.isfinite(last.weights).all()
@@ -131,7 +136,7 @@ def test_cohorts_and_rounds_train_it_too(fleet: Fleet, aggregation: dict[str, ob
 
 @pytest.mark.heavy
 def test_a_cluster_in_production_learns_from_what_it_explores_and_nothing_where_it_does_not(fleet: Fleet) -> None:
-    fleet.start_learner(publish=PUBLISH, ingest=PATIENT)
+    fleet.start_learner(publish=PUBLISH, ingest=PATIENT, optimizer=LIVE)
     agent(fleet, "north", mode="greedy", exploration=0.2)
     agent(fleet, "south", mode="greedy", exploration=0.0)
     # The other one may be slower to begin.

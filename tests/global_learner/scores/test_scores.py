@@ -153,7 +153,9 @@ async def test_a_version_without_a_score_says_whether_one_is_to_come(tmp_path: P
 @pytest.mark.heavy
 def test_a_real_learner_scores_what_it_publishes_in_a_process_of_its_own(tmp_path: Path) -> None:
     spec = read_policy_file(DEFAULT_SET_FILE).spec  # an untrained policy's replays are three times as long
-    learner = LearnerProcess(tmp_path, spec, publish={"every_steps": 1}, scores={"enabled": True, "nice": 0})
+    learner = LearnerProcess(
+        tmp_path, spec, publish={"every_steps": 1}, scores={"enabled": True, "nice": 0}, optimizer={"units": "weights"}
+    )
     shutil.copy(DEFAULT_SET_FILE, tmp_path / "v1.safetensors")
     learner.start()
     try:
