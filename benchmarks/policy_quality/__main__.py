@@ -15,7 +15,7 @@ from rich.console import Console
 
 from benchmarks.policy_quality.markdown import check_page, write_page
 from benchmarks.policy_quality.measure import check_policy, measured_points_file
-from benchmarks.policy_quality.plan import DEFAULT, FULL, QUICK, cells_of
+from benchmarks.policy_quality.plan import DEFAULT, FULL, QUICK, RECORDED, cells_of
 from benchmarks.policy_quality.policies import default_policies, missing_references
 from benchmarks.policy_quality.report import build_report
 from benchmarks.policy_quality.run import run, tasks_of
@@ -55,6 +55,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--data", type=Path, help="folder with workloads/*.csv; without it only made-up workloads")
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help="fewer clusters, jobs and seeds: at most 10 minutes")
+    size.add_argument(
+        "--recorded",
+        action="store_true",
+        help="recorded workloads alone, of known and unknown work: a quarter of an hour",
+    )
     size.add_argument("--full", action="store_true", help="the whole grid: hours; give --out")
     parser.add_argument("--out", type=Path, help="keep finished cells in this folder, and go on with those there")
     parser.add_argument("--processes", type=int, default=2, help="how many measure at the same time")
@@ -70,9 +75,11 @@ def _run(options: argparse.Namespace) -> int:
         raise BadInput("--full takes hours: give --out FOLDER, so that a run that is stopped can go on")
     if options.markdown is not None:
         check_page(options.markdown)
-    grid = QUICK if options.quick else FULL if options.full else DEFAULT
+    grid = QUICK if options.quick else RECORDED if options.recorded else FULL if options.full else DEFAULT
     policies = _policies(options.policies, options.data)
     clusters = [] if options.data is None else _clusters(options.data)
+    if options.recorded and options.data is None:
+        raise BadInput("--recorded needs --data FOLDER, the one with workloads/*.csv")
     if options.data is None:
         print(f"{PROGRAM}: no --data: only made-up workloads are compared, no recorded ones", file=sys.stderr)
     slower = notice()

@@ -1,4 +1,4 @@
-"""The plan of a run: the grids of cells of `--quick`, the default and `--full`, always on the seeds that judge."""
+"""The plan of a run: the grids of cells of its options and of the default, always on the seeds that judge."""
 
 from __future__ import annotations
 
@@ -64,8 +64,9 @@ class Grid:
         parts = " and ".join(part.value for part in self.parts)
         clusters = "all clusters" if self.every_nth_cluster == 1 else f"one cluster in {self.every_nth_cluster}"
         seeds = ", ".join(f"{count} seeds of {jobs} jobs" for jobs, count in self.seeds_by_jobs.items())
+        made_up = f"made-up workloads with {seeds}; " if seeds else ""
         return (
-            f"{self.name}: made-up workloads with {seeds}; {clusters}, {parts} windows of up to"
+            f"{self.name}: {made_up}{clusters}, {parts} windows of up to"
             f" {self.window_jobs} jobs, {self.model_seeds} model seeds, {len(self.conditions)} conditions"
         )
 
@@ -111,6 +112,14 @@ DEFAULT = Grid(
         *_conditions(durations=(Durations.UNKNOWN,), kinds=("allreduce",), model_seeds=1),
     ),
     noisy=((32, 60), (16, 60), (96, 60)),
+)
+RECORDED = Grid(
+    "recorded",
+    sizings=(),
+    sizes=(),
+    seeds_by_jobs={},
+    disturbed=(),
+    conditions=_conditions(durations=(Durations.KNOWN, Durations.UNKNOWN)),
 )
 FULL = Grid(
     "full",

@@ -15,7 +15,7 @@ REFERENCE_ON_SYNTHETIC = "drf"
 
 PUBLISHED = ("fifo", "fifo-backfill", "las", "srtf", "drf", "tetris", "optimus")
 """Schedulers of others that a cluster could run: no knowledge of the truth."""
-HEURISTICS = (*PUBLISHED, "drf-peak", "optimus-sr")
+HEURISTICS = (*PUBLISHED, "drf-peak", "optimus-sr", "marginal")
 """The same with our own plain improvements: the bar for whoever claims that learning pays."""
 
 TRUTH_KNOWING = frozenset({"oracle", "optimus-true-table"})

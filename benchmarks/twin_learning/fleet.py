@@ -52,6 +52,7 @@ class Training:
         permute: a control that has nothing to learn from.
         speeds_wrong: the deviation of the log of a factor that each type's speed has in all replays, and not where
             policies are judged.
+        decay_steps: after which the rate falls; half of `updates` if None.
     """
 
     updates: int
@@ -60,6 +61,7 @@ class Training:
     learning_rate: float
     permute: bool = False
     speeds_wrong: float = 0.0
+    decay_steps: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +105,23 @@ def train(
     seed: int,
     generated: Sequence[GeneratedCluster] = (),
 ) -> Weights:
-    """What the fleet would publish after so many updates.
+    """What the fleet would publish after all updates.
 
     Args:
         generated: clusters that teach beside those with a past.
     """
+    return trained_at(start, pasts, training, seed, [training.updates], generated)[0]
+
+
+def trained_at(
+    start: PolicyFile,
+    pasts: Sequence[Past],
+    training: Training,
+    seed: int,
+    updates: Sequence[int],
+    generated: Sequence[GeneratedCluster] = (),
+) -> list[Weights]:
+    """What the fleet would publish on its way, after each of these numbers of updates, of `training.updates` in all."""
     spec = start.spec
     assert isinstance(spec, SetSpec)  # noqa: S101  (whoever starts a run gives a set policy; narrows the type)
     histories: list[History | GeneratedCluster] = [
@@ -115,7 +129,9 @@ def train(
         *generated,
     ]
     optimizer = OptimizerSettings(
-        units=Units.SPREADS, learning_rate=training.learning_rate, decay_steps=max(1, training.updates // 2)
+        units=Units.SPREADS,
+        learning_rate=training.learning_rate,
+        decay_steps=training.decay_steps or max(1, training.updates // 2),
     )
     units, spreads = optimizer.units_for(spec), spreads_of(spec)
     region = TrustRegion.around(start.weights, optimizer.radius_for(spec), units)
@@ -126,6 +142,7 @@ def train(
     twin = TwinSettings(pairs=training.pairs)
     pushed = [0] * len(histories)
     waiting: list[int] = []
+    published: dict[int, Weights] = {}
     while head.step < training.updates:
         waiting = waiting or generator.permutation(len(histories)).tolist()
         number = waiting.pop()
@@ -144,7 +161,9 @@ def train(
         rate = optimizer.rate_at(head.step) * judgement.scale
         applied = AppliedUpdate(head.step + 1, rate, judgement.active_clusters, 0.0, judgement.update, Kind.STEP)
         head.apply(applied, judgement.applied_norm)
-    return head.publishable.copy()
+        if head.step in updates:
+            published[head.step] = head.publishable.copy()
+    return [published[number] for number in updates]
 
 
 def _history(past: Past, window_jobs: int) -> History:

@@ -101,6 +101,13 @@ def test_without_data_the_command_says_that_recorded_workloads_are_missing(
     assert "no --data: only made-up workloads are compared" in err
 
 
+def test_recorded_workloads_alone_need_a_folder_of_them(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["--recorded"]) == 2
+    error = capsys.readouterr().err
+    assert "--recorded needs --data FOLDER" in error
+    assert error.count("\n") == 1
+
+
 @pytest.mark.heavy
 def test_a_policy_file_is_compared_under_its_name(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.learning import worlds as learning
-from benchmarks.policy_quality.plan import DEFAULT, FULL, QUICK, cells_of
+from benchmarks.policy_quality.cells import Durations, RealCell
+from benchmarks.policy_quality.plan import DEFAULT, FULL, QUICK, RECORDED, cells_of
 from benchmarks.policy_quality.seeds import JUDGED_GENERATOR_SEED, SEEDS, SMALLEST_WINDOW, Part, windows_of
 from benchmarks.policy_quality.worlds import Cluster
 
@@ -34,7 +35,7 @@ def test_the_benchmark_of_learning_keeps_to_the_same_parts() -> None:
 
 def test_every_cell_is_made_of_seeds_that_judge() -> None:
     clusters = [Cluster("small", "d", 56), Cluster("large", "d", 34_750)]
-    for grid in (QUICK, DEFAULT, FULL):
+    for grid in (QUICK, DEFAULT, RECORDED, FULL):
         for cell in cells_of(grid, clusters):
             assert cell.noise_seed in SEEDS[Part.TEST].disturbances
             seeds, of_cell = (
@@ -43,6 +44,16 @@ def test_every_cell_is_made_of_seeds_that_judge() -> None:
                 else (SEEDS[Part.TEST].generator, cell.seed)
             )
             assert of_cell in seeds
+
+
+def test_recorded_workloads_alone_are_of_known_and_of_unknown_work() -> None:
+    cells = cells_of(RECORDED, [Cluster("large", "d", 34_750)])
+    assert {(cell.job_kind, cell.durations) for cell in cells if isinstance(cell, RealCell)} == {
+        (kind, durations) for kind in ("allreduce", "mix") for durations in (Durations.KNOWN, Durations.UNKNOWN)
+    }
+    assert all(isinstance(cell, RealCell) for cell in cells)
+    assert "made-up" not in RECORDED.describe()
+    assert "all clusters" in RECORDED.describe()
 
 
 @given(jobs=st.integers(1, 50_000), length=st.integers(2, 2_000))
