@@ -8,7 +8,7 @@ that who teaches nothing has; all are changes of average JCT as fractions, the m
 a setting on one core; `--settings` picks some, `--write FILE` keeps what all clusters have taught in all of them (by a
 real learner and an agent for each cluster with `--agents`, with generated workloads among the teachers with
 `--generated`), and `--file FILE` judges such a file against the shipped policy, or `--against start` the same structure
-untaught.
+untaught. `--stalls SECONDS` says instead what the default policy loses where each change stops a job for so long.
 """
 
 from __future__ import annotations
@@ -35,13 +35,15 @@ from benchmarks.twin_learning.fleet import Past, Training, first_jobs, train
 from benchmarks.twin_learning.generated import generated_clusters
 from benchmarks.twin_learning.judged import averaged, compare
 from benchmarks.twin_learning.judged import summary as judged_summary
+from benchmarks.twin_learning.stalls import stalled
+from benchmarks.twin_learning.stalls import summary as stalled_summary
 from foundation.errors import BAD_INPUT, DONE
 from policy_net.errors import BadInput
 from policy_net.exchange.policy_file import PolicyFile, digest_of, read_policy_file, write_policy_file
-from policy_net.exchange.spec import SET, SetSpec, Weights
+from policy_net.exchange.spec import SET, SET_TAUGHT, SetSpec, Weights
 from policy_net.laboratory.simulation.replay import replay
 from policy_net.set_policy.extended import extended
-from policy_net.set_policy.policy import SetPolicy, default_set_file, set_spec_of
+from policy_net.set_policy.policy import SetPolicy, default_set_file, set_spec_of, shipped_file
 
 PROGRAM = "python -m benchmarks.twin_learning"
 SETTINGS = {
@@ -220,6 +222,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--permute", action="store_true", help="give each pair a random sign in --write: a control")
     parser.add_argument("--file", type=Path, nargs="+", help="judge what --write has kept: files that differ in --seed")
     parser.add_argument("--against", choices=("set", "start"), default="set", help="what --file is compared with")
+    parser.add_argument("--stalls", type=float, help="seconds for which each change stops a job")
     options = parser.parse_args(arguments)
     try:
         return _run(options)
@@ -241,7 +244,12 @@ def _run(options: argparse.Namespace) -> int:
         raise BadInput("--agents: agents learn of recorded pasts and push as they come; leave the others out")
     if options.against != SET and options.file is None:
         raise BadInput(f"--against {options.against} is for --file: name the policy file that is compared")
+    if options.stalls is not None and not (0.0 < options.stalls < math.inf and options.file is None):
+        raise BadInput("--stalls is a finite number of seconds above 0, of the default policy: leave --file out")
     clusters = clusters_in(options.data)
+    if options.stalls is not None:
+        print(json.dumps(stall(options, clusters), indent=1))
+        return DONE
     if options.file is not None:
         print(json.dumps(judge(options, clusters), indent=1))
         return DONE
@@ -287,6 +295,26 @@ def judge(options: argparse.Namespace, clusters: Sequence[Cluster]) -> dict[str,
         "against": options.against,
         "settings": found,
     }
+
+
+def stall(options: argparse.Namespace, clusters: Sequence[Cluster]) -> dict[str, Any]:
+    """What the default policy loses by stalls, in each setting, under one draw of models and noise.
+
+    Raises:
+        BadInput: no cluster has a window to judge on.
+    """
+    part = Part(options.judge)
+    found = {}
+    for setting in options.settings:
+
+        def window(cluster: Cluster, setting: str = setting) -> RealCell | None:
+            return cell(cluster, part, setting, 0) if part in parts_of(cluster) else None
+
+        rows = stalled(shipped_file(SET_TAUGHT), clusters, window, options.stalls, options.data)
+        if not rows:
+            raise BadInput(f"{options.data}: no workloads/*.csv is long enough to have a window to judge on")
+        found[setting] = stalled_summary(rows)
+    return {"stalls_seconds": options.stalls, "judge": options.judge, "settings": found}
 
 
 def _write(options: argparse.Namespace, clusters: Sequence[Cluster], folder: Path) -> int:

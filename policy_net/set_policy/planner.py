@@ -1,10 +1,11 @@
 """The planner: greedy grants by the slope of the best step, the base of the `set` policy, complete without learning.
 
 The score of a step is slope × remaining work^−b × exp(what the residual says of it), b a quarter or what `prices.py`
-says; of a job that holds tasks, the
-first step counts as if it were two restarts nearer to its end (see `restarts.py`). Grants go to the highest score
-until nothing gains or nothing fits; `draws.py` has the same with chance. As a job's slope only rises on the way to a
-target, whole steps are granted at once; the result is that of granting task by task inside the 3J + 1 actions.
+says. Of a job that holds tasks, the first step counts as if it were two restarts nearer to its end (see `restarts.py`);
+of one that holds none it counts less where others end soon, as it then starts without a restart of anybody. Grants go
+to the highest score until nothing gains or nothing fits; `draws.py` has the same with chance. As a job's slope only
+rises on the way to a target, whole steps are granted at once; the result is that of granting task by task inside the
+3J + 1 actions.
 """
 
 from __future__ import annotations
@@ -107,12 +108,15 @@ class Urgencies:
         self._usual = [urgency(job, work_exponent) for job in jobs]
         self._first = self._usual
         if restart_seconds > 0.0:
-            self._first = [
-                factor * _nearer(remaining_samples(job) / speed, 2.0 * restart_seconds, work_exponent)
-                if speed > 0.0
-                else factor
-                for job, table, factor in zip(jobs, tables, self._usual, strict=True)
+            remaining = [
+                remaining_samples(job) / speed if speed > 0.0 else None
+                for job, table in zip(jobs, tables, strict=True)
                 for speed in (table.speed(job.current),)
+            ]
+            waits = _waiting(remaining, restart_seconds)
+            self._first = [
+                factor * (waits if seconds is None else _nearer(seconds, 2.0 * restart_seconds, work_exponent))
+                for factor, seconds in zip(self._usual, remaining, strict=True)
             ]
 
     def of(self, index: int, held: Allocation) -> float:
@@ -124,6 +128,23 @@ def _nearer(remaining_seconds: float, seconds: float, work_exponent: float) -> f
     """The factor by which a job is more urgent that counts as so much nearer to its end."""
     share = max(1.0 - seconds / remaining_seconds, LEAST_REMAINING_SHARE)
     return float(share**-work_exponent)
+
+
+def _waiting(remaining: Sequence[float | None], restart_seconds: float) -> float:
+    """The factor by which a job that holds nothing is less urgent: what it gains by a start now lasts until it could
+    start for nothing, as another job ends that would not have had to give way for it.
+
+    Args:
+        remaining: seconds that each job has left to train, None of those that do not.
+    """
+    ends_per_second, slowest = 0.0, math.inf
+    for seconds in remaining:
+        if seconds is not None:
+            ends_per_second += 1.0 / seconds
+            slowest = min(slowest, 1.0 / seconds)
+    if slowest == math.inf:
+        return 1.0
+    return 1.0 / (1.0 + (ends_per_second - slowest) * restart_seconds)
 
 
 def urgency(job: Job, work_exponent: float = FAIRNESS_EXPONENT) -> float:

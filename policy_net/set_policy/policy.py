@@ -38,6 +38,7 @@ from policy_net.set_policy.places import PlacedGrants, PlaceTables, PlaceView, d
 from policy_net.set_policy.planner import Tilt, Weighed, plan
 from policy_net.set_policy.prices import PriceTerms
 from policy_net.set_policy.residual import Residual, job_inputs, uncertainty_of
+from policy_net.set_policy.resizes import NO_COST, ResizeCost, keeping
 from policy_net.set_policy.sessions import SessionTerms
 from policy_net.set_policy.steps import Prices, StepTable, StepTables
 
@@ -186,15 +187,20 @@ class SetPolicy:
             open_grants=open_grants,
         )
 
-    def weighed(self, state: ClusterState) -> tuple[list[Weighed], list[StepTable]]:
+    def weighed(self, state: ClusterState, cost: ResizeCost | None = None) -> tuple[list[Weighed], list[StepTable]]:
         """Every step that the plan of this state looks at when nothing is left to chance, and the tables of its jobs.
 
         For people who ask why; like a decision, it introduces the jobs to the beliefs.
+
+        Args:
+            cost: what resizes are to cost; None: what was measured.
         """
-        state, tables, prices = self._introduced(state)
+        state, tables, prices = self._introduced(state, cost)
         found: list[Weighed] = []
         tilts = self._residual.tilts(self._inputs(state, tables)) if tables else None
-        grants = PlacedGrants(*self._in_places(state, tables, tilts, prices)) if self._has_places(state) else None
+        grants = None
+        if self._has_places(state):
+            grants = PlacedGrants(*self._in_places(state, tables, tilts, prices, cost))
         plan(state, tables, tilts, found, self._restart_seconds, prices.work_exponent, grants)
         return found, tables
 
@@ -225,7 +231,12 @@ class SetPolicy:
         return self._places and state.placement is not None
 
     def _in_places(
-        self, state: ClusterState, tables: Sequence[StepTable], tilts: Sequence[Tilt] | None, prices: Prices
+        self,
+        state: ClusterState,
+        tables: Sequence[StepTable],
+        tilts: Sequence[Tilt] | None,
+        prices: Prices,
+        cost: ResizeCost | None = None,
     ) -> tuple[PlaceView, dict[int, int]]:
         """What the decision knows of places, and the pool that each job is offered first."""
         effect, version = self._effect, 0
@@ -244,6 +255,14 @@ class SetPolicy:
             for pool in pools
         )
         view = PlaceView(state, pools, in_pools, effect, self._restart_seconds)
+        cost = self.resize_cost if cost is None else cost
+        if cost.seconds > 0.0:
+            lie = [view.pool_of(job) for job in state.jobs]
+            kept = tuple(
+                tuple(keeping(state.jobs, each, cost, prices.speed_exponent, [pool == number for pool in lie]))
+                for number, each in enumerate(in_pools)
+            )
+            view = replace(view, tables=kept)
         if len(pools) == 1:
             return view, {}
         return view, dealt(view, plan(state, tables, tilts, None, self._restart_seconds, prices.work_exponent))
@@ -252,7 +271,14 @@ class SetPolicy:
     def _restart_seconds(self) -> float:
         return 0.0 if self.beliefs is None else self.beliefs.restarts.seconds
 
-    def _introduced(self, state: ClusterState) -> tuple[ClusterState, list[StepTable], Prices]:
+    @property
+    def resize_cost(self) -> ResizeCost:
+        """What resizes have cost so far."""
+        return NO_COST if self.beliefs is None else self.beliefs.restarts.resize_cost
+
+    def _introduced(
+        self, state: ClusterState, cost: ResizeCost | None = None
+    ) -> tuple[ClusterState, list[StepTable], Prices]:
         """The state as it is believed to be, where that is more than it shows, the tables of its jobs, and the prices.
 
         The tables count in them.
@@ -264,7 +290,8 @@ class SetPolicy:
         prices = self._price_terms.of_state(state, tables)
         for table in tables:
             table.count_in(prices)
-        return state, tables, prices
+        cost = self.resize_cost if cost is None else cost
+        return state, keeping(state.jobs, tables, cost, prices.speed_exponent), prices
 
     def _inputs(self, state: ClusterState, tables: Sequence[StepTable]) -> Array:
         uncertainties = [

@@ -1,5 +1,5 @@
-"""Reasons of a `set` policy for one job, in words: what its work was taken for, in what prices it was weighed, and why
-it was placed as it was.
+"""Reasons of a `set` policy for one job, in words: what its work was taken for, in what prices it was weighed, why it
+keeps its size, and why it was placed as it was.
 
 For people who ask why; what a step gains is told by the steps themselves (`SetPolicy.weighed`).
 """
@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 
 from foundation.figures import counted, duration
-from policy_net.domain import ClusterState, Decision, Job, Share
+from policy_net.domain import SUSPENDED, Allocation, ClusterState, Decision, Job, Share
 from policy_net.set_policy.beliefs import SetBeliefs
 from policy_net.set_policy.places import PlaceView, loss_apart
 from policy_net.set_policy.policy import SetPolicy
 from policy_net.set_policy.prices import contention_of
+from policy_net.set_policy.resizes import NO_COST, ResizeCost
 from policy_net.set_policy.steps import USUAL_PRICES
 
 _TENTH = 10.0
@@ -28,15 +29,40 @@ def reasons_of(policy: SetPolicy, state: ClusterState, job_id: str) -> list[str]
     if job is None:
         return []
     _, tables = policy.weighed(state)
-    found = []
+    found: list[str] = []
     if policy.beliefs is not None and not job.work_known:
         found.append(_work_of(policy.beliefs, job))
     if not policy.price_terms.usual:
         found += _prices_of(policy, contention_of(state, tables), job)
+    found += _size_of(policy, state, job)
     in_places = policy.planned_in_places(state)
     if in_places is not None:
         found += _places_of(*in_places, job)
     return found
+
+
+def _size_of(policy: SetPolicy, state: ClusterState, job: Job) -> list[str]:
+    """Why a job keeps its size, where it would have another one if resizes cost nothing."""
+    cost = policy.resize_cost
+    if cost.seconds <= 0.0 or not job.current.workers or _planned(policy, state, job, cost) != job.current:
+        return []
+    other = _planned(policy, state, job, NO_COST)
+    if other == job.current:
+        return []
+    size = counted(other.workers, "worker")
+    if job.kind.uses_ps:
+        size += f" and {counted(other.ps, 'parameter server')}"
+    return [
+        f"it keeps its size: if resizes cost nothing, it would have {size}, but here a resize stops a job for"
+        f" {duration(cost.seconds)}, and a size lasts {duration(cost.interval_seconds)} at the mean"
+    ]
+
+
+def _planned(policy: SetPolicy, state: ClusterState, job: Job, cost: ResizeCost) -> Allocation:
+    """The size that the plan gives a job, if resizes cost this."""
+    index = next(number for number, each in enumerate(state.jobs) if each.job_id == job.job_id)
+    taken = [step.target for step in policy.weighed(state, cost)[0] if step.job == index and step.taken]
+    return taken[-1] if taken else SUSPENDED
 
 
 def _work_of(beliefs: SetBeliefs, job: Job) -> str:

@@ -9,6 +9,7 @@ Source: our own; the utility is `baselines.hull`'s. Deviation from its hull: tas
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,6 +36,9 @@ class Prices:
     work_exponent: float
     ps_price: float
 
+
+_MOST_KEPT = 512
+"""Tables of jobs that keep their sizes, beside one table: 2 KiB each."""
 
 USUAL_PRICES = Prices(FAIRNESS_EXPONENT, FAIRNESS_EXPONENT, 1.0)
 
@@ -64,6 +68,7 @@ class StepTable:
         self._speeds = speeds
         self._prices: Prices | None = None
         self._known: dict[Allocation, Step | None] = {}
+        self._kept: dict[tuple[Allocation | None, float], StepTable] = {}
         self.count_in(USUAL_PRICES)
         self.best_speed = float(speeds.max(initial=0.0))
         trains = speeds[speeds > 0]
@@ -81,6 +86,24 @@ class StepTable:
         ps, workers = np.indices(self._speeds.shape)
         self._cost = np.asarray(workers + prices.ps_price * ps, dtype=np.float64)
         self._known.clear()
+        self._kept.clear()
+
+    def keeping(self, held: Allocation | None, share: float) -> StepTable:
+        """These steps, for a job to which every size but the one it holds is worth only this share of its utility.
+
+        Args:
+            held: within the caps; None where all sizes are worth the share.
+        """
+        found = self._kept.get((held, share))
+        if found is None:
+            if len(self._kept) >= _MOST_KEPT:
+                self._kept.clear()
+            found = self._kept[held, share] = copy.copy(self)
+            found._utility = self._utility * share
+            if held is not None:
+                found._utility[held.ps, held.workers] = self._utility[held.ps, held.workers]
+            found._known = {}
+        return found
 
     def speed(self, split: Allocation) -> float:
         """The believed speed in samples/s with a split; 0 beyond the caps, and where it does not train."""

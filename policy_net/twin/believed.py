@@ -43,6 +43,7 @@ class BelievedTypes:
         self.ended = np.array(lifetimes["ended"], dtype=np.float64).reshape(BINS)
         self.passed = np.array(lifetimes["passed"], dtype=np.float64).reshape(BINS)
         self.restart_mean_seconds = np.array([restarts["mean_seconds"]], dtype=np.float64)
+        self.resized = np.array(restarts["resizes"], dtype=np.float64)
         self.restarts_seen = np.array([restarts["seen"]], dtype=np.int64)
         self._cells = np.zeros((len(kinds), CELLS), dtype=CELL)
         self._conditioned_on = np.zeros((len(kinds), CELLS), dtype=CELL)
@@ -111,6 +112,7 @@ class BelievedTypes:
         present: list[list[Any]],
         starting: list[Any],
         training: list[str],
+        sizes: list[list[Any]],
         ids: Sequence[str],
     ) -> None:
         """Let the policy believe what the run has found out.
@@ -120,6 +122,7 @@ class BelievedTypes:
             present: of the jobs of unknown work that are still there, id, trained samples and reference speed.
             starting: of those that start, id and seconds so far.
             training: ids of those that train.
+            sizes: of those, id, workers and servers with which they trained last.
             ids: of all jobs.
         """
         checkpoint = self._beliefs.checkpoint()
@@ -142,6 +145,8 @@ class BelievedTypes:
             "mean_seconds": float(self.restart_mean_seconds[0]),
             "starting": starting,
             "training": training,
+            "resizes": self.resized.tolist(),
+            "sizes": sizes,
         }
         self._beliefs.go_on_from(checkpoint)
 

@@ -59,9 +59,10 @@ class CaseMemory(ctypes.Structure):
         *((name, _FLOAT) for name in ("resize_seconds", "resume_seconds", "start_seconds")),
         *((name, _ADDRESS) for name in ("job", "type", "node_cpu", "node_gpu")),
         *((name, _ADDRESS) for name in ("class_cpu", "class_gpu", "class_limit", "widths", "parameter")),
-        *((name, _ADDRESS) for name in ("ended", "passed", "restart_mean_seconds", "restarts_seen")),
+        *((name, _ADDRESS) for name in ("ended", "passed", "restart_mean_seconds", "resized", "restarts_seen")),
         *((name, _ADDRESS) for name in ("start_at", "end_at", "longest_gap", "present_samples", "present_speed")),
-        *((name, _ADDRESS) for name in ("starting_seconds", "training", "sessions", "session_of", "session")),
+        *((name, _ADDRESS) for name in ("starting_seconds", "training", "trained_size")),
+        *((name, _ADDRESS) for name in ("sessions", "session_of", "session")),
     ]
 
 

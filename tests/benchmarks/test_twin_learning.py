@@ -264,3 +264,26 @@ def test_an_option_that_would_do_nothing_is_refused(
 def test_a_folder_without_long_recordings_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--data", str(tmp_path)]) == BAD_INPUT
     assert "long enough" in capsys.readouterr().err
+
+
+@pytest.mark.heavy
+def test_what_stalls_cost_is_said_by_cluster_with_how_often_jobs_change(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["--data", str(data), "--settings", "mix-known", "--judge", "test", "--stalls", "120"]
+    assert main(asked) == DONE
+    found = json.loads(capsys.readouterr().out)
+    assert (found["stalls_seconds"], found["judge"]) == (120.0, "test")
+    setting = found["settings"]["mix-known"]
+    assert sorted(setting["clusters"]) == ["east", "west"]
+    assert min(setting["clusters"].values()) > 0.0
+    assert setting["loss_worst"] == pytest.approx(max(setting["clusters"].values()))
+    assert 0.0 < setting["resizes_per_job"] < setting["resizes_per_job_without_stalls"]
+
+
+def test_stalls_are_seconds_and_of_the_default_policy(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for wrong in (["--stalls", "0"], ["--stalls", "inf"], ["--stalls", "120", "--file", str(tmp_path / "any")]):
+        assert main(["--data", str(data), *wrong]) == BAD_INPUT
+        assert "--stalls is a finite number of seconds above 0" in capsys.readouterr().err

@@ -284,6 +284,7 @@ class _Case:
         if believed is not None:
             memory.ended, memory.passed = address_of(believed.ended), address_of(believed.passed)
             memory.restart_mean_seconds = address_of(believed.restart_mean_seconds)
+            memory.resized = address_of(believed.resized)
             memory.restarts_seen = address_of(believed.restarts_seen)
             believed.fill_sessions(memory, len(self._jobs))
 
@@ -293,10 +294,12 @@ class _Case:
         self._gap = np.zeros(jobs)
         self._samples, self._speed = np.zeros(jobs), np.zeros(jobs)
         self._starting, self._training = np.full(jobs, -1.0), np.zeros(jobs, dtype=np.int64)
+        self._trained_size = np.zeros(jobs, dtype=np.int64)
         memory.start_at, memory.end_at = address_of(self._start), address_of(self._end)
         memory.longest_gap = address_of(self._gap)
         memory.present_samples, memory.present_speed = address_of(self._samples), address_of(self._speed)
         memory.starting_seconds, memory.training = address_of(self._starting), address_of(self._training)
+        memory.trained_size = address_of(self._trained_size)
 
     def keep_beliefs(self) -> None:
         """Let the policy believe what was found out."""
@@ -307,9 +310,11 @@ class _Case:
             [ids[at], float(self._samples[at]), float(self._speed[at])] for at in np.flatnonzero(self._speed).tolist()
         ]
         starting = [[ids[at], float(self._starting[at])] for at in np.flatnonzero(self._starting >= 0.0).tolist()]
-        training = [ids[at] for at in np.flatnonzero(self._training).tolist()]
+        trains = np.flatnonzero(self._training).tolist()
+        training = [ids[at] for at in trains]
+        sizes = [[ids[at], *divmod(int(self._trained_size[at]), MAX_TASKS_PER_ROLE + 1)[::-1]] for at in trains]
         types = dict(zip(dict.fromkeys(job.job_type for job in self._jobs), self._types, strict=True))
-        self._believed.keep(types, present, sorted(starting), sorted(training), ids)
+        self._believed.keep(types, present, sorted(starting), sorted(training), sorted(sizes), ids)
 
     def result(self, standing: Standing) -> CompiledRun:
         """What the run gave."""

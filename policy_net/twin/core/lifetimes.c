@@ -1,4 +1,4 @@
-/* Lengths of jobs of unknown work and ranks by what a job has trained; and what restarts cost.
+/* Lengths of jobs of unknown work and ranks by what a job has trained; and what restarts and resizes cost.
 
    Follows policy_net.set_policy.beliefs.Lifetimes and restarts. */
 
@@ -12,6 +12,9 @@
 #define PRIOR_TAIL 1.0
 #define PRIOR_FIRST_SHARE 0.1
 #define WEIGHT_OF_NEWEST 0.1
+#define MOST_RESIZES 100.0
+#define LEAST_RESIZE_SECONDS 5.0
+#define USUAL_INTERVAL 3600.0
 
 static double start(const Twin *twin, int bin) { return bin ? twin->edge[bin - 1] : 0.0; }
 
@@ -131,6 +134,40 @@ double restart_seconds(const Twin *twin) {
     return longest;
 }
 
+/* What a resize costs at the mean; 0 where none has come to its end yet, or next to nothing was seen. */
+double resize_seconds(const Twin *twin) {
+    const double *resized = twin->in->resized;
+    double seconds = twin->in->learns && resized[RESIZES] > 0.0 ? resized[RESIZE_SECONDS] / resized[RESIZES] : 0.0;
+    return seconds < LEAST_RESIZE_SECONDS ? 0.0 : seconds;
+}
+
+/* After how long a job is resized again, as if one resize an hour had been seen before. */
+double resize_interval(const Twin *twin) {
+    const double *resized = twin->in->resized;
+    return (resized[HELD_SECONDS] + USUAL_INTERVAL) / (resized[RESIZES] + 1.0);
+}
+
+/* Learn from a job that has trained since it was started: has it another size, and does it train again? */
+static void observe_training(Case *in, int job, const State *state) {
+    int64_t size = cell_of(state->held.ps, state->held.workers);
+    double paused = fmax(in->starting_seconds[job], 0.0);
+    in->resized[HELD_SECONDS] += state->paused + state->seconds;
+    in->starting_seconds[job] = -1.0;
+    if (size == in->trained_size[job])
+        return;
+    paused += state->paused;
+    if (state->seconds <= 0.0) {
+        in->starting_seconds[job] = paused;
+        return;
+    }
+    in->trained_size[job] = size;
+    in->resized[RESIZES] += 1.0;
+    in->resized[RESIZE_SECONDS] += paused;
+    if (in->resized[RESIZES] >= MOST_RESIZES)
+        for (int i = RESIZES; i <= HELD_SECONDS; i++)
+            in->resized[i] /= 2.0;
+}
+
 /* Learn from what every job did between two decisions. */
 void restarts_observe(Twin *twin) {
     Case *in = twin->in;
@@ -146,9 +183,11 @@ void restarts_observe(Twin *twin) {
             if (state->seconds <= 0.0)
                 continue;
             in->training[job] = 1;
+            in->trained_size[job] = cell_of(state->held.ps, state->held.workers);
             ++*in->restarts_seen;
             double weight = fmax(1.0 / (double)*in->restarts_seen, WEIGHT_OF_NEWEST);
             *in->restart_mean_seconds += weight * (paused - *in->restart_mean_seconds);
-        }
+        } else
+            observe_training(in, job, state);
     }
 }

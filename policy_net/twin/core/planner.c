@@ -1,12 +1,14 @@
 /* The planner: greedy grants by the slope of the best step, until nothing gains or nothing fits.
 
-   Follows policy_net.set_policy.planner. */
+   Follows policy_net.set_policy.planner and resizes. */
 
 #include "twin.h"
 
 #include <math.h>
 
 #define LEAST_REMAINING_SHARE 0.001
+#define STALL_WEIGHT 4.0
+#define SHARE_STEPS 1024.0
 
 /* Without a branch: in a heap of scores no processor guesses right. */
 static int before(const Queued *a, const Queued *b) {
@@ -59,7 +61,7 @@ static Step limited(const Twin *twin, int at) {
     if (!least_fits)
         return best;
     int from = cell_of(held.ps, held.workers);
-    double spent = table_cost(table, held.ps, held.workers);
+    double spent = table_cost(table, held.ps, held.workers), utility = kept_utility(job, from);
     for (int ps = held.ps; ps <= table->max_ps; ps++)
         for (int workers = held.workers; workers <= table->max_workers; workers++) {
             if (!sums_have_room(twin, spec, workers - held.workers, ps - held.ps))
@@ -68,7 +70,7 @@ static Step limited(const Twin *twin, int at) {
             for (int i = 0; fits && i < job->refusals; i++)
                 fits = ps < refused[i].ps || workers < refused[i].workers;
             int cell = cell_of(ps, workers);
-            double slope = cell == from ? 0.0 : (table->utility[cell] - table->utility[from]) / (table_cost(table, ps, workers) - spent);
+            double slope = cell == from ? 0.0 : (kept_utility(job, cell) - utility) / (table_cost(table, ps, workers) - spent);
             if (fits && slope > best.slope)
                 best = (Step){{workers, ps}, slope, 0.0};
         }
@@ -82,16 +84,40 @@ static Step take(Twin *twin, int at, Step step) {
     State *job = &twin->job[twin->present[at]];
     if (room_take(twin, twin->present[at], job->granted, step.target)) {
         job->granted = step.target;
-        return job->refusals ? limited(twin, at) : table_step(job->table, step.target);
+        return job->refusals ? limited(twin, at) : kept_step(job, step.target);
     }
     /* What was refused stays so, with everything that contains it: room only shrinks. */
     twin->refusal[(int64_t)at * CELLS + job->refusals++] = step.target;
     return limited(twin, at);
 }
 
+/* By how much a job that holds nothing is less urgent, as others end soon that need not give way for it. */
+static double waiting(const Twin *twin, double restart) {
+    double ends = 0.0, slowest = INFINITY;
+    for (int at = 0; at < twin->presents; at++) {
+        const State *job = &twin->job[twin->present[at]];
+        double speed = table_speed(job->table, job->held);
+        if (!(speed > 0.0))
+            continue;
+        double seconds = remaining_samples(twin, job, twin->present[at]) / speed;
+        ends += 1.0 / seconds;
+        slowest = fmin(slowest, 1.0 / seconds);
+    }
+    return slowest == INFINITY ? 1.0 : 1.0 / (1.0 + (ends - slowest) * restart);
+}
+
+/* Whether a job that trains keeps its size unless another is worth a resize, and what the others are worth. */
+static void keep(const Twin *twin, State *job, double remaining_seconds, double resize) {
+    double lasts = 1.0 / (1.0 / remaining_seconds + 1.0 / resize_interval(twin));
+    job->keeps = true;
+    double share = pow(lasts / (lasts + STALL_WEIGHT * resize), twin->speed_exponent);
+    job->other_share = floor(share * SHARE_STEPS + 0.5) / SHARE_STEPS;
+}
+
 /* Grant tasks to all present jobs; false without memory. */
 bool plan(Twin *twin, double restart) {
-    double exponent = -twin->work_exponent;
+    double exponent = -twin->work_exponent, resize = resize_seconds(twin);
+    double waits = restart > 0.0 ? waiting(twin, restart) : 1.0;
     Queued *queue = twin->queue;
     int queued = 0;
     room_open(twin);
@@ -103,12 +129,17 @@ bool plan(Twin *twin, double restart) {
         job->refusals = 0;
         job->at = at;
         job->urgency = job->first_urgency = pow(samples, exponent);
-        double speed = restart > 0.0 ? table_speed(job->table, job->held) : 0.0;
-        if (speed > 0.0) {
+        double speed = table_speed(job->table, job->held);
+        job->keeps = false;
+        if (resize > 0.0 && speed > 0.0)
+            keep(twin, job, samples / speed, resize);
+        if (restart > 0.0 && !(speed > 0.0))
+            job->first_urgency = job->urgency * waits;
+        else if (restart > 0.0) {
             double share = fmax(1.0 - 2.0 * restart / (samples / speed), LEAST_REMAINING_SHARE);
             job->first_urgency = job->urgency * pow(share, exponent);
         }
-        queued += enter(twin, at, table_step(job->table, job->granted), &queue[queued]);
+        queued += enter(twin, at, kept_step(job, job->granted), &queue[queued]);
     }
     for (int parent = queued / 2 - 1; parent >= 0; parent--)
         sink(queue, queued, parent);

@@ -1,6 +1,6 @@
 /* The best next step of a job from whatever it holds, kept until the type's speeds change.
 
-   Follows policy_net.set_policy.steps. */
+   Follows policy_net.set_policy.steps and resizes. */
 
 #include "twin.h"
 
@@ -90,6 +90,32 @@ Step table_step(Table *table, Split held) {
         best.log_share = log(table->speed[cell_of(best.target.ps, best.target.workers)] / table->best_speed);
     table->step[from] = best;
     table->step_version[from] = table->version;
+    return best;
+}
+
+/* The utility of a split to a job, to which a size that it does not hold may be worth less. */
+double kept_utility(const State *job, int cell) {
+    double utility = job->table->utility[cell];
+    return job->keeps && cell != cell_of(job->held.ps, job->held.workers) ? utility * job->other_share : utility;
+}
+
+/* The best step of a job from here with no limit but the caps. */
+Step kept_step(const State *job, Split held) {
+    Table *table = job->table;
+    if (!job->keeps)
+        return table_step(table, held);
+    int from = cell_of(held.ps, held.workers);
+    double spent = table_cost(table, held.ps, held.workers), utility = kept_utility(job, from);
+    Step best = {.slope = 0.0};
+    for (int ps = held.ps; ps <= table->max_ps; ps++)
+        for (int workers = held.workers; workers <= table->max_workers; workers++) {
+            int cell = cell_of(ps, workers);
+            double slope = cell == from ? 0.0 : (kept_utility(job, cell) - utility) / (table_cost(table, ps, workers) - spent);
+            if (slope > best.slope)
+                best = (Step){{workers, ps}, slope, 0.0};
+        }
+    if (best.slope > 0.0)
+        best.log_share = log(table->speed[cell_of(best.target.ps, best.target.workers)] / table->best_speed);
     return best;
 }
 

@@ -67,12 +67,12 @@ typedef struct {
     const int64_t *widths;   /* layers + 1 */
     const double *parameter; /* policy_net.twin.parameters */
     double *ended, *passed;  /* BINS: lengths of jobs of unknown work */
-    double *restart_mean_seconds;
+    double *restart_mean_seconds, *resized; /* resized: `RESIZES` and what follows */
     int64_t *restarts_seen;
     double *start_at, *end_at, *longest_gap; /* per job; NaN where it has not happened */
     double *present_samples, *present_speed; /* per job of unknown work in the cluster at the end; speed 0: none */
     double *starting_seconds;                /* per job; negative: not starting */
-    int64_t *training;                       /* per job */
+    int64_t *training, *trained_size;        /* per job; the cell at which it trained last */
     int64_t *sessions, *session_of;          /* how many there are; of every job the index of its own, negative: none */
     Session *session;                        /* room for session_room */
 } Case;
@@ -123,6 +123,8 @@ typedef struct {
     int max_workers;
     Table *table;
     Split granted;
+    double other_share; /* of its utility that another size than the one held keeps, where the plan says so */
+    bool keeps;
     Step next;
     int refusals, at, apart; /* at: place among the present; apart: nodes that hold workers */
     /* of the present interval */
@@ -209,6 +211,8 @@ void belief_count(Twin *twin, int type);
 void belief_observe(Twin *twin, int type, Split held, double samples, double seconds);
 Table *table_of(Twin *twin, int type, int max_ps, int max_workers, int min_ps, int min_workers);
 Step table_step(Table *table, Split held);
+Step kept_step(const State *job, Split held);
+double kept_utility(const State *job, int cell);
 double table_speed(const Table *table, Split split);
 
 void lifetimes_open(Twin *twin);
@@ -222,7 +226,12 @@ void sessions_end(Twin *twin, int job, int bin);
 void sessions_see(Twin *twin, const int *bin);
 bool sessions_ranks(Twin *twin, int job, int bin, double *ranks);
 
+/* what was seen of resizes: how many, how long jobs stood still for them, and how long they held tasks */
+enum { RESIZES, RESIZE_SECONDS, HELD_SECONDS };
+
 double restart_seconds(const Twin *twin);
+double resize_seconds(const Twin *twin);
+double resize_interval(const Twin *twin);
 void restarts_observe(Twin *twin);
 
 double wanted_share(const Twin *twin, int index);

@@ -70,3 +70,20 @@ def test_asking_changes_no_decision() -> None:
     state = make_state([unknown(0), unknown(1), make_job(2)])
     reasons_of(asked, state, "job-1")
     assert asked.weighed(state)[0] == other.weighed(state)[0]
+
+
+def test_a_job_that_keeps_its_size_as_resizes_cost_time_says_so() -> None:
+    asked = policy()
+    assert asked.beliefs is not None
+    one, two = (Allocation(workers, 1) for workers in (1, 2))
+    running = replace(make_job(0, "vgg-16", remaining_epochs=10.0), current=two)
+    state = make_state([running])
+    assert asked.weighed(state)[0][-1].target != two
+    assert reasons_of(asked, state, "job-0") == []
+    before = Progress("other", "resnet-50", one, 10.0, 1.0, 1.0, 0.0, False, 0.0)
+    asked.beliefs.restarts.observe([before])
+    asked.beliefs.restarts.observe([replace(before, allocation=two, paused_seconds=150.0)])
+    (said,) = reasons_of(asked, state, "job-0")
+    assert said.startswith("it keeps its size: if resizes cost nothing, it would have ")
+    assert said.endswith(", but here a resize stops a job for 2.5 min, and a size lasts 31.3 min at the mean")
+    assert len(reasons_of(asked, make_state([replace(running, current=Allocation(0, 0))]), "job-0")) == 0

@@ -14,10 +14,12 @@ from policy_net.domain import SUSPENDED, Allocation, ClusterState, Job, JobKind,
 from policy_net.errors import BadInput
 from policy_net.set_policy.beliefs import SetBeliefs
 from policy_net.set_policy.planner import plan
+from policy_net.set_policy.resizes import NO_COST, ResizeCost
 from policy_net.set_policy.restarts import Restarts
 from policy_net.set_policy.steps import StepTable
 
 ONE = Allocation(workers=1, ps=1)
+TWO = Allocation(workers=2, ps=1)
 
 
 def did(job: str, seconds: float, paused: float, *, allocation: Allocation = ONE, finished: bool = False) -> Progress:
@@ -44,7 +46,46 @@ def test_jobs_that_have_gone_are_forgotten() -> None:
     restarts.observe([did("a", 1.0, 4.0), did("b", 0.0, 9.0)])
     restarts.observe([did("a", 1.0, 0.0, finished=True)])
     restarts.observe([])
-    assert restarts.snapshot() == {"seen": 1, "mean_seconds": 4.0, "starting": [], "training": []}
+    assert restarts.snapshot() == {
+        **{"seen": 1, "mean_seconds": 4.0, "starting": [], "training": []},
+        **{"resizes": [0.0, 0.0, 0.0], "sizes": []},
+    }
+
+
+def test_a_resize_costs_what_passes_until_the_job_trains_at_its_new_size() -> None:
+    restarts = Restarts()
+    restarts.observe([did("a", 10.0, 50.0)])
+    assert restarts.resize_cost == NO_COST, "a start is no resize"
+    restarts.observe([did("a", 0.0, 60.0, allocation=TWO)])
+    assert restarts.resize_cost == NO_COST, "it does not train yet"
+    restarts.observe([did("a", 40.0, 20.0, allocation=TWO), did("b", 100.0, 0.0)])
+    assert restarts.resize_cost == ResizeCost(80.0, (3600.0 + 60.0 + 60.0) / 2.0)
+    restarts.observe([did("a", 50.0, 0.0), did("b", 90.0, 10.0)])
+    assert restarts.resize_cost == ResizeCost(40.0, (3600.0 + 60.0 + 60.0 + 50.0 + 100.0) / 3.0), "b kept its size"
+    assert restarts.seconds == 25.0, "the mean of the two starts"
+
+
+def test_resizes_that_cost_next_to_nothing_cost_nothing() -> None:
+    restarts = Restarts()
+    restarts.observe([did("a", 10.0, 0.0)])
+    restarts.observe([did("a", 10.0, 2.0, allocation=TWO)])
+    assert restarts.resize_cost == NO_COST
+
+
+def test_old_resizes_count_less() -> None:
+    restarts = Restarts()
+    restarts.observe([did("a", 10.0, 0.0)])
+    for number in range(100):
+        restarts.observe([did("a", 10.0, 20.0, allocation=(TWO, ONE)[number % 2])])
+    assert restarts.snapshot()["resizes"] == [50.0, 1000.0, 1500.0]
+
+
+def test_a_snapshot_from_before_resizes_were_learned_goes_on_with_none() -> None:
+    older = Restarts.restored({"seen": 1, "mean_seconds": 4.0, "starting": [], "training": ["a"]})
+    older.observe([did("a", 10.0, 30.0, allocation=TWO)])
+    assert older.resize_cost == NO_COST, "nobody knows whether that is another size"
+    older.observe([did("a", 10.0, 30.0)])
+    assert older.resize_cost.seconds == 30.0
 
 
 @given(
@@ -55,7 +96,7 @@ def test_jobs_that_have_gone_are_forgotten() -> None:
                 st.sampled_from(["a", "b", "c"]),
                 st.sampled_from([0.0, 3.0]),
                 st.floats(0.0, 100.0),
-                allocation=st.sampled_from([SUSPENDED, ONE]),
+                allocation=st.sampled_from([SUSPENDED, ONE, TWO]),
                 finished=st.booleans(),
             ),
             unique_by=lambda entry: entry.job_id,
@@ -69,11 +110,16 @@ def test_what_was_learned_survives_a_snapshot_and_stays_within_what_was_seen(his
         second.restore(json.loads(json.dumps(first.snapshot())))
         assert second.digest() == first.digest()
         assert second.restarts.seconds == first.restarts.seconds
+        assert second.restarts.resize_cost == first.restarts.resize_cost
     assert 0.0 <= first.restarts.seconds <= sum(entry.paused_seconds for entries in history for entry in entries) + 1e-9
 
 
 @pytest.mark.parametrize(
-    "damage", [{"seen": -1}, {"mean_seconds": -2.0}, {"mean_seconds": "nan"}, {"starting": [["a"]]}, {"training": None}]
+    "damage",
+    [
+        *({"seen": -1}, {"mean_seconds": -2.0}, {"mean_seconds": "nan"}, {"starting": [["a"]]}, {"training": None}),
+        *({"resizes": [1.0, 2.0]}, {"resizes": [1.0, -2.0, 3.0]}, {"training": ["a"], "sizes": [["a", -1, 0]]}),
+    ],
 )
 def test_a_damaged_snapshot_is_refused(damage: dict[str, object]) -> None:
     with pytest.raises(BadInput, match="not a snapshot of restarts"):
@@ -120,6 +166,14 @@ def test_a_running_job_gives_way_only_to_one_that_is_shorter_by_two_restarts(
     assert planned(state, restart_seconds) == ["running" if goes_on else "newcomer"]
     waiting = replace(state, jobs=(replace(jobs[0], current=SUSPENDED), jobs[1]))
     assert planned(waiting, restart_seconds) == ["newcomer"], "between two that hold nothing the shorter one starts"
+
+
+def test_a_job_waits_rather_than_stopping_another_where_others_end_sooner() -> None:
+    jobs, near = [job_of("long", 400.0, ONE), job_of("newcomer", 200.0)], job_of("near", 10.0, ONE)
+    cases = (([], 20.0, "newcomer"), ([near], 20.0, "long"), ([near], 0.0, "newcomer"))
+    for beside, restart_seconds, expected in cases:
+        state = ClusterState(0.0, (Node("n", Resources(2000 + 2000 * len(beside))),), (*beside, *jobs), 60.0)
+        assert planned(state, restart_seconds)[-1] == expected
 
 
 class Linear:

@@ -254,9 +254,11 @@ def test_workers_that_lie_apart_slow_down_as_in_the_reference(data: st.DataObjec
     compare(data, KNOWN_TYPES, default_placement_effect())
 
 
-def test_a_policy_that_has_learned_goes_on_from_there() -> None:
+@pytest.mark.parametrize("stall_seconds", [0.0, 120.0])
+def test_a_policy_that_has_learned_goes_on_from_there(stall_seconds: float) -> None:
     speeds, (there, here) = drawn_speeds(0), (fresh(), fresh())
-    environment = Environment(4, decide_on=DecideOn.EVENT, speed_noise=0.273)
+    pauses = {"resize_seconds": stall_seconds, "resume_seconds": stall_seconds}
+    environment = Environment(4, decide_on=DecideOn.EVENT, speed_noise=0.273, **pauses)
     for job_types in (("vgg-16", "drawn-ps"), ("resnet-50", "vgg-16"), ("drawn-ps", "drawn-async")):
         jobs = tuple(
             JobSpec(
