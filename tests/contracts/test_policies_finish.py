@@ -30,9 +30,9 @@ POLICIES: dict[str, Callable[[PolicyContext], SchedulerPolicy]] = {
 def speeds() -> TableSpeedModel:
     """Samples/s that grow with diminishing returns, with servers and without."""
     counts = np.arange(1.0, 17.0)
-    served, alone = np.zeros((17, 17)), np.zeros((17, 17))
+    served, alone, many = np.zeros((17, 17)), np.zeros((1, 65)), np.arange(1.0, 65.0)
     served[1:, 1:] = 100 / (1 / counts + 0.2 + 0.3 * counts / counts[:, None] + 0.02 * counts)
-    alone[0, 1:] = 100 / (1 / counts + 0.2 + 0.02 * counts)
+    alone[0, 1:] = 100 / (1 / many + 0.2 + 0.02 * many)
     return TableSpeedModel({"ps": served, "async": 2 * served, "allreduce": alone}, "a test")
 
 
@@ -42,6 +42,7 @@ def mixed_workload(*, work_known: bool) -> Workload:
     for number in range(18):
         kind = list(JobKind)[number % 3]
         least = 2 if number % 4 == 0 else 1
+        asked = number % 7 if kind.uses_ps else 3 * number
         jobs.append(
             JobSpec(
                 job_id=f"job-{number}",
@@ -51,8 +52,8 @@ def mixed_workload(*, work_known: bool) -> Workload:
                 samples_per_epoch=100.0,
                 worker_demand=Resources(2000, 1),
                 ps_demand=Resources(2000, 0),
-                requested=Allocation(max(least, number % 7), 1 + number % 4 if kind.uses_ps else 0),
-                max_workers=8,
+                requested=Allocation(max(least, asked), 1 + number % 4 if kind.uses_ps else 0),
+                max_workers=8 if kind.uses_ps else 64,
                 max_ps=6 if kind.uses_ps else 0,
                 kind=kind,
                 min_workers=least,
