@@ -233,9 +233,7 @@ class _Case:
         pooled = environment.capacity_mode is CapacityMode.POOLED
         placed_effect = None if pooled else effect
         beyond = {
-            job.job_type
-            for job in workload.jobs
-            if not job.kind.uses_ps and max(job.max_workers, job.requested.workers) > MAX_TASKS_PER_ROLE
+            job.job_type for job in self._jobs if max(job.max_workers, job.requested.workers) > MAX_TASKS_PER_ROLE
         }
         self._believed = None if policy.beliefs is None else BelievedTypes(policy.beliefs, kinds, beyond)
         self._types = (TypeMemory * len(kinds))()
