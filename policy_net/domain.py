@@ -18,7 +18,11 @@ if TYPE_CHECKING:  # the words weigh nothing: help and refusals of a program nee
     from numpy.typing import NDArray
 
 MAX_TASKS_PER_ROLE = 16
-"""At most this many workers, and this many parameter servers, per job. Source: DL2 §6.1 (authors' set-up)."""
+"""At most this many workers, and this many parameter servers, of a job that has servers; and so many workers of any job
+that asks for no more. Source: DL2 §6.1 (authors' set-up)."""
+
+MAX_ALLREDUCE_WORKERS = 64
+"""At most this many workers of an all-reduce job, if it asks for more than the usual 16: as many as were measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,20 @@ class JobKind(StrEnum):
     def uses_ps(self) -> bool:
         """Whether such a job trains only with parameter servers; else it never holds any."""
         return self is not JobKind.ALLREDUCE
+
+    @property
+    def most_workers(self) -> int:
+        """The most workers that such a job may ask for."""
+        return MAX_TASKS_PER_ROLE if self.uses_ps else MAX_ALLREDUCE_WORKERS
+
+    @property
+    def most_ps(self) -> int:
+        """The most parameter servers that such a job may ask for."""
+        return MAX_TASKS_PER_ROLE if self.uses_ps else 0
+
+    def usual_max_workers(self, asked: int) -> int:
+        """The most workers of a job of which nobody says it: the usual number, or what it asked for if that is more."""
+        return min(max(asked, MAX_TASKS_PER_ROLE), self.most_workers)
 
 
 class CapacityMode(StrEnum):
@@ -248,11 +266,18 @@ class SpeedModel(Protocol):
         ...
 
     def grid(self, job_type: str) -> NDArray[np.float64]:
-        """Speeds in samples/s, shape (17, 17), indexed [ps, workers]; column 0 is zero. Do not write to it.
+        """Speeds in samples/s, indexed [ps, workers]; column 0 is zero. Do not write to it.
 
-        A type trains either with servers (row 0 is zero) or by all-reduce (only row 0 is not).
+        A type trains either with servers (shape (17, 17), row 0 is zero) or by all-reduce (shape (1, 65): there is only
+        row 0). Beyond its shape a type cannot train; `speed_at` says 0 there.
         """
         ...
+
+
+def speed_at(grid: NDArray[np.float64], ps: int, workers: int) -> float:
+    """The speed in samples/s of one cell of a grid [ps, workers]; 0 beyond it, where the type cannot train."""
+    rows, columns = grid.shape
+    return float(grid[ps, workers]) if ps < rows and workers < columns else 0.0
 
 
 class PlacementEffect(Protocol):

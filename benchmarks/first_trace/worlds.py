@@ -10,7 +10,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from policy_net.domain import CapacityMode, SpeedModel
+from policy_net.domain import CapacityMode, SpeedModel, speed_at
 from policy_net.exchange.spec import SetSpec
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.laboratory.catalogue import MODEL_NAMES
@@ -47,7 +47,7 @@ class Faster:
 
     def samples_per_second(self, job_type: str, ps: int, workers: int) -> float:
         """Speed in samples/s."""
-        return float(self.grid(job_type)[ps, workers])
+        return speed_at(self.grid(job_type), ps, workers)
 
 
 def planner(priors: Sequence[SpeedStatistic] = (), speeds: SpeedModel | None = None) -> SetPolicy:

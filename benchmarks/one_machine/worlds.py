@@ -13,7 +13,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from policy_net.domain import Allocation, CapacityMode, JobKind, Resources
+from policy_net.domain import Allocation, CapacityMode, JobKind, Resources, speed_at
 from policy_net.laboratory.simulation.environment import DecideOn, Environment
 from policy_net.laboratory.speeds.speed import GRID_SIDE, default_speeds
 from policy_net.laboratory.training.offline import Episode
@@ -30,7 +30,7 @@ class OwnTypes:
 
     def samples_per_second(self, job_type: str, ps: int, workers: int) -> float:
         """See `SpeedModel`."""
-        return float(self.grid(job_type)[ps, workers])
+        return speed_at(self.grid(job_type), ps, workers)
 
     def grid(self, job_type: str) -> NDArray[np.float64]:
         """See `SpeedModel`."""

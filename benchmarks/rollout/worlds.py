@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.policy_quality.worlds import MEASUREMENT_NOISE, nodes_at_load, workload_file
-from policy_net.domain import MAX_TASKS_PER_ROLE, CapacityMode, SpeedModel
+from policy_net.domain import CapacityMode, SpeedModel, speed_at
 from policy_net.laboratory.simulation.environment import DecideOn, Environment
 from policy_net.laboratory.speeds.speed import default_speeds
 from policy_net.laboratory.workloads.loaders.formats import read_csv
@@ -85,14 +85,14 @@ class WrongSpeeds:
         if job_type not in self._grids:
             drawn = int.from_bytes(hashlib.sha256(f"{self._seed}\0{job_type}".encode()).digest()[:8])
             level, slope = np.random.default_rng(drawn).normal(0.0, (self._sigma, SCALING_SHARE * self._sigma))
-            size = np.arange(MAX_TASKS_PER_ROLE + 1)
-            tasks = np.maximum(size[:, None] + size[None, :], 1)
-            self._grids[job_type] = self._truth.grid(job_type) * np.exp(level) * tasks**slope
+            truth = self._truth.grid(job_type)
+            tasks = np.maximum(np.indices(truth.shape).sum(axis=0), 1)
+            self._grids[job_type] = truth * np.exp(level) * tasks**slope
         return self._grids[job_type]
 
     def samples_per_second(self, job_type: str, ps: int, workers: int) -> float:
         """As `SpeedModel.samples_per_second`."""
-        return float(self.grid(job_type)[ps, workers])
+        return speed_at(self.grid(job_type), ps, workers)
 
 
 def cluster_names(data: Path | None, *, held_out: bool = False) -> tuple[str, ...]:

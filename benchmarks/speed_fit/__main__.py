@@ -39,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parts: dict[str, list[FitError]] = {}
         if options.profiles:
             parts["allreduce"] = allreduce.report(options.profiles)
+            parts["allreduce_beyond_16"] = allreduce.report(options.profiles, beyond=True)
             parts["locality"] = places.report(options.profiles)
             parts["gpu_types"] = gpus.report(options.profiles)
         if options.steps:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from policy_net.domain import JobKind, Resources
+from policy_net.domain import MAX_TASKS_PER_ROLE, JobKind, Resources
 from policy_net.errors import BadInput
 from policy_net.exchange.workload_sketch import (
     LONGEST_SECONDS,
@@ -85,7 +85,8 @@ def _kind(kind: JobKind, entries: Sequence[tuple[JobSpec, float]], share: float)
         kind,
         max(_SHARE_STEP, round(_SHARE_STEP * round(share / _SHARE_STEP), 2)),
         tuple(min(on_grid(value, _LENGTH_STEPS), LONGEST_SECONDS) for value in np.quantile(seconds, QUANTILES)),
-        _counts([spec.requested.workers for spec, _ in entries], 1),
+        # Learners from before jobs had more refuse a sketch with more.
+        _counts([min(spec.requested.workers, MAX_TASKS_PER_ROLE) for spec, _ in entries], 1),
         _counts([spec.requested.ps for spec, _ in entries], spec_least_ps(kind)),
     )
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cluster_agent.rollout.block_tally import Latencies
-from policy_net.domain import ClusterState, Decision, SpeedModel
+from policy_net.domain import ClusterState, Decision, SpeedModel, speed_at
 from policy_net.exchange.generated import fleet_pb2
 
 _LEAST_PROGRESS = 0.01
@@ -78,7 +78,7 @@ def believed_progress(decision: Decision, state: ClusterState, speeds: SpeedMode
         granted = decision.of(job.job_id)
         best = float(grid[: job.max_ps + 1, : job.max_workers + 1].max())
         if best > 0.0 and job.can_train(granted):
-            total += float(grid[granted.ps, granted.workers]) / best
+            total += speed_at(grid, granted.ps, granted.workers) / best
     return total
 
 

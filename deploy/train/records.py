@@ -12,7 +12,7 @@ from cluster_agent.recording.decision_log import log_files
 from elastic_runtime.launcher.job_folder import JobFolder
 from elastic_runtime.launcher.job_status import read_state
 from global_learner.storage.receipts import Receipt, read_receipts
-from policy_net.domain import Progress
+from policy_net.domain import Progress, speed_at
 from policy_net.exchange.log_lines import read_lines
 from policy_net.exchange.policy_file import read_policy_file
 from policy_net.exchange.state_codec import decode_progress, decode_state
@@ -175,6 +175,6 @@ def _speed(entry: Progress, beliefs: SetBeliefs, at: float) -> Speed | None:
         return None
     grid = beliefs.grid(entry.job_type)
     size = entry.allocation
-    believed = float(grid[size.ps, size.workers])
+    believed = speed_at(grid, size.ps, size.workers)
     measured = entry.samples / entry.seconds
     return Speed(entry.job_id, entry.job_type, size.workers, size.ps, entry.seconds, measured, believed, at)

@@ -105,6 +105,7 @@ def _job(
         worker_demand=profile.worker_demand,
         ps_demand=profile.ps_demand,
         requested=Allocation(workers, ps),
+        max_workers=profile.kind.usual_max_workers(workers),
         max_ps=profile.most_ps,
         kind=profile.kind,
         min_ps=profile.least_ps,

@@ -6,8 +6,8 @@ tried (`authors_nodes.py`). A job whose best task is one beyond its cap gets not
 would help. `optimus` fits speeds online, as its paper does.
 Source: the authors' simulator, as published with DL2 (§6.1), after Optimus (EuroSys 2018 §4.1). Own code, same
 behaviour.
-Deviation: first tasks go out by arrival; there, in no defined order. Beyond 16 tasks of a role there are no speeds
-here, so no task is best there, and the other role grows on.
+Deviation: first tasks go out by arrival; there, in no defined order. Beyond 16 tasks of a role, or 64 workers without
+servers, there are no speeds here, so no task is best there, and the other role grows on.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from policy_net.baselines.authors_nodes import ONE_WORKER, AuthorsNodes
 from policy_net.baselines.needs import remaining_samples
 from policy_net.domain import (
-    MAX_TASKS_PER_ROLE,
     Allocation,
     ClusterState,
     Decision,
@@ -27,6 +26,7 @@ from policy_net.domain import (
     Progress,
     SpeedModel,
     Trigger,
+    speed_at,
 )
 from policy_net.policy import true_speeds_for
 
@@ -72,12 +72,12 @@ class OptimusAuthorsPolicy:
         if held.ps == 0 and job.kind.uses_ps:
             return float("inf"), ONE_SERVER
         grid = self._speeds.grid(job.job_type)
-        now = _seconds(job, grid[held.ps, held.workers])
+        now = _seconds(job, speed_at(grid, held.ps, held.workers))
         by_worker = by_ps = 0.0
-        if held.workers < MAX_TASKS_PER_ROLE:
-            by_worker = now - _seconds(job, grid[held.ps, held.workers + 1])
-        if held.ps < MAX_TASKS_PER_ROLE and job.kind.uses_ps:
-            by_ps = now - _seconds(job, grid[held.ps + 1, held.workers])
+        if held.workers < job.kind.most_workers:
+            by_worker = now - _seconds(job, speed_at(grid, held.ps, held.workers + 1))
+        if held.ps < job.kind.most_ps:
+            by_ps = now - _seconds(job, speed_at(grid, held.ps + 1, held.workers))
         return (by_ps, ONE_SERVER) if by_ps >= by_worker and job.kind.uses_ps else (by_worker, ONE_WORKER)
 
     def observe(self, progress: Sequence[Progress]) -> None:

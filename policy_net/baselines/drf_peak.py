@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policy_net.baselines.drf import most_workers, share_in_rounds
-from policy_net.domain import ClusterState, Decision, Job, JobKind, PolicyContext, Progress, Trigger
+from policy_net.domain import ClusterState, Decision, Job, PolicyContext, Progress, Trigger, speed_at
 from policy_net.throughput.beliefs import Beliefs
 from policy_net.throughput.parametric import OnlineFit
 
@@ -53,9 +53,9 @@ def bundle_peak(grid: NDArray[np.float64], job: Job) -> int:
     first, most = max(job.min_workers, 1), most_workers(job)
     if not most:
         return 0
-    workers = np.arange(first, min(most, grid.shape[1] - 1) + 1)
-    ps = np.zeros_like(workers) if job.kind is JobKind.ALLREDUCE else workers - first + job.min_ps
-    return first + int(grid[ps, workers].argmax())
+    by_bundle = int(job.kind.uses_ps)
+    speeds = [speed_at(grid, by_bundle * more + job.min_ps, first + more) for more in range(most - first + 1)]
+    return first + int(np.argmax(speeds))
 
 
 def build_drf_peak(context: PolicyContext) -> DrfPeakPolicy:  # noqa: ARG001  (plans on its own beliefs, no truth)

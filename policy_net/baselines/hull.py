@@ -57,7 +57,7 @@ Corner = tuple[int, float, Allocation]
 
 
 def split_hull(grid: NDArray[np.float64], max_ps: int, max_workers: int, smallest: Allocation = SUSPENDED) -> SplitHull:
-    """Compute the hull from speeds in samples/s, shape (17, 17) indexed [ps, workers]; no split below `smallest`."""
+    """Compute the hull from speeds in samples/s, indexed [ps, workers]; no split below `smallest`."""
     speeds = grid[: max_ps + 1, : max_workers + 1].copy()
     speeds[: smallest.ps] = 0
     speeds[:, : smallest.workers] = 0

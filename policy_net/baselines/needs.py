@@ -13,7 +13,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from policy_net.domain import Allocation, Job, Resources
+from policy_net.domain import Allocation, Job, Resources, speed_at
 
 Demands = tuple[Resources, ...]
 """What each of some tasks needs."""
@@ -50,5 +50,5 @@ def remaining_samples(job: Job) -> float:
 
 def remaining_seconds(job: Job, grid: NDArray[np.float64], allocation: Allocation) -> float:
     """Seconds to the job's end if it held this much, at the speeds of a grid [ps, workers]; infinite at speed 0."""
-    speed = float(grid[allocation.ps, allocation.workers])
+    speed = speed_at(grid, allocation.ps, allocation.workers)
     return remaining_samples(job) / speed if speed > 0 else math.inf

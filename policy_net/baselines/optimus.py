@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 from policy_net.baselines.needs import demands_of, first_grant, remaining_samples
 from policy_net.domain import (
-    MAX_TASKS_PER_ROLE,
     Allocation,
     ClusterState,
     Decision,
@@ -111,7 +110,8 @@ class OptimusPolicy:
         return remaining_samples(job)
 
     def savings(self, grid: Array) -> tuple[Array, Array]:
-        """What one more worker, and one more server, saves: seconds per sample; shapes (17, 16) and (16, 17)."""
+        """What one more worker, and one more server, saves: seconds per sample; one column, or one row, less than the
+        grid [ps, workers] has."""
         times = seconds_per_sample(grid)
         return _difference(times[:, :-1], times[:, 1:]), _difference(times[:-1], times[1:])
 
@@ -158,8 +158,9 @@ class _Growth:
         self.job = job
         self.workers, self.ps = first.workers, first.ps
         self._by_worker, self._by_ps = by_worker, by_ps
-        self._most_workers = min(job.max_workers, MAX_TASKS_PER_ROLE)
-        self._most_ps = min(job.max_ps, MAX_TASKS_PER_ROLE)
+        # Beyond the speeds of the type there is nothing to gain.
+        self._most_workers = min(job.max_workers, len(by_worker[0])) if first.ps < len(by_worker) else 0
+        self._most_ps = min(job.max_ps, len(by_ps))
         self._weight = weight
         self._next_is_worker = True
 

@@ -30,6 +30,7 @@ REMAINING_EPOCHS_SCALE = float(1.0 / np.log1p(30_000.0))
 """The longest of DL2's jobs (28,800 epochs) maps to about 1."""
 
 TASK_SCALE = 1.0 / MAX_TASKS_PER_ROLE
+"""More workers, which an all-reduce job may have, look to the network like the usual 16."""
 
 _ZERO = Resources(0, 0)
 
@@ -152,7 +153,8 @@ class Batch:
         self._used[column] = used
         first = self._encoder.scalar_offset(column) + 2
         share = self._capacity.dominant_share(used)
-        deltas = np.array((share - self.features_F[first], workers * TASK_SCALE, ps * TASK_SCALE), dtype=np.float32)
+        shown = min(self.workers[column], MAX_TASKS_PER_ROLE) - min(self.workers[column] - workers, MAX_TASKS_PER_ROLE)
+        deltas = np.array((share - self.features_F[first], shown * TASK_SCALE, ps * TASK_SCALE), dtype=np.float32)
         self.features_F[first : first + 3] += deltas
         return first, deltas
 

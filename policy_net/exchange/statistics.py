@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from policy_net.domain import MAX_TASKS_PER_ROLE, JobKind
+from policy_net.domain import JobKind
 from policy_net.errors import PolicyFileError
 
 CLUSTER_COUNT = 16
@@ -48,8 +48,8 @@ class SpeedStatistic:
     def __post_init__(self) -> None:
         sound = (
             0 < len(self.job_type) <= LONGEST_TYPE_NAME
-            and 1 <= self.workers <= MAX_TASKS_PER_ROLE
-            and (1 <= self.ps <= MAX_TASKS_PER_ROLE if self.kind.uses_ps else self.ps == 0)
+            and 1 <= self.workers <= self.kind.most_workers
+            and (1 <= self.ps <= self.kind.most_ps if self.kind.uses_ps else self.ps == 0)
             and math.isfinite(self.mean_log_speed)
             and abs(self.mean_log_speed) <= LARGEST_LOG_SPEED
             and self.count >= 1

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from policy_net.domain import MAX_TASKS_PER_ROLE, JobKind
+from policy_net.domain import JobKind
 from policy_net.errors import BadInput
 from policy_net.exchange.generated import fleet_pb2
 
@@ -49,8 +49,8 @@ class KindSketch:
             raise BadInput(f"{where}: share is {self.share}: use a number above 0 and at most 1")
         least_ps = 1 if self.kind.uses_ps else 0
         _check_quantiles(f"{where}: run_seconds", self.run_seconds, SHORTEST_SECONDS, LONGEST_SECONDS)
-        _check_quantiles(f"{where}: workers", self.workers, 1, MAX_TASKS_PER_ROLE)
-        _check_quantiles(f"{where}: ps", self.ps, least_ps, MAX_TASKS_PER_ROLE if least_ps else 0)
+        _check_quantiles(f"{where}: workers", self.workers, 1, self.kind.most_workers)
+        _check_quantiles(f"{where}: ps", self.ps, least_ps, self.kind.most_ps)
 
 
 @dataclass(frozen=True, slots=True)

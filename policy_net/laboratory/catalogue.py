@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from policy_net.domain import MAX_TASKS_PER_ROLE, Allocation, JobKind, Resources
+from policy_net.domain import Allocation, JobKind, Resources
 
 GPU_WORKER = Resources(cpu_milli=2000, gpu=1)
 CPU_WORKER = Resources(cpu_milli=2000)
@@ -64,7 +64,7 @@ class ModelProfile:
     @property
     def most_ps(self) -> int:
         """Parameter servers that such a job may hold."""
-        return MAX_TASKS_PER_ROLE if self.kind.uses_ps else 0
+        return self.kind.most_ps
 
     @property
     def unstated_request(self) -> Allocation:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from foundation.text import parse_json
 from policy_net.domain import (
+    MAX_ALLREDUCE_WORKERS,
     MAX_TASKS_PER_ROLE,
     SUSPENDED,
     Allocation,
@@ -71,7 +72,7 @@ class PlainJob(_Entry):
     submit_s: float | None = Field(None, ge=-LATEST_SECONDS, le=LATEST_SECONDS)
     requested_workers: int | None = Field(None, ge=1, le=100_000)
     requested_ps: int | None = Field(None, ge=0, le=100_000)
-    max_workers: int = Field(MAX_TASKS_PER_ROLE, ge=1, le=MAX_TASKS_PER_ROLE)
+    max_workers: int | None = Field(None, ge=1, le=MAX_ALLREDUCE_WORKERS)
     max_ps: int = Field(MAX_TASKS_PER_ROLE, ge=0, le=MAX_TASKS_PER_ROLE)
     worker: Demand = Demand(gpus=1)
     server: Demand = Demand()
@@ -155,7 +156,15 @@ class _Memory:
         kind = entry.kind or (before.kind if before is not None else _kind_of(entry))
         if kind is JobKind.ALLREDUCE and entry.ps:
             raise BadInput(f"{where}: job {entry.id}: an allreduce job has no parameter servers, not {entry.ps}")
+        if entry.max_workers is not None and entry.max_workers > kind.most_workers:
+            raise BadInput(
+                f"{where}: job {entry.id}: max_workers is {entry.max_workers}: with parameter servers use at most"
+                f" {kind.most_workers}"
+            )
         held = self._held.get(entry.id, SUSPENDED)
+        asked_workers = _first(
+            entry.requested_workers, before.requested.workers if before is not None else None, entry.workers or 1
+        )
         known = entry.remaining is not None
         remaining = entry.remaining if entry.remaining is not None else (entry.done or 0.0)
         total = entry.total or max(remaining, before.total_epochs if before is not None else 0.0) or 1.0
@@ -169,18 +178,16 @@ class _Memory:
             total_epochs=total if known else 2 * remaining,
             remaining_epochs=remaining,
             requested=Allocation(
-                _first(
-                    entry.requested_workers,
-                    before.requested.workers if before is not None else None,
-                    entry.workers or 1,
-                ),
+                asked_workers,
                 _first(
                     entry.requested_ps,
                     before.requested.ps if before is not None else None,
                     entry.ps or int(kind.uses_ps),
                 ),
             ),
-            max_workers=max(entry.max_workers, min(entry.workers, MAX_TASKS_PER_ROLE)),
+            max_workers=max(
+                entry.max_workers or kind.usual_max_workers(asked_workers), min(entry.workers, kind.most_workers)
+            ),
             max_ps=entry.max_ps if kind.uses_ps else 0,
             run_seconds=(before.run_seconds if before is not None else 0.0) + (elapsed if held.workers else 0.0),
             current=held,

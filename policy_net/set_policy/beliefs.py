@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from policy_net.domain import ClusterState, Job, JobKind, Progress
+from policy_net.domain import MAX_TASKS_PER_ROLE, ClusterState, Job, JobKind, Progress, speed_at
 from policy_net.errors import BadInput
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.set_policy.length_bins import (
@@ -154,9 +154,7 @@ class SetBeliefs(GaussianProcessBeliefs):
         known = self._medians.get(entry.job_type)
         if known is None or known[0] is not grid:
             known = self._medians[entry.job_type] = (grid, self.posterior(entry.job_type)[0])
-        ps, workers = entry.allocation.ps, entry.allocation.workers
-        median = known[1]
-        return float(median[ps, workers]) if ps < median.shape[0] and workers < median.shape[1] else 0.0
+        return speed_at(known[1], entry.allocation.ps, entry.allocation.workers)
 
     def _expected(self, job: Job, attained: tuple[float, float] | None) -> Job:
         if attained is None:
@@ -166,12 +164,14 @@ class SetBeliefs(GaussianProcessBeliefs):
         return replace(job, remaining_epochs=epochs)
 
     def _reference_speed(self, job: Job) -> float:
-        """Believed samples/s at the size that the user asked for, or else at the best: lengths are measured in it."""
+        """Believed samples/s at the size that the user asked for, or else at the best: lengths are measured in it.
+
+        The best of the usual sizes, or of those that the job may have if these are more: what others of its type may
+        have does not change it.
+        """
         grid = self.grid(job.job_type)
-        asked = job.requested
-        if asked.ps < grid.shape[0] and asked.workers < grid.shape[1] and grid[asked.ps, asked.workers] > 0.0:
-            return float(grid[asked.ps, asked.workers])
-        return float(grid.max())
+        asked = speed_at(grid, job.requested.ps, job.requested.workers)
+        return asked if asked > 0.0 else float(grid[:, : max(job.max_workers, MAX_TASKS_PER_ROLE) + 1].max())
 
 
 class Lifetimes:

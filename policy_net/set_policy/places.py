@@ -119,7 +119,7 @@ class PlaceTables:
         known = self._known.get(key)
         if known is None or known[0] is not grid or known[1] != version:
             factors = np.zeros(grid.shape[1])
-            for workers in range(1, len(factors)):
+            for workers in range(1, min(len(factors), job.max_workers + 1)):
                 places = pool.fewest(job.worker_demand, workers)
                 factors[workers] = 0.0 if places is None else effect.relative_speed(job.job_type, places)
             table = StepTable(grid * factors, job.max_ps, job.max_workers, job.smallest)

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from policy_net.baselines.needs import remaining_samples
-from policy_net.domain import Allocation, ClusterState, Job, Progress, SpeedModel
+from policy_net.domain import Allocation, ClusterState, Job, Progress, SpeedModel, speed_at
 from policy_net.errors import BadInput
 from policy_net.set_policy.resizes import LEAST_SECONDS, NO_COST, ResizeCost
 
@@ -109,10 +109,11 @@ class Restarts:
         now, most = job.current.workers, job.max_workers
         if job.kind.uses_ps or not 0 < now < most:
             return False
-        speeds_by_workers = speeds.grid(job.job_type)[0]
-        present, best = float(speeds_by_workers[now]), float(speeds_by_workers[now : most + 1].max())
+        grid = speeds.grid(job.job_type)
+        present = speed_at(grid, 0, now)
         if present <= 0.0:
             return False
+        best = float(grid[0, now : most + 1].max())
         samples = remaining_samples(job)
         return samples / present - samples / best <= self.seconds
 

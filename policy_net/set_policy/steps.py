@@ -61,7 +61,7 @@ class StepTable:
     """The steps of one job type under given caps and minimum, at one state of the speed model."""
 
     def __init__(self, grid: Array, max_ps: int, max_workers: int, smallest: Allocation) -> None:
-        """`grid` has speeds in samples/s, shape (17, 17) [ps, workers]."""
+        """`grid` has speeds in samples/s [ps, workers]."""
         speeds = grid[: max_ps + 1, : max_workers + 1].copy()
         speeds[: smallest.ps] = 0.0
         speeds[:, : smallest.workers] = 0.0

@@ -93,7 +93,7 @@ class TypeCache(Generic[Made]):
     array itself is the version.
 
     Args:
-        make: takes speeds in samples/s, shape (17, 17) [ps, workers], the most PSs and workers, and the smallest split.
+        make: takes speeds in samples/s [ps, workers], the most PSs and workers, and the smallest split.
     """
 
     def __init__(self, speeds: SpeedModel, make: Callable[[Grid, int, int, Allocation], Made]) -> None:

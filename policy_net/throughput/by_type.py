@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from policy_net.domain import Allocation, Job, JobKind, Progress
+from policy_net.domain import MAX_TASKS_PER_ROLE, Allocation, Job, JobKind, Progress, speed_at
 from policy_net.errors import BadInput
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.throughput.form import FORMS, form_grid
@@ -62,10 +62,10 @@ class BeliefsByType(Generic[Belief]):
 
     def samples_per_second(self, job_type: str, ps: int, workers: int) -> float:
         """Believed speed in samples/s; 0 for allocations that cannot train and dead cells."""
-        return float(self.grid(job_type)[ps, workers])
+        return speed_at(self.grid(job_type), ps, workers)
 
     def grid(self, job_type: str) -> Array:
-        """Believed speeds in samples/s, shape (17, 17), [ps, workers]; the same array until the belief changes."""
+        """Believed speeds in samples/s, of its kind's shape [ps, workers]; the same array until the belief changes."""
         belief = self._types.get(job_type)
         return self._unseen[self._kinds.get(job_type, JobKind.PS)] if belief is None else belief.grid()
 
@@ -81,13 +81,15 @@ class BeliefsByType(Generic[Belief]):
     def statistics(self) -> tuple[SpeedStatistic, ...]:
         """What was observed here, and nothing that came from others, as it may be shared; sorted.
 
-        What no statistic can say is left out: a name of hundreds of characters, a speed beyond all computers.
+        What no statistic can say is left out: a name of hundreds of characters, a speed beyond all computers. So is
+        what more workers than the usual 16 gave: programs from before jobs had more refuse a report, or a policy file,
+        of it.
         """
         statistics = (
             _statistic_of(job_type, belief.form.kind, index, cell)
             for job_type, belief in sorted(self._types.items())
             for index, cell in sorted(belief.cells.items())
-            if cell.samples > 0
+            if cell.samples > 0 and index[1] <= MAX_TASKS_PER_ROLE
         )
         return tuple(entry for entry in statistics if entry is not None)
 

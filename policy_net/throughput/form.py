@@ -7,7 +7,9 @@ With p parameter servers and w workers:
 - `ASYNC`, each worker at its own pace: a/w + b + c/p + d·p/w. Work of the workers; what does not shrink; traffic into
   each server, which all workers share; traffic per server. Source: Optimus §3.2, asynchronous training (per sample).
 - `ALLREDUCE`, p = 0: a/w + b + d·w. Mean error 3% on the measured scaling of ElasticFlow's models from 1 to 16 GPUs at
-  a fixed global batch; a term log w instead of w is no better, both together 2.9%.
+  a fixed global batch; a term log w instead of w is no better, both together 2.9%. Such a job may have up to 64
+  workers, if it asks for more than the usual 16; what is calculated for those is calculated apart, so that the rest is
+  the same bit for bit whether or not anybody asks.
 
 Every term is 1 at the smallest allocation.
 
@@ -30,7 +32,6 @@ from numpy.typing import NDArray
 from policy_net.domain import MAX_TASKS_PER_ROLE, JobKind
 
 Array = NDArray[np.float64]
-SIDE = MAX_TASKS_PER_ROLE + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +71,14 @@ class SpeedForm:
     prior: FitPrior
 
     def has_cell(self, ps: int, workers: int) -> bool:
-        """Whether a job of this kind can train with so many tasks, at most 16 of each."""
-        return 0 < workers < SIDE and (0 < ps < SIDE if self.kind.uses_ps else ps == 0)
+        """Whether a job of this kind can train with so many tasks: at most 16 of each, or 64 workers alone."""
+        has_ps = 0 < ps <= self.kind.most_ps if self.kind.uses_ps else ps == 0
+        return has_ps and 0 < workers <= self.kind.most_workers
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Of a grid [ps, workers]: (17, 17), or (1, 65) without servers."""
+        return self.kind.most_ps + 1, self.kind.most_workers + 1
 
     @property
     def terms(self) -> int:
@@ -81,7 +88,15 @@ class SpeedForm:
     @cached_property
     def cells(self) -> tuple[slice, slice]:
         """The part of a grid [ps, workers] in which such a job trains."""
-        return (slice(1, SIDE) if self.kind.uses_ps else slice(0, 1)), slice(1, SIDE)
+        rows, columns = self.shape
+        return slice(1 if self.kind.uses_ps else 0, rows), slice(1, columns)
+
+    @cached_property
+    def parts(self) -> tuple[slice, ...]:
+        """The n cells as they are calculated: those of the usual numbers of workers, then all larger ones, if any."""
+        count = len(self.cell_features)
+        usual = count if self.kind.uses_ps else MAX_TASKS_PER_ROLE
+        return (slice(0, usual), slice(usual, count)) if usual < count else (slice(0, usual),)
 
     @cached_property
     def unseen_coefficients(self) -> Array:
@@ -91,8 +106,12 @@ class SpeedForm:
     @cached_property
     def cell_features(self) -> Array:
         """The terms in every cell of `cells`, shape (PSs × workers, terms)."""
-        ps, workers = (axis[self.cells].ravel().astype(np.float64) for axis in np.indices((SIDE, SIDE)))
+        ps, workers = (axis[self.cells].ravel().astype(np.float64) for axis in np.indices(self.shape))
         return self.features(ps, workers)
+
+    def cell_times(self, coefficients: Array) -> Array:
+        """Seconds per sample in every cell of `cells`, shape (PSs × workers,)."""
+        return np.concatenate([self.cell_features[part] @ coefficients for part in self.parts])
 
     @cached_property
     def prior_rows(self) -> tuple[Array, Array]:
@@ -104,10 +123,10 @@ class SpeedForm:
 
 
 def form_grid(form: SpeedForm, coefficients: Array) -> Array:
-    """Speeds of a fitted form, shape (17, 17) [ps, workers]; zero where the kind cannot train."""
-    grid = np.zeros((SIDE, SIDE))
+    """Speeds of a fitted form, of its shape [ps, workers]; zero where the kind cannot train."""
+    grid = np.zeros(form.shape)
     part = grid[form.cells]
-    part[:] = (1 / (form.cell_features @ coefficients)).reshape(part.shape)
+    part[:] = (1 / form.cell_times(coefficients)).reshape(part.shape)
     return grid
 
 

@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from policy_net.domain import Job, JobKind
+from policy_net.domain import MAX_TASKS_PER_ROLE, Job, JobKind, speed_at
 from policy_net.exchange.statistics import CLUSTER_COUNT, SpeedStatistic
 from policy_net.throughput.by_type import BeliefsByType
-from policy_net.throughput.form import FORMS, SIDE, SpeedForm
+from policy_net.throughput.form import FORMS, SpeedForm
 from policy_net.throughput.process_prior import (
     SPREADS,
     Array,
@@ -63,7 +63,8 @@ class TypeProcess(TypeBelief):
         self.prior_size = 0
         self._conditioned_on: Cells = {}
         self._prior = prior_of_kind(form.kind)
-        self._sd = np.zeros((SIDE, SIDE))
+        self._sd = np.zeros(form.shape)
+        self._beyond = False
 
     @classmethod
     def on(cls, seen: TypeBelief) -> TypeProcess:
@@ -76,7 +77,23 @@ class TypeProcess(TypeBelief):
     def deviation(self, ps: int, workers: int) -> float:
         """Standard deviation of the log speed with one split as of the last fit, at most 1."""
         self.grid()
-        return float(self._sd[ps, workers])
+        return speed_at(self._sd, ps, workers)
+
+    def reach_beyond(self) -> None:
+        """Calculate from now on also what more workers than the usual 16 give: some job of the type may have them.
+
+        What the usual numbers give stays the same, bit for bit.
+        """
+        if not self._beyond:
+            self._beyond = True
+            self._grid = None
+
+    @property
+    def _parts(self) -> tuple[slice, ...]:
+        """The parts of the form's cells that are calculated; a cell that was seen is one of them."""
+        parts = self.form.parts
+        beyond = self._beyond or any(workers > MAX_TASKS_PER_ROLE for _, workers in self._conditioned_on)
+        return parts if beyond else parts[:1]
 
     @property
     def prior(self) -> Prior:
@@ -112,12 +129,17 @@ class TypeProcess(TypeBelief):
         }
 
     def posterior(self) -> tuple[Array, Array]:
-        """Mean and standard deviation of the log speed in every cell of the form, shape (n,), as of the last fit."""
+        """Mean and standard deviation of the log speed in the form's cells, shape (n,), as of the last fit.
+
+        Of an all-reduce type with up to 16 workers, unless `reach_beyond`; of all cells otherwise.
+        """
         prior = self._prior
         spread = prior.spread
-        variance = prior.smooth.diagonal() + spread.cell**2
+        parts = self._parts
+        count = parts[-1].stop
+        variance = prior.smooth.diagonal()[:count] + spread.cell**2
         if not self._conditioned_on:
-            return prior.mean, np.sqrt(variance)
+            return prior.mean[:count], np.sqrt(variance)
         seen = np.array([prior.position[index] for index in self._conditioned_on])
         speeds, counts = np.array(
             [(cell.samples / cell.seconds, cell.count) for cell in self._conditioned_on.values()]
@@ -136,24 +158,25 @@ class TypeProcess(TypeBelief):
         cross[own, seen] += spread.cell**2
         lower = np.linalg.cholesky(covariance)
         solve = triangular_solver()
-        explained = solve(lower, cross, lower=True, check_finite=False)
-        mean = explained.T @ solve(lower, residual, lower=True, check_finite=False)
-        variance = np.maximum(variance - (explained**2).sum(axis=0), 0.0)
-        return prior.mean + unit + np.clip(mean, -2 * farthest, 2 * farthest), np.sqrt(variance)
+        told = solve(lower, residual, lower=True, check_finite=False)
+        explained = [solve(lower, cross[:, part], lower=True, check_finite=False) for part in parts]
+        mean = _joined([part.T @ told for part in explained])
+        variance = np.maximum(variance - _joined([(part**2).sum(axis=0) for part in explained]), 0.0)
+        return prior.mean[:count] + unit + np.clip(mean, -2 * farthest, 2 * farthest), np.sqrt(variance)
 
     def _fitted_speeds(self) -> Array:
         mean, sd = self.posterior()
         self._sd = self.on_grid(np.minimum(sd, 1.0))
         if self._prior.of_type and not self._conditioned_on:
-            return self.on_grid(speeds_from_logs(mean + OPTIMISM * self._prior.sd_of_shape))
+            return self.on_grid(speeds_from_logs(mean + OPTIMISM * self._prior.sd_of_shape[: len(mean)]))
         # Nothing is known of the scale of a type of which no speed was seen: that is no reason to expect much of it.
         return self.on_grid(speeds_from_logs(mean + OPTIMISM * sd if self._conditioned_on else mean))
 
     def on_grid(self, values: Array) -> Array:
-        """Values of the form's cells on a grid [ps, workers], shape (17, 17), with zeros elsewhere."""
-        grid = np.zeros((SIDE, SIDE))
+        """Values of the form's first n cells, shape (n,), on a grid [ps, workers]; zero elsewhere."""
+        grid = np.zeros(self.form.shape)
         part = grid[self.form.cells]
-        part[:] = values.reshape(part.shape)
+        part[:, : len(values) // len(part)] = values.reshape(len(part), -1)
         return grid
 
     def digest(self) -> bytes:
@@ -182,9 +205,13 @@ class TypeProcess(TypeBelief):
             self.left_out[int(ps), int(workers)] = int(count)
 
 
+def _joined(parts: list[Array]) -> Array:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
 @cache
 def hoped_for_speeds(kind: JobKind) -> Array:
-    """Speeds of a type of which nothing was seen, in samples/s, shape (17, 17) [ps, workers], read-only.
+    """Speeds of a type of which nothing was seen, in samples/s, of its kind's shape [ps, workers], read-only.
 
     Optimistic as any belief, in what is there to be hoped for: how much faster than with the smallest split it trains.
     """
@@ -207,11 +234,17 @@ class GaussianProcessBeliefs(BeliefsByType[TypeProcess]):
         for entry in priors:
             by_type.setdefault(entry.job_type, []).append(entry)
         self._priors = by_type
+        self._beyond: set[str] = set()
         self._begin_from_priors()
 
     def introduce(self, jobs: Iterable[Job]) -> None:
-        """See `Beliefs`; reports on a type of another kind are of another type, and forgotten."""
+        """See `Beliefs`; reports on a type of another kind are of another type, and forgotten.
+
+        Where a job may have more than the usual number of workers, it is from then on believed what they give.
+        """
         for job in jobs:
+            if job.max_workers > MAX_TASKS_PER_ROLE or job.requested.workers > MAX_TASKS_PER_ROLE:
+                self._beyond.add(job.job_type)
             if job.job_type in self._kinds:
                 continue
             self._kinds[job.job_type] = job.kind
@@ -223,6 +256,15 @@ class GaussianProcessBeliefs(BeliefsByType[TypeProcess]):
                     process.start_from(())  # as after a restore
                 else:
                     del self._types[job.job_type]
+
+    def reach_beyond(self, job_types: Iterable[str]) -> None:
+        """Believe from now on also what more workers than the usual number give jobs of these types."""
+        self._beyond.update(job_types)
+
+    def grid(self, job_type: str) -> Array:
+        """See `Beliefs`."""
+        self._process_of(job_type)
+        return super().grid(job_type)
 
     def restore(self, snapshot: Mapping[str, object]) -> None:
         """See `Beliefs`; the priors stay those of this object."""
@@ -266,7 +308,7 @@ class GaussianProcessBeliefs(BeliefsByType[TypeProcess]):
 
     def deviation(self, job_type: str, ps: int, workers: int) -> float:
         """Standard deviation of the log of a type's speed with one split, as of the last fit."""
-        process = self._types.get(job_type)
+        process = self._process_of(job_type)
         if process is None:
             spread = SPREADS[self._kinds.get(job_type, JobKind.PS)]
             return math.hypot(spread.smooth, spread.cell)
@@ -276,6 +318,12 @@ class GaussianProcessBeliefs(BeliefsByType[TypeProcess]):
         """Whether anything is known of how many samples a type trains in a second."""
         process = self._types.get(job_type)
         return process is not None and process.has_scale
+
+    def _process_of(self, job_type: str) -> TypeProcess | None:
+        process = self._types.get(job_type)
+        if process is not None and job_type in self._beyond:
+            process.reach_beyond()
+        return process
 
     def _begin_from_priors(self) -> None:
         for job_type, reports in self._priors.items():
@@ -290,10 +338,11 @@ class GaussianProcessBeliefs(BeliefsByType[TypeProcess]):
         """What is believed without optimism, as of the last fit.
 
         Returns:
-            The median speed in samples/s and the standard deviation of its logarithm, both of shape (17, 17) [ps,
-            workers] and 0 where the type cannot train; dead cells have speed 0.
+            The median speed in samples/s and the standard deviation of its logarithm, both of the type's shape [ps,
+            workers] and 0 where the type cannot train; dead cells have speed 0. Of an all-reduce type beyond the usual
+            16 workers only where some job of it may have them.
         """
-        process = self._types.get(job_type)
+        process = self._process_of(job_type)
         if process is None:
             process = TypeProcess(FORMS[self._kinds.get(job_type, JobKind.PS)])
         believed = process.grid()

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from policy_net.domain import JobKind
+from policy_net.domain import JobKind, speed_at
 from policy_net.errors import BadInput
 from policy_net.throughput.by_type import BeliefsByType
 from policy_net.throughput.form import FORMS, SpeedForm, form_grid
@@ -147,10 +147,10 @@ class MeasuredFit:
 
     def samples_per_second(self, job_type: str, ps: int, workers: int) -> float:
         """Fitted speed in samples/s. Raises BadInput for a type without points."""
-        return float(self.grid(job_type)[ps, workers])
+        return speed_at(self.grid(job_type), ps, workers)
 
     def grid(self, job_type: str) -> NDArray[np.float64]:
-        """Fitted speeds in samples/s, shape (17, 17), [ps, workers]; read-only. BadInput for a type without points."""
+        """Fitted speeds in samples/s [ps, workers]; read-only. BadInput for a type without points."""
         grid = self._grids.get(job_type)
         if grid is None:
             raise BadInput(f"no points for model {job_type!r} in {self._origin}: it has {', '.join(self._grids)}")

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from policy_net.domain import JobKind
 from policy_net.exchange.statistics import SpeedStatistic
-from policy_net.throughput.form import FORMS, SIDE
+from policy_net.throughput.form import FORMS
 from policy_net.throughput.type_belief import NOISE
 
 Array = NDArray[np.float64]
@@ -111,12 +111,12 @@ def triangular_solver() -> Callable[..., Array]:
 def prior_of_kind(kind: JobKind) -> Prior:
     """The process of a type of which nothing is known but its kind."""
     form, spread = FORMS[kind], SPREADS[kind]
-    ps, workers = (axis[form.cells].ravel() for axis in np.indices((SIDE, SIDE)))
+    ps, workers = (axis[form.cells].ravel() for axis in np.indices(form.shape))
     axes = (np.log(np.maximum(ps, 1)), np.log(workers))
     distance = sum((np.subtract.outer(axis, axis) / SMOOTH_LENGTH) ** 2 for axis in axes)
     trend = spread.trend**2 * sum(np.outer(axis, axis) for axis in axes)
     smooth = SCALE_SD**2 + trend + spread.smooth**2 * np.exp(-0.5 * np.asarray(distance))
-    mean = -np.log(form.cell_features @ form.unseen_coefficients)
+    mean = -np.log(form.cell_times(form.unseen_coefficients))
     position = {cell: index for index, cell in enumerate(zip(ps.tolist(), workers.tolist(), strict=True))}
     return Prior(spread, mean, smooth, position)
 
@@ -139,9 +139,12 @@ def prior_of_type(statistics: tuple[SpeedStatistic, ...]) -> Prior:
     covariance = general.smooth + general.spread.cell**2 * np.eye(len(general.mean))
     lower = np.linalg.cholesky(covariance[np.ix_(seen, seen)] + np.diag(noise))
     solve = triangular_solver()
-    explained = solve(lower, covariance[seen], lower=True, check_finite=False)
-    mean = general.mean + unit + explained.T @ solve(lower, residual - unit, lower=True, check_finite=False)
-    left = covariance - explained.T @ explained + LOCAL_SCALE_SD**2
+    # Part by part, as `form.py` says.
+    rows = covariance[seen]
+    explained = [solve(lower, rows[:, part], lower=True, check_finite=False) for part in FORMS[kind].parts]
+    told = solve(lower, residual - unit, lower=True, check_finite=False)
+    mean = general.mean + unit + np.concatenate([part.T @ told for part in explained])
+    left = covariance - np.block([[one.T @ other for other in explained] for one in explained]) + LOCAL_SCALE_SD**2
     return Prior(replace(general.spread, cell=LOCAL_CELL_SD), mean, left, general.position, of_type=True)
 
 

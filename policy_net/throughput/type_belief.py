@@ -88,7 +88,7 @@ class TypeBelief(ABC):
 
     @abstractmethod
     def _fitted_speeds(self) -> Array:
-        """Speeds of the last fit, shape (17, 17), zero where the kind cannot train; dead cells need not be."""
+        """Speeds of the last fit, of the form's shape, zero where the kind cannot train; dead cells need not be."""
 
     @abstractmethod
     def _fit_snapshot(self) -> dict[str, object]:
@@ -113,7 +113,7 @@ class TypeBelief(ABC):
             self.refit_at = 0
 
     def grid(self) -> Array:
-        """Believed speeds, shape (17, 17), read-only, fitted anew if enough was seen since the last fit."""
+        """Believed speeds, of the form's shape, read-only, fitted anew if enough was seen since the last fit."""
         if self.count >= self.refit_at:
             self._fit()
             self.refit_at = self.count + max(1, int(self.refit_growth * self.count))

@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from policy_net.domain import MAX_TASKS_PER_ROLE, JobKind
+from policy_net.domain import MAX_ALLREDUCE_WORKERS, MAX_TASKS_PER_ROLE, JobKind
 from policy_net.set_policy.beliefs import LIFETIMES_KEY, RESTARTS_KEY, SetBeliefs
 from policy_net.set_policy.length_bins import BINS, bin_of
+from policy_net.throughput.form import FORMS
 from policy_net.throughput.gaussian_process import hoped_for_speeds
 from policy_net.throughput.process_prior import SPREADS, Prior, prior_of_kind
 from policy_net.twin.memory import CELL, SESSION, CaseMemory, TypeMemory
 
 CELLS = (MAX_TASKS_PER_ROLE + 1) ** 2
+"""Room for the splits of any type: of one without servers the first cells are used, by the number of workers."""
 Array = NDArray[np.float64]
+
+
+def cells_of(grid: Array, kind: JobKind) -> Array:
+    """A grid [ps, workers] of a type of this kind as the compiled code has it, shape (CELLS,)."""
+    cells = np.zeros(CELLS)
+    if kind.uses_ps:
+        square = cells.reshape(MAX_TASKS_PER_ROLE + 1, -1)
+        rows, columns = np.minimum(grid.shape, square.shape)
+        square[:rows, :columns] = grid[:rows, :columns]
+    else:
+        cells[: min(grid.shape[1], MAX_ALLREDUCE_WORKERS + 1)] = grid[0, : MAX_ALLREDUCE_WORKERS + 1]
+    return cells
 
 
 def address_of(array: NDArray[Any]) -> int:
@@ -31,11 +45,13 @@ class BelievedTypes:
     Args:
         beliefs: of a policy that stands between two decisions.
         kinds: of every type, in the order of their numbers.
+        beyond: types of which some job may have, or asks for, more than the usual number of workers.
     """
 
-    def __init__(self, beliefs: SetBeliefs, kinds: Mapping[str, JobKind]) -> None:
+    def __init__(self, beliefs: SetBeliefs, kinds: Mapping[str, JobKind], beyond: Collection[str]) -> None:
         self._beliefs = beliefs
         self._kinds = kinds
+        self._beyond = beyond
         snapshot = beliefs.snapshot()
         lifetimes, restarts = snapshot[LIFETIMES_KEY], snapshot[RESTARTS_KEY]
         assert isinstance(lifetimes, dict)  # noqa: S101  (a snapshot's own form; narrows the types)
@@ -57,10 +73,18 @@ class BelievedTypes:
         kind = self._kinds[job_type]
         process = self._beliefs.beliefs_by_type().get(job_type)
         prior = prior_of_kind(kind) if process is None else process.prior
-        smooth = np.ascontiguousarray(prior.smooth, dtype=np.float64)
-        mean = np.ascontiguousarray(prior.mean, dtype=np.float64)
-        sd_of_shape = np.ascontiguousarray(prior.sd_of_shape, dtype=np.float64)
-        hoped = np.ascontiguousarray(hoped_for_speeds(kind))
+        entry = self._snapshot.get(job_type)
+        seen = [*entry["cells"], *entry["conditioned_on"]] if isinstance(entry, dict) else []
+        beyond = job_type in self._beyond or any(workers > MAX_TASKS_PER_ROLE for _, workers, *_ in seen)
+        # Where nobody asks for more, nothing is calculated for it.
+        splits = FORMS[kind].parts[-1 if beyond else 0].stop
+        smooth = np.ascontiguousarray(prior.smooth[:splits, :splits], dtype=np.float64)
+        mean = np.ascontiguousarray(prior.mean[:splits], dtype=np.float64)
+        sd_of_shape = np.ascontiguousarray(prior.sd_of_shape[:splits], dtype=np.float64)
+        hoped = cells_of(hoped_for_speeds(kind), kind)
+        if not kind.uses_ps:
+            hoped[splits + 1 :] = 0.0
+        memory.splits = splits
         self._arrays += [smooth, mean, sd_of_shape, hoped]
         self._priors.append(prior)
         memory.prior_mean, memory.prior_smooth = address_of(mean), address_of(smooth)
@@ -68,7 +92,6 @@ class BelievedTypes:
         memory.spread_smooth, memory.spread_cell = prior.spread.smooth, prior.spread.cell
         memory.deviation_unseen = math.hypot(SPREADS[kind].smooth, SPREADS[kind].cell)
         memory.prior_of_type, memory.known = prior.of_type, process is not None
-        entry = self._snapshot.get(job_type)
         if isinstance(entry, dict):
             memory.refit_at = entry["refit_at"]
             memory.cells = _enter(self._cells[number], entry["cells"])
@@ -149,6 +172,7 @@ class BelievedTypes:
             "sizes": sizes,
         }
         self._beliefs.go_on_from(checkpoint)
+        self._beliefs.reach_beyond(self._beyond)
 
 
 def _enter(cells: NDArray[Any], rows: list[list[float]]) -> int:

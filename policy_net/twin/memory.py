@@ -43,7 +43,10 @@ class TypeMemory(ctypes.Structure):
         *((name, _ADDRESS) for name in ("truth", "relative", "given", "hoped")),
         *((name, _ADDRESS) for name in ("prior_mean", "prior_smooth", "prior_sd_shape")),
         *((name, _FLOAT) for name in ("spread_smooth", "spread_cell", "deviation_unseen")),
-        *((name, _INTEGER) for name in ("uses_ps", "prior_of_type", "known", "refit_at", "cells", "conditioned")),
+        *(
+            (name, _INTEGER)
+            for name in ("uses_ps", "prior_of_type", "known", "refit_at", "cells", "conditioned", "splits")
+        ),
         *((name, _ADDRESS) for name in ("cell", "conditioned_on")),
     ]
 

@@ -74,11 +74,13 @@ def test_everything_is_judged_where_profiles_and_steps_are_given(data_folder: Pa
     words += ["--steps", str(data_folder / "dl2" / "dl2_ps_worker_speed.csv")]
     assert main([*words, "-o", "json"]) == 0
     parts = json.loads(capsys.readouterr().out)
-    assert list(parts) == ["ps", "allreduce", "locality", "gpu_types", "async"]
+    assert list(parts) == ["ps", "allreduce", "allreduce_beyond_16", "locality", "gpu_types", "async"]
     assert len(parts["ps"]) == len(MODEL_NAMES)
     assert max(item["median_error"] for item in parts["allreduce"]) < 0.05
     assert max(item["max_error"] for item in parts["allreduce"]) < 0.10
     assert max(item["held_out_median_error"] for item in parts["allreduce"]) < 0.10
+    assert max(item["median_error"] for item in parts["allreduce_beyond_16"]) < 0.08
+    assert max(item["max_error"] for item in parts["allreduce_beyond_16"]) < 0.12
     pollux = [item for item in parts["locality"] if "Pollux" in item["what"]]
     assert max(item["held_out_median_error"] for item in pollux) < 0.06
     assert max(item["median_error"] for item in parts["async"]) < 0.10
@@ -90,7 +92,9 @@ def test_shipped_constants_are_those_of_the_fit(data_folder: Path) -> None:
     scaling = allreduce.read_scaling(data_folder / "profiles")
     for model, ring in FITTED_RINGS.items():
         found = allreduce.fit_ring([point for point in scaling if point.model == model])
-        assert _values(found) == pytest.approx(_values(ring), rel=1e-3, abs=1e-8)
+        assert _values(found)[:4] == pytest.approx(_values(ring)[:4], rel=1e-3, abs=1e-8)
+        # What is left beyond 16 GPUs depends on how the four are rounded.
+        assert found.per_doubling == pytest.approx(ring.per_doubling, rel=2e-3)
     steps = queues.read_steps(data_folder / "dl2" / "dl2_ps_worker_speed.csv")
     for model, queue in FITTED_QUEUES.items():
         refound = queues.fit_queue([point for point in steps if point.model == model])

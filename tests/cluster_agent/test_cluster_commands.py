@@ -258,7 +258,7 @@ def test_work_is_taken_from_the_manifest_where_it_says_it(shell: KubeShell) -> N
         ([job(), {"kind": "Service", "metadata": {"name": "x"}}], "document 2: is a Service"),
         (["text"], "document 1: is no Kubernetes object"),
         ([{**job(), "apiVersion": "batch/v2"}], "its Job is of 'batch/v2': use batch/v1"),
-        ([job(parallelism=0)], "spec.parallelism is 0: use 1 to 16"),
+        ([job(parallelism=0)], "spec.parallelism is 0: use 1 to 64"),
         ([job(parallelism="many")], "spec.parallelism is 'many'"),
         ([job(), target("another")], "points at another Job"),
         ([job(), {**target(), "spec": ["x"]}], "points at another Job"),

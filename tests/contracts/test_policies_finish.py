@@ -30,18 +30,20 @@ POLICIES: dict[str, Callable[[PolicyContext], SchedulerPolicy]] = {
 def speeds() -> TableSpeedModel:
     """Samples/s that grow with diminishing returns, with servers and without."""
     counts = np.arange(1.0, 17.0)
-    served, alone = np.zeros((17, 17)), np.zeros((17, 17))
+    served, alone, many = np.zeros((17, 17)), np.zeros((1, 65)), np.arange(1.0, 65.0)
     served[1:, 1:] = 100 / (1 / counts + 0.2 + 0.3 * counts / counts[:, None] + 0.02 * counts)
-    alone[0, 1:] = 100 / (1 / counts + 0.2 + 0.02 * counts)
+    alone[0, 1:] = 100 / (1 / many + 0.2 + 0.02 * many)
     return TableSpeedModel({"ps": served, "async": 2 * served, "allreduce": alone}, "a test")
 
 
 def mixed_workload(*, work_known: bool) -> Workload:
-    """18 jobs of three kinds in bursts of three; every third needs two workers at least, some ask for too much."""
+    """18 jobs of three kinds in bursts of three; every fourth needs two workers at least; most that train by
+    all-reduce ask for more than 16."""
     jobs = []
     for number in range(18):
         kind = list(JobKind)[number % 3]
         least = 2 if number % 4 == 0 else 1
+        asked = number % 7 if kind.uses_ps else 16 + number % 5
         jobs.append(
             JobSpec(
                 job_id=f"job-{number}",
@@ -49,10 +51,10 @@ def mixed_workload(*, work_known: bool) -> Workload:
                 submit_time_seconds=900.0 * (number // 3),
                 total_epochs=200.0 * (1 + number % 5) ** 2,
                 samples_per_epoch=100.0,
-                worker_demand=Resources(2000, 1),
+                worker_demand=Resources(2000, 1) if kind.uses_ps else Resources(400, 0),
                 ps_demand=Resources(2000, 0),
-                requested=Allocation(max(least, number % 7), 1 + number % 4 if kind.uses_ps else 0),
-                max_workers=8,
+                requested=Allocation(max(least, asked), 1 + number % 4 if kind.uses_ps else 0),
+                max_workers=8 if kind.uses_ps else 64,
                 max_ps=6 if kind.uses_ps else 0,
                 kind=kind,
                 min_workers=least,
@@ -82,7 +84,9 @@ def test_every_job_of_every_kind_ends(name: str, mode: CapacityMode, decide_on: 
 def test_even_on_one_node_that_no_request_fits(name: str) -> None:
     truth = speeds()
     jobs = mixed_workload(work_known=True).jobs
-    jobs = tuple(replace(job, requested=replace(job.requested, workers=8)) for job in jobs)
+    jobs = tuple(
+        replace(job, requested=replace(job.requested, workers=8), worker_demand=Resources(2000, 1)) for job in jobs
+    )
     policy = POLICIES[name](PolicyContext(true_speeds=truth, measured_speeds=truth))
     result = replay(
         Workload("large requests", jobs), Environment(nodes=1, decide_on=DecideOn.EVENT), policy, truth,

@@ -43,6 +43,7 @@ def mixed_job(number: int, job_type: str) -> Job:
         number,
         job_type=job_type,
         kind=kind,
+        max_workers=16 if kind.uses_ps or number % 2 else 64,
         max_ps=16 if kind.uses_ps else 0,
         min_workers=1 + number % 3,
         min_ps=1 + number % 2 if kind.uses_ps else 0,
@@ -60,8 +61,8 @@ def truth() -> TableSpeedModel:
     grid = np.zeros((17, 17))
     grid[1:, 1:] = 100 / (1 / counts + 0.2 + 0.3 * counts / counts[:, None] + 0.02 * counts)
     grid[5, 5] = 0
-    alone = np.zeros((17, 17))
-    alone[0, 1:] = 100 / (1 / counts + 0.2 + 0.02 * counts)
+    many, alone = np.arange(1.0, 65.0), np.zeros((1, 65))
+    alone[0, 1:] = 100 / (1 / many + 0.2 + 0.02 * many)
     grids = {name: (grid if kind.uses_ps else alone) for name, kind in KIND_OF_TYPE.items()}
     return TableSpeedModel({name: grid * (1 + index) for index, (name, grid) in enumerate(grids.items())}, "a test")
 

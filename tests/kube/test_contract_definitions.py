@@ -90,6 +90,7 @@ BREAKS_AT_ONCE: list[tuple[str, str, str, Json]] = [
     ("trainingjobs", "spec", "give ps, or communication: AllReduce", training_job(ps=None)),
     ("trainingjobs", "spec", "neither ps nor coordinator", all_reduce(ps={"max": 1})),
     ("trainingjobs", "spec", "neither ps nor coordinator", all_reduce(coordinator={"journal": CLAIM})),
+    ("trainingjobs", "spec", "at most 16 workers", training_job(worker={"max": 17, "template": _POD})),
     ("trainingjobs", "spec", "backoffLimit is for all-reduce jobs", training_job(backoffLimit=1)),
     ("trainingjobs", "spec", "leave checkpoints.lastOnDelete", all_reduce(checkpoints={**CLAIM, "lastOnDelete": True})),
     ("trainingjobs", "spec.work", "either epochs or steps", training_job(work={"epochs": 1, "steps": 1})),
@@ -161,14 +162,15 @@ def test_a_rule_refuses_a_change(
 
 
 def test_what_no_rule_is_against_is_taken(server: Server, definitions: dict[str, str]) -> None:
-    assert server.ask("POST", definitions["elastictargets"], target(min=4))[0] == 201
+    assert server.ask("POST", definitions["elastictargets"], target(min=4, max=64))[0] == 201
     assert (
         server.ask("POST", definitions["trainingjobs"], training_job(checkpoints=CLAIM, work={"epochs": 2}))[0] == 201
     )
     changes = {"worker": {"min": 2, "max": 3}, "suspend": True, "updateMode": "Frozen", "work": {"epochs": 5}}
     code, found = server.ask("PATCH", f"{definitions['trainingjobs']}/a", {"spec": changes}, MERGE)
     assert code == 200, found
-    made = {**all_reduce(backoffLimit=0, checkpoints=CLAIM), "metadata": {"name": "b"}}
+    large = {"max": 64, "template": _POD}
+    made = {**all_reduce(backoffLimit=0, checkpoints=CLAIM, worker=large), "metadata": {"name": "b"}}
     assert server.ask("POST", definitions["trainingjobs"], made)[0] == 201
 
 

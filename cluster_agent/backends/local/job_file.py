@@ -25,7 +25,7 @@ from pydantic.alias_generators import to_camel
 
 from cluster_agent.errors import BadJobFile
 from foundation.text import LONGEST_ERROR_CHARACTERS, nearest, plain_line
-from policy_net.domain import MAX_TASKS_PER_ROLE, Allocation, JobKind, Resources
+from policy_net.domain import MAX_ALLREDUCE_WORKERS, MAX_TASKS_PER_ROLE, Allocation, JobKind, Resources
 from policy_net.errors import BadInput
 from policy_net.settings import Section
 from policy_net.strict_yaml import read_yaml_documents, said_path
@@ -79,11 +79,12 @@ class _Words(Section):
 class Tasks(_Words):
     """The workers, or the parameter servers, of a job."""
 
-    min: int = Field(1, ge=1, le=MAX_TASKS_PER_ROLE)
+    min: int = Field(1, ge=1, le=MAX_ALLREDUCE_WORKERS)
     """With fewer the job is suspended."""
-    max: int = Field(MAX_TASKS_PER_ROLE, ge=1, le=MAX_TASKS_PER_ROLE)
-    """It never gets more."""
-    replicas: int | None = Field(None, ge=1, le=MAX_TASKS_PER_ROLE)
+    max: int = Field(MAX_TASKS_PER_ROLE, ge=1, le=MAX_ALLREDUCE_WORKERS)
+    """It never gets more; 16 unless set, or what it asks for if that is more. Only an AllReduce job may have more than
+    16."""
+    replicas: int | None = Field(None, ge=1, le=MAX_ALLREDUCE_WORKERS)
     """What its user asks for: what a scheduler of fixed sizes gives it; `min` unless set."""
     cpu: Cores = 1000
     """Of one task: cores, or millicores such as `500m`."""
@@ -92,6 +93,8 @@ class Tasks(_Words):
 
     @model_validator(mode="after")
     def _in_order(self) -> Tasks:
+        if "max" not in self.model_fields_set and self.requested > self.max:
+            object.__setattr__(self, "max", self.requested)  # it is still as it was built, and nobody has given a max
         if self.max < self.min:
             raise ValueError(f"max = {self.max} is below min = {self.min}")
         if self.replicas is not None and not self.min <= self.replicas <= self.max:
@@ -112,6 +115,12 @@ class Tasks(_Words):
 class Servers(Tasks):
     """The parameter servers: they compute less than workers do."""
 
+    min: int = Field(1, ge=1, le=MAX_TASKS_PER_ROLE)
+    """With fewer the job is suspended."""
+    max: int = Field(MAX_TASKS_PER_ROLE, ge=1, le=MAX_TASKS_PER_ROLE)
+    """It never gets more."""
+    replicas: int | None = Field(None, ge=1, le=MAX_TASKS_PER_ROLE)
+    """What its user asks for: what a scheduler of fixed sizes gives it; `min` unless set."""
     cpu: Cores = 500
     """Of one server: cores, or millicores such as `500m`."""
 
@@ -255,6 +264,11 @@ def check_job(content: dict[str, Any], folder: Path, source: str) -> JobFile:
         job = _of_fixed_size(job, source)
     elif job.communication == "AllReduce" and "ps" in job.model_fields_set:
         raise BadJobFile(f"{source}: ps: an AllReduce job has no parameter servers; leave it out, or use PS")
+    if job.worker.max > job.kind.most_workers:
+        raise BadJobFile(
+            f"{source}: worker: max = {job.worker.max}: a job with parameter servers has at most {MAX_TASKS_PER_ROLE} "
+            f"workers; use that, or communication: AllReduce, with up to {MAX_ALLREDUCE_WORKERS}"
+        )
     return job.model_copy(update={"script": script.resolve(), "workdir": workdir.resolve(), "elastic": elastic})
 
 

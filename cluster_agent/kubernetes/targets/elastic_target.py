@@ -20,7 +20,8 @@ GROUP: Final = "fedl2.io"
 ELASTIC_TARGETS: Final = Resource(GROUP, "v1alpha1", "elastictargets", "ElasticTarget")
 OTHER_TYPE: Final = "other"
 """The model type of a target that names none."""
-MOST_WORKERS: Final = 16
+MOST_WORKERS: Final = 64
+"""Of such a job, which has no parameter servers."""
 _LONGEST_TYPE = 63
 _LAST_PORT = 65_535
 _METRICS_PATH = "/metrics"

@@ -16,7 +16,9 @@ Json = dict[str, Any]
 _Word = TypeVar("_Word", bound=StrEnum)
 
 MOST_TASKS: Final = 16
-"""Of one role."""
+"""Of one role, in a job with parameter servers."""
+MOST_RANKS: Final = 64
+"""Workers of an all-reduce job."""
 _NAME = re.compile(r"[a-z]([a-z0-9-]{0,46}[a-z0-9])?")
 """Services, and the names of pods, begin with it."""
 _LONGEST_TYPE = 63
@@ -80,13 +82,13 @@ def pod_template(found: Json, role: str, *, needs_requests: bool = True) -> Json
     return template
 
 
-def count(found: Json, name: str, default: int | None) -> int:
-    """How many tasks of a role; without a default it has to be given."""
+def count(found: Json, name: str, default: int | None, most: int) -> int:
+    """How many tasks of a role, up to `most`; without a default it has to be given."""
     value = found.get(name.rpartition(".")[2], default)
     if value is None:
         raise Wrong(f"spec.{name} is missing")
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MOST_TASKS:
-        raise Wrong(f"spec.{name} is {value!r}: use 1 to {MOST_TASKS}")
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
+        raise Wrong(f"spec.{name} is {value!r}: use 1 to {most}")
     return value
 
 

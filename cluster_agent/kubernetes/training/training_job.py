@@ -16,6 +16,7 @@ from cluster_agent.kubernetes.capacity import Amounts, requests_of
 from cluster_agent.kubernetes.resources import Resource
 from cluster_agent.kubernetes.training.spec_fields import (
     DEFAULT_BACKOFF_LIMIT,
+    MOST_RANKS,
     MOST_TASKS,
     Wrong,
     backoff_limit,
@@ -159,7 +160,10 @@ class TrainingJob:
         workers, ps = (found.get("workers"), found.get("ps")) if isinstance(found, dict) else (None, None)
         if not (isinstance(workers, int) and isinstance(ps, int)):
             return SUSPENDED
-        sound = 0 < workers <= MOST_TASKS and (ps == 0 if self.is_all_reduce else 0 < ps <= MOST_TASKS)
+        if self.is_all_reduce:
+            sound = 0 < workers <= MOST_RANKS and ps == 0
+        else:
+            sound = 0 < workers <= MOST_TASKS and 0 < ps <= MOST_TASKS
         return Allocation(workers, ps) if sound else SUSPENDED
 
     @property
@@ -229,14 +233,15 @@ def training_job(found: Json) -> TrainingJob:
         mode = one_of(UpdateMode, spec, "updateMode", UpdateMode.AUTO)
         placing = one_of(Placing, spec, "placement", Placing.PREFER)
         communication = one_of(Communication, spec, "communication", Communication.PS)
-        worker = _role(spec, "worker", None)
+        most = MOST_RANKS if communication is Communication.ALL_REDUCE else MOST_TASKS
+        worker = _role(spec, "worker", None, most)
         if communication is Communication.ALL_REDUCE:
             check_absent(spec, ("ps", "coordinator"), "an all-reduce job has none")
             check_no_last_checkpoint(spec.get("checkpoints"))
             ps, restarts = _NO_SERVERS, backoff_limit(spec)
         else:
             check_absent(spec, ("backoffLimit",), "it is for all-reduce jobs: others lose no step with a worker")
-            ps = _role(spec, "ps", worker)
+            ps = _role(spec, "ps", worker, most)
         epochs, steps = work(spec.get("work"))
         check_suspend(spec.get("suspend", False))
         leader = spec.get("coordinator", {})
@@ -288,11 +293,12 @@ def training_job(found: Json) -> TrainingJob:
     )
 
 
-def _role(spec: Json, role: str, worker: RoleSpec | None) -> RoleSpec:
+def _role(spec: Json, role: str, worker: RoleSpec | None, most_of_role: int) -> RoleSpec:
     found = spec.get(role)
     if not isinstance(found, dict):
         raise Wrong(f"spec.{role} is missing")
-    least, most = count(found, f"{role}.min", 1), count(found, f"{role}.max", None)
+    least = count(found, f"{role}.min", 1, most_of_role)
+    most = count(found, f"{role}.max", None, most_of_role)
     if most < least:
         raise Wrong(f"spec.{role}.max is {most}, below spec.{role}.min, which is {least}")
     if worker is not None and "template" not in found:

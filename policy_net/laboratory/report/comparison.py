@@ -183,7 +183,10 @@ class Comparison:
             record = self.workload.records.get(spec.job_id)
             asked = spec.requested.workers * spec.worker_demand.gpu if record is None else record.gpus
             beyond += bool(self.gpus) and asked > self.gpus
-            capped += asked > MAX_TASKS_PER_ROLE and not (self.gpus and asked > self.gpus)
+            # What was recorded is cut when it is read, to what such a job may have and whose speed is known.
+            most = spec.kind.most_workers if record is None else max(MAX_TASKS_PER_ROLE, spec.requested.workers)
+            workers = spec.requested.workers if record is None else record.gpus
+            capped += workers > most and not (self.gpus and asked > self.gpus)
         return beyond, capped
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from foundation.figures import counted, duration, percent, unit_for
-from policy_net.domain import MAX_TASKS_PER_ROLE
+from policy_net.domain import MAX_ALLREDUCE_WORKERS, MAX_TASKS_PER_ROLE
 from policy_net.laboratory.report.comparison import QUEUES, Comparison
 from policy_net.laboratory.report.policies import label
 from policy_net.laboratory.report.spread import KIND, MODELS, Case
@@ -118,8 +118,9 @@ def _warnings(comparison: Comparison) -> list[str]:
         )
     if capped:
         warnings.append(
-            f"{'And' if beyond else 'But'} {counted(capped, 'job')} asked for more than the {MAX_TASKS_PER_ROLE} GPUs"
-            f" that a job may have here, and {'is' if capped == 1 else 'are'} cut to that."
+            f"{'And' if beyond else 'But'} {counted(capped, 'job')} asked for more than a job may have here"
+            f" ({MAX_TASKS_PER_ROLE} GPUs, by all-reduce {MAX_ALLREDUCE_WORKERS}), and"
+            f" {'is' if capped == 1 else 'are'} cut to that."
         )
     if comparison.machines_assumed and not comparison.workload.slotted:
         warnings.append(

@@ -16,7 +16,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from policy_net.domain import MAX_TASKS_PER_ROLE, CapacityMode, JobKind, PlacementEffect, Resources, SpeedModel
+from policy_net.domain import (
+    MAX_ALLREDUCE_WORKERS,
+    MAX_TASKS_PER_ROLE,
+    CapacityMode,
+    JobKind,
+    PlacementEffect,
+    Resources,
+    SpeedModel,
+)
 from policy_net.exchange.spec import SET_OUTPUTS
 from policy_net.laboratory.noise import JOB_PART, job_key, noise_factor
 from policy_net.laboratory.simulation.admission import check_jobs_can_run
@@ -28,7 +36,7 @@ from policy_net.placement.layout import blocking_sums, layout_of, placing_order
 from policy_net.policy import SchedulerPolicy
 from policy_net.set_policy.beliefs import LIFETIMES_KEY, RESTARTS_KEY
 from policy_net.set_policy.policy import SetPolicy
-from policy_net.twin.believed import CELLS, BelievedTypes, address_of
+from policy_net.twin.believed import BelievedTypes, address_of, cells_of
 from policy_net.twin.library import library, notice
 from policy_net.twin.memory import JOB, CaseMemory, Standing, TypeMemory
 from policy_net.twin.parameters import parameters_of, widths_of
@@ -133,7 +141,7 @@ def _unusual_speeds(workload: Workload, policy: SetPolicy, speeds: SpeedModel) -
             if grid is None:
                 continue
             positive = grid[grid != 0]
-            if grid.size != CELLS or not ((positive >= LEAST) & (positive <= MOST)).all():
+            if not ((positive >= LEAST) & (positive <= MOST)).all():
                 return f"the speeds of type {job_type!r} are extreme"
     return None
 
@@ -224,10 +232,17 @@ class _Case:
         kinds = {job.job_type: job.kind for job in workload.jobs}
         pooled = environment.capacity_mode is CapacityMode.POOLED
         placed_effect = None if pooled else effect
-        self._believed = None if policy.beliefs is None else BelievedTypes(policy.beliefs, kinds)
+        beyond = {
+            job.job_type for job in self._jobs if max(job.max_workers, job.requested.workers) > MAX_TASKS_PER_ROLE
+        }
+        self._believed = None if policy.beliefs is None else BelievedTypes(policy.beliefs, kinds, beyond)
         self._types = (TypeMemory * len(kinds))()
         for number, job_type in enumerate(kinds):
-            self._fill_type(number, job_type, kinds[job_type], speeds, policy, placed_effect)
+            self._fill_type(number, job_type, kinds[job_type], speeds, policy)
+            if placed_effect is not None:
+                most = MAX_ALLREDUCE_WORKERS if job_type in beyond else MAX_TASKS_PER_ROLE
+                relative = _relative_speeds(placed_effect, job_type, most, environment.nodes)
+                self._types[number].relative = self._arrays.floats(relative)
         self.memory = memory = CaseMemory(
             jobs=len(workload.jobs), types=len(kinds), nodes=environment.nodes, pooled=pooled
         )
@@ -257,18 +272,15 @@ class _Case:
         kind: JobKind,
         speeds: SpeedModel,
         policy: SetPolicy,
-        effect: PlacementEffect | None,
     ) -> None:
         memory = self._types[number]
-        memory.truth = self._arrays.floats(speeds.grid(job_type))
+        memory.truth = self._arrays.floats(cells_of(speeds.grid(job_type), kind))
         memory.uses_ps = kind.uses_ps
-        if effect is not None:
-            memory.relative = self._arrays.floats(_relative_speeds(effect, job_type))
         if self._believed is not None:
             self._believed.fill(number, job_type, memory)
         else:
             assert policy.speeds is not None  # noqa: S101  (a policy has one or the other; narrows the type)
-            memory.given = self._arrays.floats(policy.speeds.grid(job_type))
+            memory.given = self._arrays.floats(cells_of(policy.speeds.grid(job_type), kind))
 
     def _state_policy(self, policy: SetPolicy) -> None:
         memory, parameters = (
@@ -381,12 +393,12 @@ def _job_rows(
     return rows
 
 
-def _relative_speeds(effect: PlacementEffect, job_type: str) -> NDArray[np.float64]:
-    """Speeds of a type over that in its best place, shape (17, 17) [workers, nodes that hold some]."""
-    side = MAX_TASKS_PER_ROLE + 1
+def _relative_speeds(effect: PlacementEffect, job_type: str, most: int, all_nodes: int) -> NDArray[np.float64]:
+    """Speeds of a type over that in its best place, shape (65, 65) [workers, nodes that hold some], up to `most`."""
+    side = MAX_ALLREDUCE_WORKERS + 1
     relative = np.ones((side, side))
-    for workers in range(1, side):
-        for nodes in range(1, workers + 1):
+    for workers in range(1, most + 1):
+        for nodes in range(1, min(workers, all_nodes) + 1):
             apart = (("", workers - nodes + 1), *((("", 1),) * (nodes - 1)))
             relative[workers, nodes] = effect.relative_speed(job_type, apart)
     return relative

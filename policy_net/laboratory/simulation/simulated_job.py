@@ -145,7 +145,8 @@ class SimulatedJob:
         """True speed after one decision with what the job holds, once it does not pause."""
         if not self.can_train:
             return 0.0
-        speed = self._speed[self.allocation.ps][self.allocation.workers] * self._job_factor
+        by_workers, workers = self._speed[self.allocation.ps], self.allocation.workers
+        speed = by_workers[workers] * self._job_factor if workers < len(by_workers) else 0.0
         noise_sd = self._environment.speed_noise
         return speed * noise_factor(self._key, decision_index, noise_sd) if speed and noise_sd else speed
 

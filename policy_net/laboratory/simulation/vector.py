@@ -79,7 +79,12 @@ class VectorSimulation:
             check_jobs_can_run(workload, environment, {name: grid.tolist() for name, grid in grids.items()})
             if not all(job.work_known for job in workload.jobs):
                 raise BadInput(f"workload {workload.name!r} has jobs of unknown work: use Simulation instead")
-        self._grids_TPW = np.stack([grids[name] for name in self.job_types])
+        # Types of different kinds have grids of different shapes.
+        sides = np.max([grid.shape for grid in grids.values()], axis=0)
+        self._grids_TPW = np.zeros((len(self.job_types), *sides))
+        for number, name in enumerate(self.job_types):
+            rows, columns = grids[name].shape
+            self._grids_TPW[number, :rows, :columns] = grids[name]
         type_index = {name: index for index, name in enumerate(self.job_types)}
 
         def table(of: Callable[[JobSpec], float], empty: float, dtype: DTypeLike) -> NDArray[Any]:

@@ -26,7 +26,14 @@ from policy_net.domain import MAX_TASKS_PER_ROLE
 from policy_net.errors import BadInput
 from policy_net.laboratory.csv_rows import read_rows
 from policy_net.laboratory.speeds.fitted_speeds import SpeedConstants
-from policy_net.laboratory.speeds.speed import SPEED_TABLE_COLUMNS, TableSpeedModel, fitted_grid, speed_in
+from policy_net.laboratory.speeds.speed import (
+    MOST_OF_A_JOB,
+    SPEED_TABLE_COLUMNS,
+    TableSpeedModel,
+    fitted_grid,
+    may_hold,
+    speed_in,
+)
 from policy_net.throughput.parametric import MeasuredFit, SpeedPoint
 
 Array = NDArray[np.float64]
@@ -75,7 +82,7 @@ def read_points(path: str | Path) -> dict[str, list[SpeedPoint]]:
         model = row.text("model")
         ps, workers = row.whole("num_ps", at_least=0), row.whole("num_workers", at_least=1)
         speed = speed_in(row)
-        if ps > MAX_TASKS_PER_ROLE or workers > MAX_TASKS_PER_ROLE:
+        if not may_hold(ps, workers):
             continue  # measured, but beyond what a job may hold
         of_model = points.setdefault(model, [])
         if of_model and (of_model[0].ps == 0) != (ps == 0):
@@ -86,7 +93,7 @@ def read_points(path: str | Path) -> dict[str, list[SpeedPoint]]:
             )
         of_model.append(SpeedPoint(ps, workers, speed))
     if not points:
-        raise BadInput(f"{path}: no row has at most {MAX_TASKS_PER_ROLE} PSs and {MAX_TASKS_PER_ROLE} workers")
+        raise BadInput(f"{path}: no row has at most {MOST_OF_A_JOB}")
     return points
 
 
@@ -143,6 +150,9 @@ def _refit_model(model: str, measured: Sequence[SpeedPoint], origin: str) -> tup
         other = _held_out_error(alive, lambda rest: fitted_grid(fit_surface(rest, *FOLD_SETTING)), can_fit_surface)
         if other is not None and (held_out is None or other < held_out):
             grid, form, held_out = fitted_grid(best_surface(alive)), "surface", other
+    # Far from all measurements the form says little, and a table is taken for the truth.
+    grid = grid.copy()
+    grid[:, max(MAX_TASKS_PER_ROLE, *(point.workers for point in alive)) + 1 :] = 0.0
     errors = relative_errors(grid, alive)
     best_ps, best_workers = (int(index) for index in np.unravel_index(int(grid.argmax()), grid.shape))
     quality = FitQuality(

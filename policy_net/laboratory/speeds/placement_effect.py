@@ -38,7 +38,7 @@ from types import MappingProxyType
 from policy_net.domain import JobKind, PlacementEffect
 from policy_net.errors import BadInput
 from policy_net.laboratory.catalogue import CATALOGUE, ModelProfile
-from policy_net.laboratory.speeds.allreduce_speeds import FITTED_RINGS
+from policy_net.laboratory.speeds.allreduce_speeds import FITTED_RINGS, WELL_CONNECTED
 from policy_net.laboratory.speeds.async_speeds import FITTED_QUEUES
 
 
@@ -207,7 +207,9 @@ def _computing_share(profile: ModelProfile, workers: int) -> float:
     if profile.kind is JobKind.ALLREDUCE:
         ring = FITTED_RINGS[profile.family]
         computing = ring.per_sample * profile.global_batch / workers
-        rest = ring.fixed + ring.ring * (workers - 1) / workers + ring.per_peer * (workers - 1)
+        rest = ring.fixed + ring.ring * (workers - 1) / workers + ring.per_peer * min(workers - 1, WELL_CONNECTED - 1)
+        if workers > WELL_CONNECTED:
+            rest += ring.per_doubling * log2(workers / WELL_CONNECTED)
         return computing / (computing + rest)
     queue = FITTED_QUEUES[profile.family]
     if profile.kind is JobKind.ASYNC:

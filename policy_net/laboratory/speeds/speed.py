@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from policy_net.domain import MAX_TASKS_PER_ROLE, JobKind, SpeedModel
+from policy_net.domain import MAX_ALLREDUCE_WORKERS, MAX_TASKS_PER_ROLE, JobKind, SpeedModel, speed_at
 from policy_net.errors import BadInput
 from policy_net.laboratory.catalogue import CATALOGUE, ModelProfile
 from policy_net.laboratory.csv_rows import Row, read_rows
@@ -23,15 +23,23 @@ from policy_net.laboratory.speeds.fitted_speeds import FITTED_SPEEDS, SpeedConst
 
 SPEED_TABLE_COLUMNS = ("model", "num_ps", "num_workers", "samples_per_s")
 GRID_SIDE = MAX_TASKS_PER_ROLE + 1
+RING_SHAPE = (1, MAX_ALLREDUCE_WORKERS + 1)
+"""Of a grid of a model without parameter servers."""
+_SHAPES = ((GRID_SIDE, GRID_SIDE), RING_SHAPE)
+MOST_OF_A_JOB = (
+    f"{MAX_TASKS_PER_ROLE} PSs and {MAX_TASKS_PER_ROLE} workers, or 0 PSs and {MAX_ALLREDUCE_WORKERS} workers"
+)
 SLOWEST, FASTEST = 1e-12, 1e12
 """Samples a second beyond which a number is a slip of the pen, and fits lose their digits."""
 
 
 class TableSpeedModel:
-    """Speeds from one grid per model, shape (17, 17), indexed [ps, workers], in samples/s."""
+    """Speeds in samples/s from one grid per model [ps, workers], shape (17, 17), or (1, 65) without servers."""
 
     def __init__(self, grids: Mapping[str, NDArray[np.float64]], origin: str) -> None:
         """Keep read-only copies of `grids`; `origin` names their source in messages.
+
+        A grid (17, 17) of a model without servers says nothing of more than 16 workers: it does not train with them.
 
         Raises:
             ValueError: a grid has another shape, a value that is not finite and ≥ 0, a speed without a worker, or
@@ -41,12 +49,15 @@ class TableSpeedModel:
         self._grids: dict[str, NDArray[np.float64]] = {}
         for name, grid in grids.items():
             copy = np.array(grid, dtype=np.float64)
-            if copy.shape != (GRID_SIDE, GRID_SIDE) or not np.isfinite(copy).all() or (copy < 0).any():
-                raise ValueError(f"speeds of {name!r}: need finite values ≥ 0 of shape ({GRID_SIDE}, {GRID_SIDE})")
+            if copy.shape not in _SHAPES or not np.isfinite(copy).all() or (copy < 0).any():
+                shapes = " or ".join(str(shape) for shape in _SHAPES)
+                raise ValueError(f"speeds of {name!r}: need finite values ≥ 0 of shape {shapes}")
             if copy[:, 0].any():
                 raise ValueError(f"speeds of {name!r}: a job without a worker cannot train")
             if copy[0].any() and copy[1:].any():
                 raise ValueError(f"speeds of {name!r}: a type trains either with PSs or without, not both")
+            if copy[0].any():
+                copy = np.pad(copy[:1], ((0, 0), (0, RING_SHAPE[1] - copy.shape[1])))
             copy.setflags(write=False)
             self._grids[name] = copy
 
@@ -56,13 +67,19 @@ class TableSpeedModel:
         return tuple(self._grids)
 
     def samples_per_second(self, job_type: str, ps: int, workers: int) -> float:
-        """Speed in samples/s. Raises BadInput for an unknown model and ValueError for counts outside 0…16."""
-        if not (0 <= ps < GRID_SIDE and 0 <= workers < GRID_SIDE):
-            raise ValueError(f"{ps} PSs and {workers} workers: both must be 0…{MAX_TASKS_PER_ROLE}")
-        return float(self.grid(job_type)[ps, workers])
+        """Speed in samples/s.
+
+        Raises:
+            BadInput: the model is not known.
+            ValueError: no job may hold so much.
+        """
+        if not (0 <= ps < GRID_SIDE and 0 <= workers < (GRID_SIDE if ps else RING_SHAPE[1])):
+            most = f"0…{MAX_TASKS_PER_ROLE}, or 0…{MAX_ALLREDUCE_WORKERS} workers without PSs"
+            raise ValueError(f"{ps} PSs and {workers} workers: both must be {most}")
+        return speed_at(self.grid(job_type), ps, workers)
 
     def grid(self, job_type: str) -> NDArray[np.float64]:
-        """Speeds in samples/s, shape (17, 17), indexed [ps, workers]; read-only. BadInput for an unknown model."""
+        """Speeds in samples/s, indexed [ps, workers]; read-only. BadInput for an unknown model."""
         grid = self._grids.get(job_type)
         if grid is None:
             raise BadInput(
@@ -82,9 +99,7 @@ class FittedSpeedModel(TableSpeedModel):
 def _grid_of(profile: ModelProfile) -> NDArray[np.float64]:
     """The grid of one type, by its kind."""
     if profile.kind is JobKind.ALLREDUCE:
-        grid = np.zeros((GRID_SIDE, GRID_SIDE))
-        grid[0] = allreduce_speeds(FITTED_RINGS[profile.family], profile.global_batch)
-        return grid
+        return allreduce_speeds(FITTED_RINGS[profile.family], profile.global_batch)[None]
     synchronous = fitted_grid(FITTED_SPEEDS[profile.family])
     if profile.kind is JobKind.ASYNC:
         return async_grid(FITTED_QUEUES[profile.family], one_worker=synchronous[:, 1])
@@ -120,7 +135,8 @@ def read_speed_table(path: str | Path) -> TableSpeedModel:
     """Read a csv with the columns model, num_ps, num_workers, samples_per_s.
 
     Every model that is named needs all 256 combinations of 1–16 PSs and 1–16 workers, or, if it trains by all-reduce,
-    1–16 workers with 0 PSs; zero is a valid speed (a combination that cannot train).
+    1–16 workers with 0 PSs; zero is a valid speed (a combination that cannot train). Of more workers with 0 PSs, up to
+    64, counts what follows without a gap; beyond it the model cannot train.
 
     Raises:
         BadInput: the file cannot be read, or a row or a model in it cannot be used.
@@ -130,10 +146,13 @@ def read_speed_table(path: str | Path) -> TableSpeedModel:
     for row in read_rows(path, SPEED_TABLE_COLUMNS):
         _enter(grids, row)
     if not grids:
-        raise BadInput(f"{path}: no row has at most {MAX_TASKS_PER_ROLE} PSs and {MAX_TASKS_PER_ROLE} workers")
+        raise BadInput(f"{path}: no row has at most {MOST_OF_A_JOB}")
     for model, grid in grids.items():
-        trains_with_ps = bool(np.isnan(grid[0, 1:]).all())
-        grid[slice(0, 1) if trains_with_ps else slice(1, None), 1:] = 0.0
+        if len(grid) == 1:
+            beyond = grid[0, GRID_SIDE:]
+            beyond[np.logical_or.accumulate(np.isnan(beyond))] = 0.0
+        else:
+            grid[0, 1:] = 0.0
         holes = np.argwhere(np.isnan(grid))
         if len(holes):
             ps, workers = holes[0]
@@ -152,8 +171,14 @@ def write_speed_table(speeds: TableSpeedModel, path: Path) -> None:
         writer.writerow(SPEED_TABLE_COLUMNS)
         for model in speeds.model_names:
             grid = speeds.grid(model)
+            most = max(MAX_TASKS_PER_ROLE, *np.flatnonzero(grid.any(axis=0)).tolist())
             for ps in range(1, GRID_SIDE) if grid[1:].any() else (0,):
-                writer.writerows((model, ps, workers, f"{grid[ps, workers]:.6g}") for workers in range(1, GRID_SIDE))
+                writer.writerows((model, ps, workers, f"{grid[ps, workers]:.6g}") for workers in range(1, most + 1))
+
+
+def may_hold(ps: int, workers: int) -> bool:
+    """Whether any job may hold so much: at most 16 of each, or 64 workers without servers."""
+    return ps <= MAX_TASKS_PER_ROLE and workers <= (MAX_TASKS_PER_ROLE if ps else MAX_ALLREDUCE_WORKERS)
 
 
 def speed_in(row: Row) -> float:
@@ -170,13 +195,13 @@ def _enter(grids: dict[str, NDArray[np.float64]], row: Row) -> None:
     model = row.text("model")
     ps, workers = row.whole("num_ps", at_least=0), row.whole("num_workers", at_least=1)
     speed = speed_in(row)
-    if not (ps <= MAX_TASKS_PER_ROLE and workers <= MAX_TASKS_PER_ROLE):
+    if not may_hold(ps, workers):
         return  # measured, but beyond what a job may hold
     grid = grids.get(model)
     if grid is None:
-        grid = grids[model] = np.zeros((GRID_SIDE, GRID_SIDE))
+        grid = grids[model] = np.zeros((GRID_SIDE, GRID_SIDE) if ps else RING_SHAPE)
         grid[:, 1:] = np.nan
-    if not np.isnan(grid[1:, 1:] if ps == 0 else grid[0, 1:]).all():
+    if (len(grid) == 1) != (ps == 0):
         raise row.bad(
             "num_ps",
             f"is {ps}, but {model!r} has speeds {'without' if ps else 'with'} parameter servers above",

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from policy_net.domain import CapacityMode, Resources, SpeedModel
+from policy_net.domain import CapacityMode, Resources, SpeedModel, speed_at
 from policy_net.errors import BadInput
 from policy_net.exchange.spec import SetSpec, Weights
 from policy_net.exchange.statistics import SpeedStatistic
@@ -90,7 +90,7 @@ class DrawnSpeeds:
 
     def samples_per_second(self, job_type: str, ps: int, workers: int) -> float:
         """See `SpeedModel`."""
-        return float(self.grid(job_type)[ps, workers])
+        return speed_at(self.grid(job_type), ps, workers)
 
     def grid(self, job_type: str) -> NDArray[np.float64]:
         """See `SpeedModel`."""

@@ -4,7 +4,8 @@ A trace knows no models, speeds or parameter servers. The assumptions below are 
 
 - A GPU model of the chosen kind is assigned to every job from the seed and the job's id, so that a job is of the same
   kind and model in every window and under every cluster size; a `model` column that names a known model is believed.
-- Requests above 16 GPUs count as 16, and become that many workers. An all-reduce job asks for nothing else. A PS job
+- Every GPU asked for becomes a worker, up to 64 of an all-reduce job, which asks for nothing else, and up to 16 of a PS
+  job; larger requests count as that many, and so do those beyond the speeds that are known. A PS job
   asks for as many PSs (at most 16) as make that many workers fastest, out of those that the CPU which a node has
   beside every GPU leaves room for. Thus a request never takes more than its share of CPU, and GPUs are the measure of
   load. Without this bound one VGG-16 worker would take 14 PSs, the CPU of almost 4 default nodes.
@@ -20,6 +21,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
+
+import numpy as np
 
 from policy_net.domain import MAX_TASKS_PER_ROLE, Allocation, JobKind, SpeedModel
 from policy_net.errors import BadInput
@@ -89,20 +92,22 @@ def workload_of(recording: Recording, options: WorkloadOptions) -> Workload:
         raise BadInput(f"{path}: gpus-per-node is {options.gpus_per_node}; a trace of GPU requests needs 1 or more")
     chosen = take_window(recording.records, options.limit_jobs, options.window, str(path))
     start = chosen[0].submit_seconds
+    stated = [stated_profile(job, options.job_kind, options.seed) for job in chosen]
+    profiles = [
+        profile or assigned_profile(job, options.job_kind, options.seed)
+        for job, profile in zip(chosen, stated, strict=True)
+    ]
     requests = [
-        GpuRequest(job.submit_seconds - start, job.duration_seconds, min(job.gpus, MAX_TASKS_PER_ROLE))
-        for job in chosen
+        GpuRequest(
+            job.submit_seconds - start, job.duration_seconds, min(job.gpus, most_gpus_counted(profile, options.speeds))
+        )
+        for job, profile in zip(chosen, profiles, strict=True)
     ]
     load = clipped_gpu_load(requests)
     seen = machines_of(recording.records)
     machines = machines_for(options, seen)
     suggested = machines.nodes or nodes_for(requests, load, machines.gpus_per_node)
     cluster = ClusterSize(suggested, machines.gpus_per_node, machines.cpus_per_node)
-    stated = [stated_profile(job, options.job_kind, options.seed) for job in chosen]
-    profiles = [
-        profile or assigned_profile(job, options.job_kind, options.seed)
-        for job, profile in zip(chosen, stated, strict=True)
-    ]
     jobs = [
         _to_job(recording, job, request, profile, cluster, options.speeds)
         for job, request, profile in zip(chosen, requests, profiles, strict=True)
@@ -113,7 +118,7 @@ def workload_of(recording: Recording, options: WorkloadOptions) -> Workload:
         " time from the first",
         *recording.notes,
         *_notes_on_models(chosen, stated, profiles, options.seed),
-        *_notes_on_requests(chosen, profiles, cluster),
+        *_notes_on_requests(chosen, profiles, requests, cluster),
         "work = recorded duration × speed at the requested size",
         f"load: {load:.1f} GPUs on average (durations clipped at the last submission), largest request"
         f" {max(request.gpus for request in requests)}; a load of 0.9 suggests"
@@ -175,6 +180,12 @@ def _notes_on_machines(machines: Machines, seen: SeenMachines | None) -> list[st
     return notes
 
 
+def most_gpus_counted(profile: ModelProfile, speeds: SpeedModel) -> int:
+    """The largest request that is taken as it is: of those that such a job may make, and whose speed is known."""
+    known = np.flatnonzero(speeds.grid(profile.name).any(axis=0))
+    return min(profile.kind.most_workers, max(MAX_TASKS_PER_ROLE, int(known[-1]) if len(known) else 0))
+
+
 def suitable_ps(profile: ModelProfile, workers: int, cluster: ClusterSize, speeds: SpeedModel) -> int:
     """The number of PSs that makes `workers` fastest within the CPU beside the GPUs (at least 1); ties: the fewest."""
     if not profile.kind.uses_ps:
@@ -220,6 +231,7 @@ def _to_job(
         worker_demand=profile.worker_demand,
         ps_demand=profile.ps_demand,
         requested=Allocation(workers, ps),
+        max_workers=profile.kind.usual_max_workers(workers),
         max_ps=profile.most_ps,
         kind=profile.kind,
         min_ps=profile.least_ps,
@@ -243,7 +255,10 @@ def _notes_on_models(
 
 
 def _notes_on_requests(
-    chosen: Sequence[RecordedJob], profiles: Sequence[ModelProfile], cluster: ClusterSize
+    chosen: Sequence[RecordedJob],
+    profiles: Sequence[ModelProfile],
+    requests: Sequence[GpuRequest],
+    cluster: ClusterSize,
 ) -> list[str]:
     """What the requests for GPUs are turned into."""
     notes = ["every GPU asked for is a worker"]
@@ -259,9 +274,8 @@ def _notes_on_requests(
         notes.append(
             f"{cpu_only} jobs are of CPU-only models: their GPUs count as workers and as load, but take no GPU"
         )
-    capped = sum(job.gpus > MAX_TASKS_PER_ROLE for job in chosen)
-    if capped:
-        notes.append(f"{capped} requests above {MAX_TASKS_PER_ROLE} GPUs count as {MAX_TASKS_PER_ROLE}")
+    capped = Counter(request.gpus for job, request in zip(chosen, requests, strict=True) if job.gpus > request.gpus)
+    notes += [f"{count} requests above {most} GPUs count as {most}" for most, count in sorted(capped.items())]
     return notes
 
 

@@ -83,8 +83,9 @@ class JobSpec:
                 f" {self.max_ps} and {self.requested.ps} are requested: use 0"
             )
         for role, least, most in caps:
-            if not 1 <= most <= MAX_TASKS_PER_ROLE:
-                raise BadInput(f"job {self.job_id}: max_{role} is {most}: use 1 to {MAX_TASKS_PER_ROLE}")
+            bound = self.kind.most_workers if role == "workers" else self.kind.most_ps
+            if not 1 <= most <= bound:
+                raise BadInput(f"job {self.job_id}: max_{role} is {most}: use 1 to {bound}")
             if not 1 <= least <= most:
                 raise BadInput(f"job {self.job_id}: min_{role} is {least}: use 1 to {most}, the job's max_{role}")
 

@@ -113,9 +113,10 @@ void belief_count(Twin *twin, int index) {
 
 static void use(Twin *twin, int index, const double *speed) {
     Belief *belief = &twin->belief[index];
+    int usual = twin->in->type[index].uses_ps ? CELLS : SIDE;
     memcpy(belief->speed, speed, sizeof belief->speed);
     belief->fastest = 0.0;
-    for (int cell = 0; cell < CELLS; cell++)
+    for (int cell = 0; cell < usual; cell++)
         if (speed[cell] > belief->fastest)
             belief->fastest = speed[cell];
     belief_count(twin, index);
@@ -124,7 +125,7 @@ static void use(Twin *twin, int index, const double *speed) {
 static bool fit(Twin *twin, int index) {
     Type *type = &twin->in->type[index];
     Belief *belief = &twin->belief[index];
-    int n = type->uses_ps ? (SIDE - 1) * (SIDE - 1) : SIDE - 1;
+    int n = (int)type->splits;
     double log_speed[CELLS], sd[CELLS], speed[CELLS] = {0};
     if (belief->count >= type->refit_at) {
         type->conditioned = 0;

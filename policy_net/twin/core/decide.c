@@ -38,12 +38,15 @@ static void view(const Job *spec, State *job) {
 /* Believed samples/s at the size that the user asked for, or else at the best. */
 static double reference_speed(const Twin *twin, const Job *spec) {
     const Belief *belief = &twin->belief[spec->type];
-    if (spec->requested_ps < SIDE && spec->requested_workers < SIDE) {
+    if (spec->requested_ps < (spec->uses_ps ? SIDE : 1) && spec->requested_workers < (spec->uses_ps ? SIDE : APART)) {
         double asked = belief->speed[cell_of((int)spec->requested_ps, (int)spec->requested_workers)];
         if (asked > 0.0)
             return asked;
     }
-    return belief->fastest;
+    double fastest = belief->fastest;
+    for (int workers = SIDE; !spec->uses_ps && workers <= spec->max_workers; workers++)
+        fastest = fmax(fastest, belief->speed[cell_of(0, workers)]);
+    return fastest;
 }
 
 /* What is expected to remain of the jobs of unknown work. */

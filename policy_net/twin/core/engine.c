@@ -86,7 +86,7 @@ static double true_speed(const Twin *twin, int index) {
     if (speed && in->noise_variance)
         speed *= noise_factor(spec->noise_key, (uint64_t)twin->out->decisions, in->noise_variance);
     if (speed && in->distance_matters)
-        speed *= in->type[spec->type].relative[cell_of(job->held.workers, job->apart)];
+        speed *= in->type[spec->type].relative[job->held.workers * APART + job->apart];
     return speed;
 }
 

@@ -34,7 +34,7 @@ static void fill_table(const Twin *twin, Table *table) {
 
 /* The table of a type under these caps; NULL without memory. */
 Table *table_of(Twin *twin, int type, int max_ps, int max_workers, int min_ps, int min_workers) {
-    int64_t key = (((int64_t)(type * SIDE + max_ps) * SIDE + max_workers) * SIDE + min_ps) * SIDE + min_workers;
+    int64_t key = ((((int64_t)type * APART + max_ps) * APART + max_workers) * APART + min_ps) * APART + min_workers;
     int64_t mask = twin->table_room - 1;
     int64_t at = (int64_t)(((uint64_t)key * 0x9E3779B97F4A7C15u) >> 32) & mask;
     while (twin->table[at] && twin->table[at]->key != key)

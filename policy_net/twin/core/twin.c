@@ -39,7 +39,7 @@ Twin *twin_open(Case *in, Standing *out) {
     Twin *twin = calloc(1, sizeof(Twin));
     if (!twin)
         return NULL;
-    size_t jobs = (size_t)in->jobs, nodes = (size_t)in->nodes, tasks = 2 * jobs * (SIDE - 1);
+    size_t jobs = (size_t)in->jobs, nodes = (size_t)in->nodes, tasks = jobs * MOST_WORKERS; /* a job with servers has fewer */
     twin->in = in;
     twin->out = out;
     twin->table_room = 1024;

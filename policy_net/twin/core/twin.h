@@ -11,6 +11,9 @@
 
 #define SIDE 17 /* 0 to 16 tasks of a role */
 #define CELLS (SIDE * SIDE)
+/* Workers of a job without servers: its cells are the first 65, by the number of workers, in the room of CELLS. */
+#define MOST_WORKERS 64
+#define APART (MOST_WORKERS + 1)
 #define BINS 36
 #define OWN_FEATURES 9
 #define INPUTS (2 * OWN_FEATURES + 3)
@@ -42,7 +45,7 @@ typedef struct {
 /* One job type: true speeds, and what is believed of them: `policy_net.twin.case.TYPE`. */
 typedef struct {
     const double *truth;          /* CELLS */
-    const double *relative;       /* CELLS, [workers, nodes]: speed where workers lie apart; NULL: it makes no difference */
+    const double *relative;       /* APART × APART, [workers, nodes]: speed where workers lie apart; NULL: it makes no difference */
     const double *given;          /* CELLS: plan on these in place of beliefs; NULL: on beliefs */
     const double *hoped;          /* CELLS: speeds of a type of which nothing was seen */
     const double *prior_mean;     /* n */
@@ -51,6 +54,7 @@ typedef struct {
     double spread_smooth, spread_cell, deviation_unseen;
     int64_t uses_ps, prior_of_type, known; /* known: a process of this type exists */
     int64_t refit_at, cells, conditioned;
+    int64_t splits; /* n: those of which anything is believed, with servers all, without as many workers as a job may have */
     Cell *cell;           /* room for CELLS */
     Cell *conditioned_on; /* room for CELLS */
 } Type;
@@ -107,7 +111,7 @@ typedef struct {
 
 /* A type's beliefs as of the last fit. */
 typedef struct {
-    double speed[CELLS], sd[CELLS], utility[CELLS], fastest;
+    double speed[CELLS], sd[CELLS], utility[CELLS], fastest; /* fastest: of the usual splits */
     int64_t version, count;
     bool fitted, scale;
 } Belief;
@@ -188,6 +192,9 @@ typedef struct {
     bool lacks_memory;
 } Twin;
 
+_Static_assert(MOST_WORKERS < CELLS, "a job without servers has its cells in the same room");
+
+/* Of a split with at most 16 tasks of a role, or without servers. */
 static inline int cell_of(int ps, int workers) { return ps * SIDE + workers; }
 
 /* What a split costs, in workers. */

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from agent_fakes import Clock, FakeLearner
 from hypothesis import given, settings
@@ -97,19 +98,18 @@ def test_a_process_that_hangs_is_ended(tmp_path: Path) -> None:
     assert world.sharing._process is None
 
 
-def recorded(count: int, gpus: int = 2) -> RecordedJobs:
+def recorded(count: int, gpus: int = 2, **changes: Any) -> RecordedJobs:
     speeds = OnlineFit()
     speeds.observe([Progress("seen", "vgg-16", Allocation(2, 1), 100.0, 1000.0, 10.0, 100.0)])
     jobs = tuple(
         JobSpec(
             job_id=f"secret-{number}",
-            job_type="vgg-16",
             submit_time_seconds=600.0 * number,
             total_epochs=10.0 + number % 7,
             samples_per_epoch=100.0,
             worker_demand=Resources(2000, 1),
             ps_demand=Resources(2000),
-            requested=Allocation(2, 1),
+            **{"job_type": "vgg-16", "requested": Allocation(2, 1), **changes},
         )
         for number in range(count)
     )
@@ -155,3 +155,13 @@ def test_the_process_says_in_a_line_what_is_wrong_with_a_log(tmp_path: Path) -> 
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_of_jobs_that_asked_for_more_than_older_learners_take_it_says_the_usual_number() -> None:
+    ring = {"kind": JobKind.ALLREDUCE, "max_ps": 0, "min_ps": 0, "max_workers": 40, "requested": Allocation(40, 0)}
+    jobs = recorded(200, job_type="ring", **ring)
+    assert isinstance(jobs.speeds, OnlineFit)
+    jobs.speeds.observe([Progress("seen", "ring", Allocation(40, 0), 100.0, 1000.0, 10.0, 100.0)])
+    sketch = sketch_of(jobs)
+    assert sketch is not None
+    assert [(kind.kind, set(kind.workers)) for kind in sketch.kinds] == [(JobKind.ALLREDUCE, {16})]

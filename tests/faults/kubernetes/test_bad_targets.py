@@ -79,7 +79,7 @@ REF = {"apiVersion": "batch/v1", "kind": "Job", "name": "bad"}
 SPECS: dict[str, tuple[Json, str]] = {
     "max below min": ({"min": 3, "max": 2}, "spec.max is 2, below spec.min, which is 3"),
     "model type that is no word": ({"modelType": ""}, "spec.modelType is '': use a word"),
-    "min that is none": ({"min": 0}, "spec.min is 0: use 1 to 16"),
+    "min that is none": ({"min": 0}, "spec.min is 0: use 1 to 64"),
     "no target": ({"targetRef": {**REF, "name": ""}}, "spec.targetRef.name is missing"),
     "a kind that is not looked after": ({"targetRef": {**REF, "kind": "CronJob"}}, "spec.targetRef is a CronJob"),
 }

@@ -4,6 +4,7 @@ import hashlib
 import random
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from states import CPU_TASK, GPU_WORKER, TYPES, make_job, make_state
@@ -62,6 +63,18 @@ def test_an_allreduce_job_is_never_offered_servers_and_its_server_input_stays_ze
     np.testing.assert_allclose(batch.features_F[scalars + 3 : scalars + 5], [4 / 16, 0.0])
     assert batch.features_F[:scalars].tolist() == [1.0] + [0.0] * (scalars - 1)  # its type is the reserved `other`
     assert batch.allocation()["job-0"] == Allocation(4, 0)
+
+
+def test_more_workers_than_the_usual_number_are_given_and_look_to_the_network_like_that() -> None:
+    state = make_state([allreduce_job(0, max_workers=20, worker_demand=CPU_TASK)], nodes=20)
+    batch, held = batch_of(state), BatchEncoder(SPEC).scalar_offset(0) + 3
+    shown = []
+    for _ in range(20):
+        batch.grant(0)
+        shown.append(float(batch.features_F[held]))
+    assert shown == pytest.approx([min(workers, 16) / 16 for workers in range(1, 21)])
+    assert batch.allocation() == {"job-0": Allocation(20, 0)}
+    assert batch.only_void
 
 
 def test_a_worker_for_an_allreduce_job_lets_something_run() -> None:

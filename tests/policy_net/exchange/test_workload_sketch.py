@@ -90,6 +90,13 @@ def test_a_kind_that_cannot_be_is_refused(changes: dict[str, object], said: str)
         replace(PS, **changes)  # type: ignore[arg-type]
 
 
+def test_more_workers_may_be_asked_for_without_servers() -> None:
+    ring = replace(PS, kind=JobKind.ALLREDUCE, ps=(0,) * 5, workers=(1, 2, 16, 40, 64))
+    assert ring.workers[-1] == 64
+    with pytest.raises(BadInput, match="workers is 65"):
+        replace(ring, workers=(1, 2, 16, 40, 65))
+
+
 def test_an_unknown_kind_and_other_json_are_refused() -> None:
     message = SKETCH.message()
     message.kinds[0].kind = "rocket"

@@ -9,7 +9,8 @@ from states import make_job
 
 from policy_net.domain import JobKind, Progress
 from policy_net.errors import BadInput
-from policy_net.throughput.form import FORMS, SIDE
+from policy_net.exchange.statistics import SpeedStatistic
+from policy_net.throughput.form import FORMS
 from policy_net.throughput.gaussian_process import OPTIMISM, GaussianProcessBeliefs, TypeProcess
 from policy_net.throughput.parametric import OnlineFit
 
@@ -86,9 +87,41 @@ def test_an_allreduce_type_has_a_posterior_in_row_zero_only() -> None:
     beliefs.observe([seen(0, 4, 300.0, job_type="ring")])
     median, sd = beliefs.posterior("ring")
     assert median[0, 4] == pytest.approx(300.0, rel=0.05)
-    assert (sd[0, 1:] > 0).all()
-    assert not median[1:].any()
-    assert not sd[1:].any()
+    assert median.shape == sd.shape == (1, 65)
+    assert (sd[0, 1:17] > 0).all()
+
+
+def test_what_many_workers_give_is_believed_where_a_job_may_have_them_and_changes_nothing_else() -> None:
+    few, many = make_job(0, "ring", kind=JobKind.ALLREDUCE), make_job(1, "ring", kind=JobKind.ALLREDUCE, max_workers=64)
+    priors = tuple(SpeedStatistic("ring", JobKind.ALLREDUCE, 0, workers, 5.0 + workers / 9, 4) for workers in (3, 12))
+    for told in ((), priors):
+        plain, wide = GaussianProcessBeliefs(told), GaussianProcessBeliefs(told)
+        plain.introduce([few])
+        for beliefs in (plain, wide):
+            for workers in (1, 4, 4, 16):
+                beliefs.observe([seen(0, workers, 100.0 * workers**0.5, job_type="ring")])
+        assert not wide.grid("ring")[0, 17:].any()
+        wide.introduce([few, many])
+        assert (wide.grid("ring")[0, 1:] > 0).all()
+        assert not plain.grid("ring")[0, 17:].any()
+        np.testing.assert_array_equal(wide.grid("ring")[0, :17], plain.grid("ring")[0, :17])
+        for one, other in zip(wide.posterior("ring"), plain.posterior("ring"), strict=True):
+            np.testing.assert_array_equal(one[0, :17], other[0, :17])
+        assert wide.deviation("ring", 0, 64) > wide.deviation("ring", 0, 16) == plain.deviation("ring", 0, 16)
+
+
+def test_what_was_seen_of_many_workers_is_believed_and_kept_but_not_shared() -> None:
+    beliefs = GaussianProcessBeliefs()
+    beliefs.introduce([make_job(0, "ring", kind=JobKind.ALLREDUCE, max_workers=64)])
+    beliefs.observe(
+        [seen(0, workers, 50.0 * workers**0.5, job_type="ring") for workers in (2, 16, 48) for _ in range(9)]
+    )
+    assert beliefs.samples_per_second("ring", 0, 48) == pytest.approx(50.0 * 48**0.5, rel=0.2)
+    assert beliefs.samples_per_second("ring", 1, 48) == beliefs.samples_per_second("ring", 0, 65) == 0.0
+    kept = GaussianProcessBeliefs()
+    kept.restore(beliefs.snapshot())
+    np.testing.assert_array_equal(kept.grid("ring"), beliefs.grid("ring"))
+    assert [entry.workers for entry in beliefs.statistics()] == [2, 16]
 
 
 def test_a_dead_cell_has_no_speed() -> None:
@@ -149,9 +182,10 @@ def test_a_process_of_what_another_model_was_shown_is_as_if_it_had_seen_it_itsel
 @pytest.mark.parametrize("kind", JobKind)
 def test_only_the_forms_own_cells_are_on_the_grid(kind: JobKind) -> None:
     process = TypeProcess(FORMS[kind])
+    process.reach_beyond()
     mean, sd = process.posterior()
     grid = process.on_grid(np.ones_like(mean))
-    assert grid.shape == (SIDE, SIDE)
+    assert grid.shape == FORMS[kind].shape
     assert grid.sum() == len(mean) == len(sd)
     assert all(grid[cell] == process.form.has_cell(*cell) for cell in np.ndindex(grid.shape))
 

@@ -53,7 +53,12 @@ def drawn_speeds(seed: int) -> SpeedModel:
         if name == "plateau":
             grid = np.minimum(size[:, None], size)
         grid[:, 0] = 0.0
-        grid[slice(1, None) if KINDS[name] is JobKind.ALLREDUCE else slice(0, 1)] = 0.0
+        if KINDS[name] is JobKind.ALLREDUCE:
+            more = np.arange(17.0, 65.0)
+            beyond = np.exp(generator.normal(3.5, 0.4, size=48)) * more**0.6 * (generator.random(48) > 0.1)
+            grid = np.concatenate([grid[0], beyond])[None]
+        else:
+            grid[0] = 0.0
         grids[name] = grid
     return TableSpeedModel(grids, "the test")
 
@@ -62,8 +67,9 @@ def drawn_speeds(seed: int) -> SpeedModel:
 def job_specs(draw: st.DrawFn, number: int, job_types: tuple[str, ...]) -> JobSpec:
     job_type = draw(st.sampled_from(job_types))
     with_ps = kind_of(job_type).uses_ps
-    most_workers, most_ps = draw(st.integers(1, 16)), draw(st.integers(1, 16)) if with_ps else 0
-    least_workers = draw(st.integers(1, min(2, most_workers))) if draw(st.booleans()) else 1
+    most = 16 if with_ps or draw(st.booleans()) else 64
+    most_workers, most_ps = draw(st.integers(1, most)), draw(st.integers(1, 16)) if with_ps else 0
+    least_workers = draw(st.integers(1, min(most // 8, most_workers))) if draw(st.booleans()) else 1
     total = draw(st.sampled_from((30.0, 100.0))) if draw(st.booleans()) else draw(st.floats(0.5, 300.0))
     declared = draw(st.one_of(st.none(), st.floats(0.01, 20.0)))
     return JobSpec(
@@ -74,7 +80,7 @@ def job_specs(draw: st.DrawFn, number: int, job_types: tuple[str, ...]) -> JobSp
         samples_per_epoch=draw(st.sampled_from((50.0, 100.0, 700.0))),
         worker_demand=draw(st.sampled_from((Resources(2000, 1), Resources(1000, 0), Resources(3000, 1)))),
         ps_demand=draw(st.sampled_from((Resources(2000, 0), Resources(500, 0), Resources(0, 0)))),
-        requested=Allocation(draw(st.integers(0, 16)), draw(st.integers(0, 16)) if with_ps else 0),
+        requested=Allocation(draw(st.integers(0, most)), draw(st.integers(0, 16)) if with_ps else 0),
         max_workers=most_workers,
         max_ps=most_ps,
         declared_epochs=None if declared is None else declared * total,
@@ -252,6 +258,37 @@ def test_types_that_nobody_has_seen_are_learned_as_in_the_reference(data: st.Dat
 @given(data=st.data())
 def test_workers_that_lie_apart_slow_down_as_in_the_reference(data: st.DataObject) -> None:
     compare(data, KNOWN_TYPES, default_placement_effect())
+
+
+def test_a_policy_that_has_learned_of_many_workers_goes_on_from_there_with_few() -> None:
+    """Splits that no job of the next workload may have were seen; the others' beliefs follow from them too."""
+    speeds, (there, here) = drawn_speeds(0), (fresh(), fresh())
+    environment = Environment(20, gpus_per_node=4, cpus_per_node=16, decide_on=DecideOn.EVENT, speed_noise=0.273)
+    name, seen = "vgg16-256-allreduce", []
+    for most in (64, 16, 40):
+        jobs = tuple(
+            JobSpec(
+                *(f"job-{number}", name, 900.0 * number, 300.0 + number, 2560.0),
+                *(Resources(2000, 1), Resources(2000, 0), Allocation(most, 0)),
+                *(most if number % 2 else min(most, 16), 0),
+                kind=JobKind.ALLREDUCE,
+                min_ps=0,
+                work_known=number % 3 > 0,
+            )
+            for number in range(12)
+        )
+        workload = Workload("more", jobs)
+        assert uncovered(workload, environment, here, speeds) is None
+        assert_equal(
+            replay(workload, environment, there, speeds, compiled=False),
+            run_compiled(workload, environment, here, speeds),
+        )
+        assert here.beliefs is not None
+        assert there.beliefs is not None
+        assert here.beliefs.digest() == there.beliefs.digest()
+        np.testing.assert_array_equal(here.beliefs.grid(name), there.beliefs.grid(name))
+        seen.append(max(split.workers for split in here.beliefs.allocations_seen(name)))
+    assert seen[0] > 16
 
 
 @pytest.mark.parametrize("stall_seconds", [0.0, 120.0])

@@ -219,13 +219,19 @@ def test_progress_is_what_annotations_say_where_they_make_sense() -> None:
         assert (member.samples, member.total_samples) == (samples, total)
 
 
+def test_a_job_may_have_64_workers() -> None:
+    (found,) = look([target(min=17, max=64)], [job()]).state.jobs
+    assert (found.kind, found.min_workers, found.max_workers) == (JobKind.ALLREDUCE, 17, 64)
+
+
 @pytest.mark.parametrize(
     ("spec", "line"),
     [
-        ({"max": 0}, "spec.max is 0: use 1 to 16"),
+        ({"max": 0}, "spec.max is 0: use 1 to 64"),
+        ({"max": 65}, "spec.max is 65: use 1 to 64"),
         ({"max": 2, "min": 3}, "spec.max is 2, below spec.min, which is 3"),
-        ({"max": "many"}, "spec.max is 'many': use 1 to 16"),
-        ({"min": True}, "spec.min is True: use 1 to 16"),
+        ({"max": "many"}, "spec.max is 'many': use 1 to 64"),
+        ({"min": True}, "spec.min is True: use 1 to 64"),
         ({"updateMode": "Some"}, "spec.updateMode is 'Some': use Auto or Off"),
         ({"targetRef": None}, "spec.targetRef is missing"),
         ({"targetRef": {"kind": "Job", "name": "x"}}, "spec.targetRef.apiVersion is missing"),

@@ -43,7 +43,13 @@ def test_what_is_written_down_reads_back_as_it_was(folder: Path) -> None:
     ("more", "line"),
     [
         ({"worker": {"min": 3, "max": 2}}, "max = 2 is below min = 3"),
-        ({"worker": {"replicas": 20}}, "less than or equal to 16"),
+        (
+            {"worker": {"replicas": 20}},
+            "worker: max = 20: a job with parameter servers has at most 16 workers; use that",
+        ),
+        ({"worker": {"replicas": 65}}, "less than or equal to 64"),
+        ({"communication": "AllReduce", "worker": {"max": 65}}, "less than or equal to 64"),
+        ({"ps": {"max": 17}}, "less than or equal to 16"),
         ({"worker": {"min": 1, "max": 2, "replicas": 4}}, "replicas = 4 is not from min = 1 to max = 2"),
         ({"worker": {"cpu": "lots"}}, "worker.cpu: use a number of cores, such as 1, 0.5 or 500m"),
         ({"worker": {"cpu": True}}, "worker: cpu = true: YAML takes yes and on for true"),
@@ -103,6 +109,30 @@ def test_an_all_reduce_job_has_workers_alone(folder: Path) -> None:
     job = check_job(content(communication="AllReduce", worker={"min": 2, "max": 4}), folder, "it")
     assert not job.fixed
     assert (job.least, job.most) == (Allocation(2), Allocation(4))
+
+
+@pytest.mark.parametrize(
+    ("worker", "requested", "most"),
+    [
+        ({}, 1, 16),
+        ({"replicas": 16}, 16, 16),
+        ({"replicas": 40}, 40, 40),
+        ({"min": 20}, 20, 20),
+        ({"max": 64}, 1, 64),
+        ({"min": 2, "max": 64, "replicas": 17}, 17, 64),
+    ],
+)
+def test_an_all_reduce_job_may_ask_for_up_to_64_workers(
+    folder: Path, worker: dict[str, Any], requested: int, most: int
+) -> None:
+    job = check_job(content(communication="AllReduce", worker=worker), folder, "it")
+    assert (job.requested, job.most) == (Allocation(requested), Allocation(most))
+    assert JobFile.model_validate_json(job.model_dump_json()).most == job.most
+
+
+def test_a_job_that_does_not_join_may_have_as_many(folder: Path) -> None:
+    job = check_job(content(script="plain.py", worker={"replicas": 40}), folder, "it")
+    assert (job.least, job.requested, job.most) == (Allocation(40), Allocation(40), Allocation(40))
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,7 @@ def test_what_cannot_be_used_is_said_in_a_line(change: Json, line: str) -> None:
     [
         ({"ps": {"max": 2}}, "spec.ps is given: an all-reduce job has none; leave it out"),
         ({"coordinator": {}}, "spec.coordinator is given: an all-reduce job has none; leave it out"),
+        ({"worker": role(1, 65)}, "spec.worker.max is 65: use 1 to 64"),
         ({"backoffLimit": -1}, "spec.backoffLimit is -1: use 0 to 100"),
         ({"backoffLimit": True}, "spec.backoffLimit is True"),
         ({"backoffLimit": 1.5}, "spec.backoffLimit is 1.5"),
@@ -97,6 +98,18 @@ def test_an_all_reduce_job_has_no_servers_and_is_resized_by_checkpoints_only() -
     assert "backoffLimit is given: it is for all-reduce jobs" in of(spec(backoffLimit=3)).problem
 
 
+def test_an_all_reduce_job_may_have_64_workers_and_keep_what_it_was_granted() -> None:
+    made = all_reduce_spec((17, 64))
+    granted = {"allocation": {"workers": 64, "ps": 0}}
+    found = training_job({**job_object(status=granted), "spec": made})
+    assert not found.problem
+    assert (found.least, found.most, found.granted) == (Allocation(17), Allocation(64), Allocation(64))
+    beyond = {"allocation": {"workers": 65, "ps": 0}}
+    assert training_job({**job_object(status=beyond), "spec": made}).granted == SUSPENDED
+    with_servers = {"allocation": {"workers": 17, "ps": 1}}
+    assert training_job({**job_object(status=with_servers), "spec": spec()}).granted == SUSPENDED
+
+
 def test_what_an_all_reduce_job_was_granted_has_no_servers() -> None:
     def granted(ps: int) -> Allocation:
         status = {"allocation": {"workers": 3, "ps": ps}}
@@ -110,6 +123,11 @@ def test_what_an_all_reduce_job_was_granted_has_no_servers() -> None:
     [
         (all_reduce_spec(), ""),
         (all_reduce_spec(backoffLimit=100), ""),
+        (all_reduce_spec((1, 64)), ""),
+        (all_reduce_spec((1, 65)), "worker.max"),
+        (spec(worker=role(1, 16)), ""),
+        (spec(worker=role(1, 17)), "a job with parameter servers has at most 16 workers"),
+        (spec(ps={"max": 17}), "ps.max"),
         (spec(), ""),
         ({name: value for name, value in spec().items() if name != "ps"}, "give ps, or communication: AllReduce"),
         (all_reduce_spec(ps={"max": 2}), "an all-reduce job has neither ps nor coordinator"),

@@ -53,7 +53,8 @@ def test_an_all_reduce_job_is_found_again_from_five_points(truth: RingConstants,
     fitted, (quality,) = refit({"mine": points}, "test")
     # With one batch, a ring's step is a/n + b + d·n, and the fit is exact where all three are positive, as in reality.
     if truth.per_sample * batch >= truth.ring and truth.fixed + truth.ring >= truth.per_peer:
-        assert fitted.grid("mine")[0] == pytest.approx(speeds, rel=1e-3)
+        assert fitted.grid("mine")[0, :17] == pytest.approx(speeds[:17], rel=1e-3)
+    assert not fitted.grid("mine")[0, 17:].any(), "nobody has measured there"
     assert quality.points == 5
     assert not fitted.grid("mine")[1:].any()
 

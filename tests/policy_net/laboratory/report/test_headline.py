@@ -77,7 +77,8 @@ def test_jobs_that_asked_for_more_than_there_is_are_counted_in_the_headline(made
     )
     large = with_records(made({"fifo": [2.0], "set-taught": [1.0]}, nodes=40), job_0=JobRecord(32))
     assert headline(large).endswith(
-        "on the same 80 GPUs. But 1 job asked for more than the 16 GPUs that a job may have here, and is cut to that."
+        "on the same 80 GPUs. But 1 job asked for more than a job may have here (16 GPUs, by all-reduce 64), and is"
+        " cut to that."
     )
 
 

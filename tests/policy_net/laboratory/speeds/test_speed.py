@@ -59,7 +59,7 @@ def test_one_number_and_the_grid_agree() -> None:
     assert speeds.samples_per_second("dssm", 7, 0) == 0
 
 
-@pytest.mark.parametrize(("ps", "workers"), [(17, 1), (1, 17), (-1, 1), (1, -1)])
+@pytest.mark.parametrize(("ps", "workers"), [(17, 1), (1, 17), (0, 65), (-1, 1), (1, -1)])
 def test_counts_that_no_job_may_have_are_refused(ps: int, workers: int) -> None:
     with pytest.raises(ValueError, match="0…16"):
         default_speeds().samples_per_second("wlm", ps, workers)
@@ -89,9 +89,17 @@ def test_a_table_is_read_by_server_then_worker(table_file) -> None:
 
 def test_a_model_that_trains_by_all_reduce_has_speeds_without_servers(table_file) -> None:
     speeds = read_speed_table(table_file(lambda lines: lines.extend(f"ring,0,{w},{50 * w}" for w in range(1, 17))))
-    assert speeds.grid("ring")[0].tolist() == [50.0 * w for w in range(17)]
-    assert not speeds.grid("ring")[1:].any()
+    assert speeds.grid("ring").tolist() == [[50.0 * w if w <= 16 else 0.0 for w in range(65)]]
     assert speeds.samples_per_second("wlm", 3, 5) == 305
+
+
+def test_more_than_16_workers_without_servers_count_as_far_as_they_have_no_gap(table_file, tmp_path: Path) -> None:
+    counts = [*range(1, 21), 22, 64, 65]
+    speeds = read_speed_table(table_file(lambda lines: lines.extend(f"ring,0,{w},{50 * w}" for w in counts)))
+    assert speeds.grid("ring").tolist() == [[50.0 * w if w <= 20 else 0.0 for w in range(65)]]
+    assert speeds.samples_per_second("ring", 0, 64) == 0
+    write_speed_table(speeds, tmp_path / "again.csv")
+    assert read_speed_table(tmp_path / "again.csv").grid("ring").tolist() == speeds.grid("ring").tolist()
 
 
 @pytest.mark.parametrize(

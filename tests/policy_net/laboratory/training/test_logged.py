@@ -66,8 +66,30 @@ def test_most_fields_may_be_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("entry", "most"),
+    [
+        ({"workers": 3}, 16),
+        ({"workers": 40}, 40),
+        ({"requested_workers": 30}, 30),
+        ({"requested_workers": 100}, 64),
+        ({"workers": 2, "max_workers": 64}, 64),
+        ({"workers": 20, "max_workers": 4}, 20),
+        ({"workers": 40, "ps": 2}, 16),
+        ({"workers": 8, "ps": 2, "max_workers": 4}, 8),
+    ],
+)
+def test_a_job_may_have_the_usual_number_of_workers_or_what_it_asked_for(
+    tmp_path: Path, entry: dict[str, int], most: int
+) -> None:
+    (found,) = read(write(tmp_path / "plain.jsonl", SMALL | {"jobs": [{"id": "a", "type": "t", **entry}]}))
+    assert found.state.jobs[0].max_workers == most
+
+
+@pytest.mark.parametrize(
     ("line", "said"),
     [
+        (SMALL | {"jobs": [{"id": "a", "type": "t", "max_workers": 65}]}, "jobs.0.max_workers"),
+        (SMALL | {"jobs": [{"id": "a", "type": "t", "ps": 1, "max_workers": 17}]}, "max_workers is 17: with parameter"),
         ({"time_s": 0, "jobs": []}, "nodes"),
         (SMALL | {"jobs": [{"id": "a"}]}, "jobs.0.type"),
         (SMALL | {"jobs": [{"id": "a", "type": "t", "worker": {"gpu": 1}}]}, "jobs.0.worker.gpu"),

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import policy_net.baselines  # noqa: F401  (registers fifo)
-from policy_net.domain import MAX_TASKS_PER_ROLE, Allocation, CapacityMode, JobKind, PolicyContext, Resources
+from policy_net.domain import Allocation, CapacityMode, JobKind, PolicyContext, Resources
 from policy_net.laboratory.catalogue import CATALOGUE, MODEL_NAMES, find_model, model_names
 from policy_net.laboratory.simulation.environment import DecideOn, Environment
 from policy_net.laboratory.simulation.replay import replay
-from policy_net.laboratory.speeds.speed import default_speeds
+from policy_net.laboratory.speeds.speed import TableSpeedModel, default_speeds
 from policy_net.laboratory.workloads.recorded import read_trace
 from policy_net.laboratory.workloads.source_options import WorkloadOptions
 from policy_net.laboratory.workloads.sources import load_workload
@@ -65,15 +65,31 @@ def test_all_jobs_are_of_the_kind_that_was_chosen(kind: JobKindChoice, tmp_path:
 
 
 def test_an_all_reduce_job_asks_for_workers_alone(tmp_path: Path) -> None:
-    workload = read(write(tmp_path, "a,0,60,1", "b,0,60,16", "c,0,60,64"), JobKindChoice.ALLREDUCE)
-    assert [job.requested for job in workload.jobs] == [Allocation(1, 0), Allocation(16, 0), Allocation(16, 0)]
+    rows = ("a,0,60,1", "b,0,60,16", "c,0,60,40", "d,0,60,64", "e,0,60,65")
+    workload = read(write(tmp_path, *rows), JobKindChoice.ALLREDUCE)
+    assert [job.requested for job in workload.jobs] == [Allocation(asked, 0) for asked in (1, 16, 40, 64, 64)]
+    assert [job.max_workers for job in workload.jobs] == [16, 16, 40, 64, 64]
     for job in workload.jobs:
-        assert (job.max_ps, job.min_ps, job.max_workers, job.min_workers) == (0, 0, MAX_TASKS_PER_ROLE, 1)
+        assert (job.max_ps, job.min_ps, job.min_workers) == (0, 0, 1)
         assert job.worker_demand == Resources(2000, 1)
     notes = "\n".join(workload.notes)
-    assert "jobs: 3 by all-reduce" in notes
-    assert "1 requests above 16 GPUs count as 16" in notes
+    assert "jobs: 5 by all-reduce" in notes
+    assert "1 requests above 64 GPUs count as 64" in notes
+    assert "above 16" not in notes
     assert "PSs" not in notes
+
+
+def test_requests_beyond_the_speeds_that_are_known_count_as_the_largest_known(tmp_path: Path) -> None:
+    grid = np.zeros((1, 65))
+    grid[0, 1:33] = 10.0
+    short = np.zeros((17, 17))
+    short[0, 1:] = 10.0
+    path = write(tmp_path, "a,0,60,8", "b,0,60,64")
+    for known, most in ((grid, 32), (short, 16)):
+        speeds = TableSpeedModel(dict.fromkeys(model_names(JobKind.ALLREDUCE), known), "test")
+        workload = load_workload(str(path), WorkloadOptions(job_kind=JobKindChoice.ALLREDUCE, speeds=speeds))
+        assert [job.requested.workers for job in workload.jobs] == [8, most]
+        assert f"1 requests above {most} GPUs count as {most}" in workload.notes
 
 
 def test_a_mix_is_half_of_each_whatever_the_model(tmp_path: Path) -> None:
@@ -157,7 +173,7 @@ GRIDS = [(name, default_speeds().grid(name)) for name in CATALOGUE]
 
 @pytest.mark.parametrize(("name", "grid"), GRIDS, ids=list(CATALOGUE))
 def test_every_type_has_speeds_exactly_where_it_can_train(name: str, grid: np.ndarray) -> None:
-    where = np.zeros((17, 17), dtype=bool)
+    where = np.zeros((17, 17) if CATALOGUE[name].kind.uses_ps else (1, 65), dtype=bool)
     where[slice(1, None) if CATALOGUE[name].kind.uses_ps else 0, 1:] = True
     assert np.isfinite(grid).all()
     assert (grid[where] > 0).all()
@@ -182,7 +198,7 @@ def test_one_asynchronous_worker_is_as_fast_as_one_synchronous(name: str) -> Non
 @pytest.mark.parametrize("name", model_names(JobKind.ALLREDUCE))
 def test_all_reduce_scales_at_most_linearly_and_a_larger_batch_scales_further(name: str) -> None:
     speeds = default_speeds().grid(name)[0, 1:]
-    assert (speeds <= speeds[0] * np.arange(1, 17) * (1 + 1e-9)).all()
+    assert (speeds <= speeds[0] * np.arange(1, 65) * (1 + 1e-9)).all()
     assert speeds.max() > 1.5 * speeds[0]
     profile = CATALOGUE[name]
     for other in CATALOGUE.values():

@@ -221,7 +221,7 @@ def test_every_job_would_last_as_recorded_at_its_request(tmp_path_factory, many:
     recorded = {str(i): row for i, row in enumerate(many)}
     for job in workload.jobs:
         _, duration, gpus = recorded[job.job_id]
-        assert job.requested.workers == min(gpus, 16)
+        assert job.requested.workers == min(gpus, job.kind.most_workers)
         speed = default_speeds().samples_per_second(job.job_type, job.requested.ps, job.requested.workers)
         assert job.total_epochs * job.samples_per_epoch / speed == pytest.approx(duration)
 

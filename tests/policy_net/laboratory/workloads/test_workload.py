@@ -1,7 +1,7 @@
 import pytest
 from worlds import make_spec, make_workload
 
-from policy_net.domain import Resources
+from policy_net.domain import Allocation, JobKind, Resources
 from policy_net.errors import BadInput
 from policy_net.laboratory.simulation.environment import Environment
 from policy_net.laboratory.workloads.workload import Workload
@@ -18,6 +18,11 @@ from policy_net.laboratory.workloads.workload import Workload
         ({"submit_time_seconds": float("inf")}, "submit_time_seconds is inf"),
         ({"max_workers": 0}, "max_workers is 0: use 1 to 16"),
         ({"max_ps": 17}, "max_ps is 17: use 1 to 16"),
+        ({"max_workers": 17}, "max_workers is 17: use 1 to 16"),
+        (
+            {"kind": JobKind.ALLREDUCE, "max_ps": 0, "min_ps": 0, "requested": Allocation(1), "max_workers": 65},
+            "max_workers is 65: use 1 to 64",
+        ),
         ({"worker_demand": Resources(-1, 0)}, "worker demand .* is negative"),
     ],
 )
