@@ -24,9 +24,8 @@ from policy_net.laboratory.tuning.worlds import Part, Worlds
 
 LOADER = OptionsLoader(WorldOptions(nodes=2))
 SPACE = space_of("set")
-TASK = TrialTask(
-    Worlds(LOADER, ("dl2:jobs=3",), {}), SPACE, Budget(1, 1, 2, None), SPACE.defaults, seed=0, part=Part.CHOOSING
-)
+SMALL = SPACE.defaults | {"window_jobs": 1000, "pairs": 32}
+TASK = TrialTask(Worlds(LOADER, ("dl2:jobs=3",), {}), SPACE, Budget(1, 1, 2), SMALL, seed=0, part=Part.CHOOSING)
 UNLUCKY = 2
 
 
