@@ -1,4 +1,7 @@
-"""Adam on the learner's state, which counts its updates: those that moved the moments and those that did not."""
+"""Adam on the learner's state, which counts its updates: those that moved the moments and those that did not.
+
+A live update and one that recovery reads from the log come here alike, so that a recovered head is the lost one.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,24 @@ def apply_adam(
     constants: AdamConstants,
     units: Weights | None = None,
 ) -> None:
-    """One step down the gradient, in place; see `adam_step`."""
+    """One step down the gradient, in place.
+
+    A rate of 0 moves the moments and the step, and leaves the weights bit for bit.
+
+    Args:
+        state: changed in place.
+        gradient: finite, float32, the state's shape; not changed.
+        learning_rate: of this step, after staleness.
+        constants: β1, β2, ε.
+        units: what the rate is counted in, by parameter; 1 unless given.
+    """
     state.step += 1
     count = state.step - state.idle_steps
     adam_step(state.weights, state.first_moment, state.second_moment, count, gradient, learning_rate, constants, units)
 
 
 def move_average(state: AdamState, decay: float) -> None:
-    """Let the average follow the weights, in place; see `follow`."""
+    """Let the average follow the weights: decay · average + (1 − decay) · weights, in place; it begins with them."""
     if state.average is None:
         state.average = state.weights.copy()
         return
