@@ -18,7 +18,6 @@ import numpy as np
 
 from cluster_agent.learning.experience import BelievedReward
 from global_learner.aggregation.modes import ImmediateAggregator
-from global_learner.aggregation.optimizer import AdamConstants, TrustRegion
 from global_learner.aggregation.settings import OptimizerSettings
 from global_learner.settings import IngestSettings, PublishSettings
 from global_learner.storage.snapshot import AdamState
@@ -35,6 +34,7 @@ from policy_net.laboratory.simulation.replay import replay
 from policy_net.laboratory.speeds.speed import default_speeds
 from policy_net.laboratory.training.offline import Episode
 from policy_net.laboratory.workloads.sources import load_workload
+from policy_net.learning.adam import AdamConstants, TrustRegion
 from policy_net.learning.gradient import GradientResult, NotEnoughSamples
 from policy_net.learning.replay import Experience, ExperienceReplay
 from policy_net.learning.residual_gradient import ResidualGradient

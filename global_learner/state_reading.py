@@ -12,7 +12,6 @@ from typing import Any
 import structlog
 
 from global_learner.aggregation.modes import build_aggregator
-from global_learner.aggregation.optimizer import TrustRegion
 from global_learner.aggregation.optimizer_choice import ChosenUnits
 from global_learner.aggregation.settings import (
     AGGREGATION_NAME,
@@ -42,6 +41,7 @@ from global_learner.updates.ledger import Ledger
 from global_learner.updates.publication import Publication, due_publication
 from policy_net.exchange.policy_file import PolicyFile, parse_policy_file
 from policy_net.exchange.spec import WeightSpec
+from policy_net.learning.adam import TrustRegion
 
 _log = structlog.get_logger()
 

@@ -17,7 +17,6 @@ from benchmarks.policy_quality.cells import Durations
 from benchmarks.policy_quality.worlds import CPUS_PER_NODE, GPUS_PER_NODE, workload_file
 from benchmarks.twin_learning.generated import GeneratedCluster
 from global_learner.aggregation.modes import build_aggregator
-from global_learner.aggregation.optimizer import TrustRegion
 from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings, Units
 from global_learner.settings import IngestSettings
 from global_learner.storage.snapshot import AdamState
@@ -31,6 +30,7 @@ from policy_net.exchange.spec import SetSpec, Weights
 from policy_net.exchange.wire import GradientUpdate
 from policy_net.laboratory.training.twin_windows import DrawnSpeeds, History, Machines, WindowChoice, cost_of
 from policy_net.laboratory.workloads.workload import JobKindChoice
+from policy_net.learning.adam import TrustRegion
 from policy_net.learning.settings import TwinSettings
 from policy_net.learning.twin_gradient import twin_gradient
 from policy_net.set_policy.spreads import spreads_of

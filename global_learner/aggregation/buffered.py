@@ -26,13 +26,14 @@ from global_learner.aggregation.flower import (
     restore_strategy_arrays,
     strategy_arrays,
 )
-from global_learner.aggregation.optimizer import AdamConstants, apply_adam
+from global_learner.aggregation.optimizer import apply_adam
 from global_learner.aggregation.settings import AggregationSettings, Mode, OptimizerSettings
 from global_learner.aggregation.vote_memory import VoteMemory
 from global_learner.errors import BadConfig
 from global_learner.storage.snapshot import AdamState, Kept
 from global_learner.storage.update_records import AppliedUpdate, Kind
 from policy_net.exchange.spec import Weights, WeightSpec
+from policy_net.learning.adam import AdamConstants
 
 _SLOT, _STRATEGY, _VOTE = "slot/", "strategy/", "vote/"
 

@@ -19,13 +19,14 @@ from collections.abc import Collection
 from global_learner.aggregation.base import Aggregator, unexpected
 from global_learner.aggregation.buffered import BufferedAggregator
 from global_learner.aggregation.flower import build_strategy
-from global_learner.aggregation.optimizer import AdamConstants, apply_adam
+from global_learner.aggregation.optimizer import apply_adam
 from global_learner.aggregation.region import RegionAggregator
 from global_learner.aggregation.settings import AggregationSettings, Mode, OptimizerSettings
 from global_learner.errors import BadConfig, Rejection, UpdateRejected
 from global_learner.storage.snapshot import AdamState, Kept
 from global_learner.storage.update_records import AppliedUpdate, Kind
 from policy_net.exchange.spec import Weights, WeightSpec
+from policy_net.learning.adam import AdamConstants
 
 
 class Memoryless:

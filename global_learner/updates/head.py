@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from global_learner.aggregation.base import Aggregator
-from global_learner.aggregation.optimizer import TrustRegion, move_average
+from global_learner.aggregation.optimizer import move_average
 from global_learner.storage.snapshot import AdamState, Snapshot, parse_snapshot
 from global_learner.storage.update_records import AppliedUpdate, Kind
 from global_learner.updates.ledger import Ledger
 from policy_net.exchange.spec import Weights, weights_to_bytes
+from policy_net.learning.adam import TrustRegion
 
 
 class Head:

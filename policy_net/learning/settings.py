@@ -109,6 +109,9 @@ class TwinSettings(Section):
     largest_difference: float = Field(
         0.1, gt=0.0, le=10.0, description="bound on half the log ratio of a pair's mean JCTs"
     )
+    perturbation: float = Field(
+        1.0, gt=0.0, le=10.0, description="size of a perturbation, in spreads: what can just be noticed"
+    )
 
 
 class ImitationSettings(Section):

@@ -36,7 +36,7 @@ def twin_gradient(
     *,
     permute: bool = False,
 ) -> GradientResult:
-    """The gradient at `head` of the log of a window's mean JCT, smoothed by `spreads`.
+    """The gradient at `head` of the log of a window's mean JCT, smoothed by `settings.perturbation` times `spreads`.
 
     Args:
         head: shape (P,).
@@ -48,20 +48,21 @@ def twin_gradient(
     Returns:
         The gradient in the head's own units; pairs are its samples.
     """
+    sizes = settings.perturbation * spreads
     total = np.zeros(head.shape)
     differences = []
     clipped = 0
     for _ in range(settings.pairs):
         direction = generator.standard_normal(head.shape)
         sign = generator.choice((-1.0, 1.0)) if permute else 1.0
-        step = spreads * direction
+        step = sizes * direction
         costs = [cost((head + way * step).astype(np.float32)) for way in (1.0, -1.0)]
         difference = (math.log(costs[0]) - math.log(costs[1])) / 2.0
         differences.append(difference)
         bound = settings.largest_difference
         clipped += abs(difference) > bound
         total += sign * min(max(difference, -bound), bound) * direction
-    gradient = total / settings.pairs / spreads
+    gradient = total / settings.pairs / sizes
     statistics = {
         "difference_rms": float(np.sqrt(np.mean(np.square(differences)))),
         "clipped_share": clipped / settings.pairs,

@@ -11,7 +11,7 @@ from learner_makers import SPEC, policy
 from learner_process import DEADLINE_SECONDS, LearnerProcess
 from test_learner_killed import CLUSTERS, Pusher, gradient_of, head_weights, wait_for_updates
 
-from global_learner.aggregation.optimizer import AdamConstants, apply_adam
+from global_learner.aggregation.optimizer import apply_adam
 from global_learner.registry.registry import Registry
 from global_learner.storage.receipts import Receipt, read_receipts
 from global_learner.storage.snapshot import AdamState
@@ -20,6 +20,7 @@ from policy_net.exchange.generated import fleet_pb2_grpc as rpc
 from policy_net.exchange.policy_file import parse_policy_file
 from policy_net.exchange.spec import Weights
 from policy_net.exchange.wire import GradientUpdate, push_request
+from policy_net.learning.adam import AdamConstants
 
 KILLS = 6
 UPDATES_PER_LIFE = 60

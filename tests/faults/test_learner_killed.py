@@ -17,7 +17,7 @@ import pytest
 from learner_makers import SPEC, policy, vector
 from learner_process import DEADLINE_SECONDS, LearnerProcess
 
-from global_learner.aggregation.optimizer import AdamConstants, apply_adam
+from global_learner.aggregation.optimizer import apply_adam
 from global_learner.storage.receipts import Receipt, audit, read_receipts
 from global_learner.storage.snapshot import AdamState
 from policy_net.exchange.generated import fleet_pb2 as pb
@@ -25,6 +25,7 @@ from policy_net.exchange.generated import fleet_pb2_grpc as rpc
 from policy_net.exchange.policy_file import parse_policy_file
 from policy_net.exchange.spec import Weights, weights_from_bytes
 from policy_net.exchange.wire import GradientUpdate, push_request
+from policy_net.learning.adam import AdamConstants
 
 CLUSTERS = ("north", "south", "east", "west")
 KILLS = int(os.environ.get("FEDL2_KILLS", "100"))

@@ -19,7 +19,6 @@ import pytest
 from learner_makers import SPEC, applied, policy
 
 from global_learner.aggregation.modes import ImmediateAggregator
-from global_learner.aggregation.optimizer import AdamConstants
 from global_learner.storage.commits import LOG, Commits
 from global_learner.storage.log_writer import LogEnd, LogWriter
 from global_learner.storage.receipts import audit, check_receipts, cut_log, read_receipts, read_removed
@@ -27,6 +26,7 @@ from global_learner.storage.snapshot import AdamState, read_newest_snapshot, wri
 from global_learner.storage.update_log import read_log
 from global_learner.updates.head import Head
 from global_learner.updates.ledger import Ledger
+from policy_net.learning.adam import AdamConstants
 
 STEPS = 60
 DISKS_A_MOMENT = 3

@@ -11,7 +11,6 @@ from learner_makers import SPEC, applied, policy, write_segment
 from learner_makers import settings as learner_settings
 
 from global_learner.aggregation.modes import ImmediateAggregator
-from global_learner.aggregation.optimizer import AdamConstants
 from global_learner.errors import StateUnusable
 from global_learner.recovery import recover
 from global_learner.registry.registry import Registry
@@ -24,6 +23,7 @@ from global_learner.updates.ledger import Ledger
 from global_learner.updates.publication import due_publication
 from policy_net.exchange.policy_file import parse_policy_file
 from policy_net.exchange.spec import PolicySpec
+from policy_net.learning.adam import AdamConstants
 
 WINDOW = 256
 

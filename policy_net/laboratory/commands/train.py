@@ -47,7 +47,9 @@ def train(
     steps: Annotated[
         int,
         typer.Option(
-            "--steps", min=0, help="Actor-critic updates, of a set policy generations; 0 leaves the start as it is."
+            "--steps",
+            min=0,
+            help="Actor-critic updates, of a set policy generations or updates in a twin; 0 leaves the start as it is.",
         ),
     ] = 0,
     teacher: Annotated[
@@ -116,6 +118,7 @@ def train(
         loaded = moved.workload(source, truth)
         return loaded, moved.environment(loaded)
 
+    teacher = teacher or _teacher_of(settings, config)
     log = None if teacher is None or teacher in policy_names() else _log_of(teacher)
     sources = workload or []
     if not sources and (log is None or steps):
@@ -230,6 +233,20 @@ def _settings_of(config: Path | None, policy: str | None) -> TrainingSettings:
     if policy not in (None, settings.policy):
         raise BadInput(f"--policy {policy}: {config} is for a {settings.policy} policy; leave one of them out")
     return settings
+
+
+def _teacher_of(settings: TrainingSettings, config: Path | None) -> str | None:
+    """The scheduler that the file wants imitated; None where it names none.
+
+    Raises:
+        BadInput: nobody has this name; a log is named by the option, as it is no setting.
+    """
+    name = settings.dl2.imitate if settings.policy == "dl2" else None
+    if name is not None and name not in policy_names():
+        raise BadInput(
+            f"{config}: setting dl2.imitate = {name!r}: unknown policy; use one of {', '.join(policy_names())}"
+        )
+    return name
 
 
 def _with_options(

@@ -9,14 +9,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.progress import Progress
 
 from policy_net.domain import PlacementEffect, SpeedModel
 from policy_net.errors import BadInput
 from policy_net.exchange.policy_file import PolicyFile, digest_of
-from policy_net.exchange.spec import SET, SetSpec
+from policy_net.exchange.spec import SET, SetSpec, Weights
 from policy_net.laboratory.commands.training_progress import training_progress
+from policy_net.laboratory.training import SetMethod
 from policy_net.laboratory.training.evolution import EvolutionSettings, evolve
 from policy_net.laboratory.training.offline import Episode, source_of_episode
 from policy_net.laboratory.training.set_training import (
@@ -31,12 +33,16 @@ from policy_net.laboratory.training.set_training import (
 )
 from policy_net.laboratory.training.settings import SetSettings
 from policy_net.laboratory.training.teacher import Teacher
+from policy_net.laboratory.training.twin_teaching import begin, teach
+from policy_net.laboratory.training.twin_windows import TwinWindow
 from policy_net.laboratory.training_runs import RunRecorder
 from policy_net.set_policy.policy import default_set_file
 from policy_net.set_policy.residual import initial_residual
 
 FIRST_EVOLUTION_WORLD = 1000
 """Worlds before it are those of the priors."""
+TWIN_WORLDS = 64
+"""That replays in a twin are drawn from, of each source; how wrong their speeds are is drawn for every replay."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +51,7 @@ class SetTraining:
 
     Attributes:
         load: makes an episode of a source and a round number.
-        generations: of evolution; 0 trains the priors alone, or imitates alone.
+        generations: of evolution, or updates by replays in a twin; 0 trains the priors alone, or imitates alone.
         start: a file to go on from, in place of learning priors first.
         teacher: whose decisions are imitated first; from the shipped policy unless `start` is another.
     """
@@ -102,16 +108,59 @@ class SetTraining:
         if self.start is not None:
             card |= {"parent": digest_of(self.start.to_bytes())}
             return PolicyFile(_set_spec(self.start), self.start.weights, card, self.start.priors)
+        if self.settings.method is SetMethod.TWIN:
+            made = begin(self.settings, self.seed)
+            return PolicyFile(made.spec, made.weights, card | {"started_from": self.settings.twin.start}, made.priors)
         spec = SetSpec(hidden=self.settings.hidden)
         task = progress.add_task("speeds", total=PRIOR_WORLDS, figure="")
         priors = learn_priors(worlds, spec, on_world=lambda: progress.advance(task))
         return PolicyFile(spec, initial_residual(spec, self.seed), card | {"prior_worlds": PRIOR_WORLDS}, priors)
 
     def _evolve(self, begun: PolicyFile, worlds: Worlds, progress: Progress, console: Console) -> PolicyFile:
-        """Evolve the residual; what does not win against what it began with is left out."""
-        spec, wanted = _set_spec(begun), self.settings
-        settings = EvolutionSettings(wanted.pairs, wanted.sigma, wanted.learning_rate, self.seed)
+        """Evolve the residual, or teach in a twin; what does not win against what it began with is left out."""
+        spec = _set_spec(begun)
         deadline = None if self.max_seconds is None else time.monotonic() + self.max_seconds
+
+        def stop() -> bool:
+            return deadline is not None and time.monotonic() > deadline
+
+        if self.settings.method is SetMethod.TWIN:
+            weights, done, facts = self._taught(begun, progress, stop)
+        else:
+            weights, done, facts = self._evolved(begun, worlds, spec, progress, stop)
+        if not done:
+            return begun
+        validating = progress.add_task("validation", total=VALIDATION_WORLDS, figure="")
+        numbers = range(FIRST_VALIDATION_WORLD, FIRST_VALIDATION_WORLD + VALIDATION_WORLDS)
+        changes = changes_against(
+            worlds, spec, begun.priors, weights, begun.weights, numbers, lambda: progress.advance(validating)
+        )
+        verdict = Verdict.over(changes)
+        card = {
+            **begun.card,
+            **facts,
+            "validation_change": round(verdict.change, 5),
+            "validation_standard_error": round(verdict.standard_error, 5),
+            "residual_published": verdict.publish,
+        }
+        if verdict.publish:
+            return PolicyFile(spec, weights, card, begun.priors)
+        evolved = self.settings.method is SetMethod.EVOLUTION
+        what = "the residual" if evolved else "what was taught"
+        from_nothing = evolved and self.teacher is None and self.start is None
+        rest = "the planner with priors" if from_nothing else "what it began with"
+        console.print(
+            f"{what} changes average JCTs by {verdict.change:+.2%} ± {verdict.standard_error:.2%} on"
+            f" validation worlds: it is left out, and the policy is {rest}"
+        )
+        return PolicyFile(spec, begun.weights, card, begun.priors)
+
+    def _evolved(
+        self, begun: PolicyFile, worlds: Worlds, spec: SetSpec, progress: Progress, stop: Callable[[], bool]
+    ) -> tuple[Weights, int, dict[str, Any]]:
+        """Weights, generations, and what the card says of them."""
+        wanted = self.settings
+        settings = EvolutionSettings(wanted.pairs, wanted.sigma, wanted.learning_rate, self.seed)
         evolving = progress.add_task("evolution", total=self.generations, figure="")
         done = 0
 
@@ -127,32 +176,35 @@ class SetTraining:
             log_losses(worlds, spec, begun.priors, FIRST_EVOLUTION_WORLD),
             settings,
             generations=self.generations,
-            stop=lambda: deadline is not None and time.monotonic() > deadline,
+            stop=stop,
             on_generation=on_generation,
         )
-        if not done:
-            return begun
-        validating = progress.add_task("validation", total=VALIDATION_WORLDS, figure="")
-        numbers = range(FIRST_VALIDATION_WORLD, FIRST_VALIDATION_WORLD + VALIDATION_WORLDS)
-        changes = changes_against(
-            worlds, spec, begun.priors, weights, begun.weights, numbers, lambda: progress.advance(validating)
-        )
-        verdict = Verdict.over(changes)
-        card = dict(begun.card) | {
-            "generations": done,
-            "evolution": dataclasses.asdict(settings),
-            "validation_change": round(verdict.change, 5),
-            "validation_standard_error": round(verdict.standard_error, 5),
-            "residual_published": verdict.publish,
-        }
-        if verdict.publish:
-            return PolicyFile(spec, weights, card, begun.priors)
-        rest = "the planner with priors" if self.teacher is None and self.start is None else "what it began with"
-        console.print(
-            f"the residual changes average JCTs by {verdict.change:+.2%} ± {verdict.standard_error:.2%} on"
-            f" validation worlds: it is left out, and the policy is {rest}"
-        )
-        return PolicyFile(spec, begun.weights, card, begun.priors)
+        return weights, done, {"generations": done, "evolution": dataclasses.asdict(settings)}
+
+    def _taught(
+        self, begun: PolicyFile, progress: Progress, stop: Callable[[], bool]
+    ) -> tuple[Weights, int, dict[str, Any]]:
+        """The same of updates by replays in a twin."""
+        teaching = progress.add_task("twin", total=self.generations, figure="")
+        read: dict[int, Episode] = {}
+        done = 0
+
+        def draw(generator: np.random.Generator) -> TwinWindow:
+            number = int(generator.integers(TWIN_WORLDS * len(self.sources)))
+            if number not in read:
+                read[number] = self._episode(FIRST_EVOLUTION_WORLD + number)
+            return TwinWindow(*read[number], self.speeds, self.placement_effect)
+
+        def on_update(update: int, _: Weights, difference: float) -> None:
+            nonlocal done
+            done = update
+            progress.update(teaching, completed=update, figure=f"pairs differ by {difference:.2%}")
+            if self.recorder is not None:
+                self.recorder.point("twin: half the log ratio of a pair", update, self.generations, difference)
+
+        wanted = self.settings.twin
+        weights = teach(begun, draw, wanted, self.seed, updates=self.generations, stop=stop, on_update=on_update)
+        return weights, done, {"updates": done, "twin": wanted.model_dump(mode="json")}
 
     def _episode(self, number: int) -> Episode:
         """World by number: the sources in turn, each with its seed moved on by the whole number."""

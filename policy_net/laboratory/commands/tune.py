@@ -20,10 +20,12 @@ from foundation.option_groups import with_option_groups
 from policy_net.domain import PlacementEffect, SpeedModel
 from policy_net.errors import BadInput
 from policy_net.laboratory.commands.world_options import WorldOptions, warn_of_malformed_rows
+from policy_net.laboratory.training import SetMethod
 
 if TYPE_CHECKING:
     from policy_net.laboratory.training.offline import Episode
     from policy_net.laboratory.tuning.engine import Engine
+    from policy_net.laboratory.tuning.space import Space
     from policy_net.laboratory.tuning.tuner import Plan
 
 USUAL_STEPS = {"dl2": 200, "set": 12}
@@ -60,11 +62,16 @@ class TrialOptions:
             "--steps",
             min=1,
             max=MOST_STEPS,
-            help="Of each trial: updates of dl2, 200 unless given; of set generations of 32 replays, 12 unless given.",
+            help="Of each trial: updates of dl2, 200 unless given; of set 32 replays of 500 jobs, 12 unless given.",
         ),
     ] = None
     teacher: Annotated[
-        str | None, typer.Option("--imitate", metavar="NAME", help="Whom dl2 imitates first; drf unless given.")
+        str | None,
+        typer.Option("--imitate", metavar="NAME", help="Whom every trial of dl2 imitates first; varies unless given."),
+    ] = None
+    method: Annotated[
+        SetMethod | None,
+        typer.Option("--method", help="How set is trained: by replays in a twin, unless given, or by evolution."),
     ] = None
     imitation_steps: Annotated[
         int,
@@ -80,6 +87,10 @@ class TrialOptions:
         typer.Option(
             "--vary", metavar="NAME", help="A parameter to vary (repeatable); all of the policy's unless given."
         ),
+    ] = None
+    space: Annotated[
+        Path | None,
+        typer.Option("--space", metavar="FILE", help="Parameters and bounds, a part of what DIR/space.yaml shows."),
     ] = None
     rungs: Annotated[
         int, typer.Option("--rungs", min=1, max=20, help="How often a trial is scored; it may be given up at each.")
@@ -172,6 +183,7 @@ def tune_command(
     from foundation.locks import FileLock, LockHeld  # noqa: PLC0415
     from policy_net.laboratory.commands.training_progress import training_progress  # noqa: PLC0415
     from policy_net.laboratory.commands.tune_result import show, write_best  # noqa: PLC0415
+    from policy_net.laboratory.tuning.space_file import write_space_file  # noqa: PLC0415
     from policy_net.laboratory.tuning.study_file import StudyFile, Trial  # noqa: PLC0415
     from policy_net.laboratory.tuning.tuner import deadline, tune  # noqa: PLC0415
 
@@ -183,6 +195,7 @@ def tune_command(
     except LockHeld as error:
         raise BadInput(f"{out}: another run (process {error.holder}) tunes there; wait for its end") from error
     with lock, closing(StudyFile(out, plan.space, _identity(plan, workload, trial, world))) as study:
+        write_space_file(out, plan.space)
         with closing(_engine(machine)) as engine, training_progress(console) as progress:
             task = progress.add_task("trials", total=trial.trials, figure="")
             best = math.inf
@@ -205,26 +218,16 @@ def _plan(policy: str, sources: list[str], trial: TrialOptions, world: WorldOpti
     Raises:
         BadInput: an option or a source cannot be used.
     """
-    from policy_net.laboratory.tuning.space import space_of  # noqa: PLC0415
-
-    space = space_of(policy, trial.vary or (), trial.imitation_steps)
+    space = _space(policy, trial)
     steps = trial.steps or USUAL_STEPS[policy]
     if trial.rungs > steps:
         raise BadInput(f"--rungs {trial.rungs}: a trial has {steps} steps; use at most as many rungs")
-    if policy != "dl2" and trial.teacher is not None:
-        raise BadInput(f"--imitate {trial.teacher}: only trials of dl2 begin with imitation; leave it out")
     if world.window:
         raise BadInput(f"--window {world.window}: tuning takes windows to train and to choose by itself; leave it out")
-    import policy_net.baselines  # noqa: PLC0415
-    import policy_net.set_policy  # noqa: PLC0415, F401  (both register names that can be imitated)
     from policy_net.laboratory.tuning.trial import Budget  # noqa: PLC0415
     from policy_net.laboratory.tuning.tuner import Plan  # noqa: PLC0415
     from policy_net.laboratory.tuning.worlds import Part, Worlds, check_source  # noqa: PLC0415
-    from policy_net.policy import policy_names  # noqa: PLC0415
 
-    teacher = (trial.teacher or "drf") if policy == "dl2" else None
-    if teacher is not None and teacher not in policy_names():
-        raise BadInput(f"--imitate {teacher}: unknown policy; use one of {', '.join(policy_names())}")
     for source in sources:
         check_source(source)
     loader = OptionsLoader(world)
@@ -234,11 +237,36 @@ def _plan(policy: str, sources: list[str], trial: TrialOptions, world: WorldOpti
     for part in Part:
         for number in range(len(sources)):
             warn_of_malformed_rows(worlds.episode(part, number)[0])  # bad input is said before any work is done
-    budget = Budget(steps, trial.rungs, trial.score_worlds, teacher)
+    budget = Budget(steps, trial.rungs, trial.score_worlds)
     return Plan(space, worlds, budget, world.seed, trial.batch, trial.confirm)
 
 
-def _windows(loader: OptionsLoader, source: str) -> tuple[int, int] | None:
+def _space(policy: str, trial: TrialOptions) -> Space:
+    """What the options say of it.
+
+    Raises:
+        BadInput: they, or the space file, cannot be used.
+    """
+    import policy_net.baselines  # noqa: PLC0415
+    import policy_net.set_policy  # noqa: PLC0415, F401  (both register names that can be imitated)
+    from policy_net.laboratory.tuning.space import space_of  # noqa: PLC0415
+    from policy_net.laboratory.tuning.space_file import read_space_file  # noqa: PLC0415
+    from policy_net.policy import policy_names  # noqa: PLC0415
+
+    if policy != "dl2" and trial.teacher is not None:
+        raise BadInput(f"--imitate {trial.teacher}: only trials of dl2 begin with imitation; leave it out")
+    if policy == "dl2" and trial.method is not None:
+        raise BadInput(f"--method {trial.method}: is for set policies; leave it out")
+    if trial.teacher is not None and trial.teacher not in policy_names():
+        raise BadInput(f"--imitate {trial.teacher}: unknown policy; use one of {', '.join(policy_names())}")
+    if trial.space is not None and trial.vary:
+        raise BadInput(f"--vary {trial.vary[0]}: --space names what varies; leave one of them out")
+    method = trial.method or SetMethod.TWIN
+    space = space_of(policy, trial.vary or (), trial.imitation_steps, method, trial.teacher)
+    return space if trial.space is None else read_space_file(trial.space, space)
+
+
+def _windows(loader: OptionsLoader, source: str) -> tuple[int, int, int] | None:
     """The windows of recorded jobs; None where jobs are generated, with another seed for each world."""
     from policy_net.laboratory.tuning.worlds import windows_of  # noqa: PLC0415
     from policy_net.laboratory.workloads.sources import GENERATOR_PREFIX  # noqa: PLC0415
@@ -262,7 +290,7 @@ def _identity(plan: Plan, sources: list[str], trial: TrialOptions, world: WorldO
         "workloads": sources,
         "seed": plan.seed,
         "batch": trial.batch,
-        **{name: value for name, value in dataclasses.asdict(plan.budget).items() if value is not None},
+        **dataclasses.asdict(plan.budget),
         "options": options,
     }
 

@@ -116,10 +116,10 @@ def _in_words(outcome: Outcome) -> str:
     if outcome.best.number == 0:
         return "no settings were better than the default ones"
     if outcome.confirmed is None:
-        return "whether it is better than the default settings on other workloads was not looked at"
+        return "whether it is better than the default settings on workloads that only judge was not looked at"
     verdict = "better than" if outcome.confirmed.shown else "not shown to be better than"
     return (
-        f"trained anew on other seeds and judged on other workloads, it changes JCTs by {outcome.confirmed}:"
+        f"trained anew on other seeds, it changes JCTs by {outcome.confirmed} on workloads that only judge:"
         f" {verdict} the default settings"
     )
 

@@ -83,7 +83,8 @@ class Training:
         """Everything it says, as values that JSON gives back unchanged."""
         values = {name: getattr(self, name) for name in ("teacher", "imitation", "unlocked", "clusters")}
         return values | {
-            "settings": self.settings.model_dump(mode="json"),
+            # Whom it imitates is said above.
+            "settings": self.settings.model_dump(mode="json", exclude={"imitate"}),
             "truth": self.truth.value,
             "world": asdict(self.world),
         }

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from policy_net.domain import CapacityMode, Resources, SpeedModel, speed_at
+from policy_net.domain import CapacityMode, PlacementEffect, Resources, SpeedModel, speed_at
 from policy_net.errors import BadInput
 from policy_net.exchange.spec import SetSpec, Weights
 from policy_net.exchange.statistics import SpeedStatistic
@@ -64,11 +64,12 @@ class WindowChoice:
 
 @dataclass(frozen=True, slots=True)
 class TwinWindow:
-    """Jobs, machines and speeds of one window."""
+    """Jobs, machines and speeds of one window, and what places do to speeds."""
 
     workload: Workload
     environment: Environment
     speeds: SpeedModel
+    placement_effect: PlacementEffect | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +170,24 @@ class History:
         return jobs
 
 
+def part_of(window: TwinWindow, jobs: int, speed_spread: float, generator: np.random.Generator) -> TwinWindow:
+    """A run of at most so many consecutive jobs of a workload that can run, at speeds that are believed in part.
+
+    Args:
+        window: all of the workload, at its own speeds.
+        jobs: at most; 20 or more.
+        speed_spread: see `WindowChoice`.
+    """
+    every = window.workload.jobs
+    kept: Sequence[JobSpec] = every
+    if len(every) > jobs:
+        kept = take_window(every, jobs, _drawn_window(len(every), jobs, generator), window.workload.name)
+    start = kept[0].submit_time_seconds
+    shifted = tuple(replace(job, submit_time_seconds=job.submit_time_seconds - start) for job in kept)
+    speeds = DrawnSpeeds(window.speeds, speed_spread, int(generator.integers(2**31)))
+    return replace(window, workload=replace(window.workload, jobs=shifted), speeds=speeds)
+
+
 def environment_of(machines: Machines, speed_noise: float = 0.0, seed: int = 0) -> Environment:
     """A cluster of these machines, deciding at events.
 
@@ -204,7 +223,15 @@ def cost_of(
 
     def cost(weights: Weights) -> float:
         policy.load_weights(weights)
-        found = replay(window.workload, window.environment, policy, window.speeds, on_progress, keep_beliefs=False)
+        found = replay(
+            window.workload,
+            window.environment,
+            policy,
+            window.speeds,
+            on_progress,
+            placement_effect=window.placement_effect,
+            keep_beliefs=False,
+        )
         return _mean_jct(found)
 
     return cost

@@ -1,22 +1,35 @@
 """Space of settings that tuning searches, for each kind of policy: bounds, scale and default of every parameter.
 
 A parameter is a setting of `training.settings`, under a name of its own. Defaults are those of training; every study
-begins with them.
+begins with them. All of a kind's settings are here but those in `NOT_SEARCHED`, which a test holds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 from typing import Any
 
 from foundation.text import nearest
 from policy_net.errors import BadInput
+from policy_net.laboratory.training import SetMethod
 from policy_net.laboratory.training.settings import DEFAULT_IMITATION_STEPS, TrainingSettings
 
-Value = float | int | str
+Value = float | int | str | bool
 Values = Mapping[str, Value]
 """One value for each parameter that varies."""
+
+TEACHERS = ("drf", "fifo", "las", "marginal", "optimus", "srtf", "tetris")
+"""Schedulers that a warm start may imitate. Those that need the true speeds are left out: no cluster has them."""
+
+NOT_SEARCHED: Mapping[str, str] = MappingProxyType(
+    {
+        "dl2.imitation.micro_states": "a trial has a fixed number of its own, so that all cost as much",
+        "dl2.actor_critic.minimum_effective_samples": "pauses learning; never better than learning",
+    }
+)
+"""Settings of the kinds that are not searched, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,30 +66,61 @@ class Parameter:
 
 def _dl2(imitation_steps: int) -> tuple[Parameter, ...]:
     least = max(1, imitation_steps // 8)
+    actor_critic, imitation = ("dl2", "actor_critic"), ("dl2", "imitation")
     return (
         Parameter("neurons", ("dl2", "neurons"), 32, 512, log=True),
         Parameter("layers", ("dl2", "layers"), 1, 3),
+        Parameter("jobs_per_batch", ("dl2", "jobs_per_batch"), 5, 40, log=True),
+        Parameter("bundles", ("dl2", "bundles"), choices=(True, False)),
+        Parameter("imitate", ("dl2", "imitate"), choices=TEACHERS),
+        Parameter("imitation_steps", ("dl2", "imitation_steps"), least, max(imitation_steps, least + 1), log=True),
+        Parameter("imitation_learning_rate", (*imitation, "learning_rate"), 5e-4, 1e-2, log=True),
+        Parameter("imitation_batch", (*imitation, "batch_samples"), 64, 1024, log=True),
+        Parameter(
+            "imitation_loss", (*imitation, "loss"), choices=("cross-entropy", "mean-square", "absolute-difference")
+        ),
+        Parameter("softness", (*imitation, "softness"), 0.0, 0.5),
         Parameter("learning_rate", ("dl2", "learning_rate"), 3e-5, 3e-3, log=True),
         Parameter("exploration", ("dl2", "exploration"), 0.0, 0.5),
+        Parameter("replay", (*actor_critic, "replay"), choices=("uniform", "prioritised", "newest")),
         Parameter("replay_samples", ("dl2", "replay_samples"), 2048, 65536, log=True),
-        Parameter("imitation_steps", ("dl2", "imitation_steps"), least, max(imitation_steps, least + 1), log=True),
-        Parameter("imitation_learning_rate", ("dl2", "imitation", "learning_rate"), 5e-4, 1e-2, log=True),
-        # The paper's reward has a critic for its baseline, the slot's utility each job's mean over a few decisions.
-        Parameter("reward", ("dl2", "actor_critic", "reward"), choices=("slot-utility", "paper")),
-        Parameter("discount", ("dl2", "actor_critic", "discount"), 0.5, 0.99),
-        Parameter("entropy_weight", ("dl2", "actor_critic", "entropy_weight"), 1e-3, 0.1, log=True),
-        Parameter("shared_credit", ("dl2", "actor_critic", "shared_credit"), 0.0, 1.0),
-        Parameter("value_weight", ("dl2", "actor_critic", "value_weight"), 0.1, 1.0),
-        Parameter("batch_samples", ("dl2", "actor_critic", "batch_samples"), 128, 2048, log=True),
+        Parameter("reward", (*actor_critic, "reward"), choices=("slot-utility", "paper", "own-job")),
+        # Of the two rewards other than the slot's utility, which has each job's mean over a few decisions instead.
+        Parameter("baseline", (*actor_critic, "baseline"), choices=("critic", "moving-average")),
+        Parameter("discount", (*actor_critic, "discount"), 0.5, 0.99),
+        Parameter("entropy_weight", (*actor_critic, "entropy_weight"), 1e-3, 0.1, log=True),
+        Parameter("shared_credit", (*actor_critic, "shared_credit"), 0.0, 1.0),
+        Parameter("value_weight", (*actor_critic, "value_weight"), 0.1, 1.0),
+        Parameter("batch_samples", (*actor_critic, "batch_samples"), 128, 2048, log=True),
+        Parameter("segments", (*actor_critic, "segments"), 1, 12, log=True),
+        Parameter("segment_decisions", (*actor_critic, "segment_decisions"), 2, 20, log=True),
     )
 
 
-_SET = (
-    Parameter("neurons", ("set", "neurons"), choices=(0, 8, 16)),
-    Parameter("pairs", ("set", "pairs"), 4, 32, log=True),
-    Parameter("sigma", ("set", "sigma"), 0.02, 0.6, log=True),
-    Parameter("learning_rate", ("set", "learning_rate"), 0.005, 0.3, log=True),
-)
+_HIDDEN = Parameter("neurons", ("set", "neurons"), choices=(0, 8, 16))
+_SET = {
+    SetMethod.EVOLUTION: (
+        _HIDDEN,
+        Parameter("pairs", ("set", "pairs"), 4, 32, log=True),
+        Parameter("sigma", ("set", "sigma"), 0.02, 0.6, log=True),
+        Parameter("learning_rate", ("set", "learning_rate"), 0.005, 0.3, log=True),
+    ),
+    SetMethod.TWIN: (
+        Parameter("start", ("set", "twin", "start"), choices=("set", "planner")),
+        _HIDDEN,  # of the planner's network; the shipped one has none
+        Parameter("prices", ("set", "twin", "prices"), choices=(True, False)),
+        Parameter("sessions", ("set", "twin", "sessions"), choices=(True, False)),
+        Parameter("pairs", ("set", "twin", "pairs"), 1, 32, log=True),
+        Parameter("perturbation", ("set", "twin", "perturbation"), 0.2, 3.0, log=True),
+        Parameter("largest_difference", ("set", "twin", "largest_difference"), 0.02, 0.5, log=True),
+        Parameter("window_jobs", ("set", "twin", "window_jobs"), 100, 1000, log=True),
+        Parameter("speed_spread", ("set", "twin", "speed_spread"), 0.0, 0.5),
+        Parameter("learning_rate", ("set", "twin", "learning_rate"), 0.02, 1.5, log=True),
+        Parameter("decay_share", ("set", "twin", "decay_share"), 0.1, 10.0, log=True),
+        Parameter("trust_radius", ("set", "twin", "trust_radius"), 0.5, 20.0, log=True),
+        Parameter("average_updates", ("set", "twin", "average_updates"), 1.0, 200.0, log=True),
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,21 +157,32 @@ class Space:
         return {"policy": self.policy, "parameters": found, "base": self.base.model_dump(mode="json")}
 
 
-def space_of(policy: str, vary: Sequence[str] = (), imitation_steps: int = DEFAULT_IMITATION_STEPS) -> Space:
+def space_of(
+    policy: str,
+    vary: Sequence[str] = (),
+    imitation_steps: int = DEFAULT_IMITATION_STEPS,
+    method: SetMethod = SetMethod.TWIN,
+    imitate: str | None = None,
+) -> Space:
     """The space of a kind of policy.
 
     Args:
         policy: dl2 or set.
         vary: names of the only parameters that vary; all do if there is none.
         imitation_steps: the most mini-batches of a warm start, and the default.
+        method: how a `set` policy is trained.
+        imitate: the one scheduler that every trial imitates; `drf` is the default of several if there is none.
 
     Raises:
         BadInput: a kind of policy or a parameter that nobody knows.
     """
-    known = {"dl2": _dl2(imitation_steps), "set": _SET}.get(policy)
+    known = {"dl2": _dl2(imitation_steps), "set": _SET[method]}.get(policy)
     if known is None:
         raise BadInput(f"--policy {policy}: use dl2 or set")
-    base = TrainingSettings.model_validate({"policy": policy, "dl2": {"imitation_steps": imitation_steps}})
+    if imitate is not None:
+        known = tuple(item for item in known if item.name != "imitate")
+    dl2 = {"imitation_steps": imitation_steps, "imitate": imitate or TEACHERS[0]}
+    base = TrainingSettings.model_validate({"policy": policy, "dl2": dl2, "set": {"method": method}})
     return Space(policy, _chosen(known, vary, policy), base)
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from optuna.storages import RDBStorage
 
 FILE = "study.sqlite"
-VERSION = 1
+VERSION = 2
 """Raised whenever trials of an older study would not be comparable any more."""
 _STUDY = "policy-net tune"
 _IDENTITY, _WORLDS, _FAILURE, _CONFIRMED = "identity", "log_jct_by_world", "failure", "confirmed"

@@ -22,16 +22,18 @@ from policy_net.errors import NoProgress
 from policy_net.exchange.spec import PolicySpec, SetSpec, Weights
 from policy_net.laboratory.catalogue import MODEL_NAMES
 from policy_net.laboratory.simulation.replay import replay
-from policy_net.laboratory.training import set_training
+from policy_net.laboratory.training import SetMethod, set_training
 from policy_net.laboratory.training.evolution import EvolutionSettings, evolve
 from policy_net.laboratory.training.imitation import Demonstrations, demonstrate, imitate, watch_in_turns
 from policy_net.laboratory.training.offline import Episode, OfflineSettings, train_offline
 from policy_net.laboratory.training.settings import Dl2Settings, SetSettings
+from policy_net.laboratory.training.twin_teaching import begin, teach
 from policy_net.laboratory.tuning.proposing import Scores, is_given_up
 from policy_net.laboratory.tuning.space import Space, Values
+from policy_net.laboratory.tuning.taught_windows import TaughtWindows, twin_updates
 from policy_net.laboratory.tuning.worlds import Part, Worlds
 from policy_net.policy import SchedulerPolicy
-from policy_net.set_policy.policy import SetPolicy
+from policy_net.set_policy.policy import SetPolicy, set_spec_of
 from policy_net.set_policy.residual import initial_residual
 
 DEMONSTRATED_EPISODES = 8
@@ -53,16 +55,14 @@ class Budget:
     """What every trial of a study is given.
 
     Attributes:
-        steps: updates of a `dl2` policy; of a `set` policy 32 replays each.
+        steps: updates of a `dl2` policy; of a `set` policy 32 replays each, in a twin of 500 jobs.
         rungs: how often it is scored, the end included; at most as many as there are steps.
         worlds: that score it.
-        teacher: whose decisions a `dl2` policy imitates first; None for no warm start.
     """
 
     steps: int
     rungs: int
     worlds: int
-    teacher: str | None
 
 
 @dataclass(frozen=True)
@@ -136,8 +136,10 @@ def run_trial(task: TrialTask) -> TrialReport:
         with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is said in the report
             if settings.policy == "dl2":
                 _train_dl2(task, settings.dl2, rung)
+            elif settings.set.method is SetMethod.TWIN:
+                _teach_set(task, settings.set, rung)
             else:
-                _train_set(task, settings.set, rung)
+                _evolve_set(task, settings.set, rung)
     except _GivenUp:
         return TrialReport(tuple(scores), by_world, given_up=True)
     except FloatingPointError:
@@ -168,9 +170,9 @@ def _train_dl2(task: TrialTask, settings: Dl2Settings, rung: Rung) -> None:
     loader, budget = task.worlds.loader, task.budget
     spec = settings.spec(MODEL_NAMES)
     weights = initial_weights(spec, task.seed)
-    if budget.teacher is not None:
+    if settings.imitate is not None:
         imitation = settings.imitation.model_copy(update={"micro_states": MICRO_STATES})
-        shown = _demonstrations(task, _usual_hidden(spec), imitation.softness)
+        shown = _demonstrations(task, settings.imitate, _usual_hidden(spec), imitation.softness)
         weights = imitate(weights, spec, shown, imitation, steps=settings.imitation_steps, seed=task.seed)
     looks = itertools.count(1)
     most = _MOST_LOOKS + _LOOKS_A_STEP * budget.steps
@@ -201,7 +203,7 @@ def _train_dl2(task: TrialTask, settings: Dl2Settings, rung: Rung) -> None:
     )
 
 
-def _train_set(task: TrialTask, settings: SetSettings, rung: Rung) -> None:
+def _evolve_set(task: TrialTask, settings: SetSettings, rung: Rung) -> None:
     loader, budget = task.worlds.loader, task.budget
     spec = SetSpec(hidden=settings.hidden)
     worlds = set_training.Worlds(
@@ -225,13 +227,28 @@ def _train_set(task: TrialTask, settings: SetSettings, rung: Rung) -> None:
     )
 
 
+def _teach_set(task: TrialTask, settings: SetSettings, rung: Rung) -> None:
+    start = begin(settings, task.seed)
+    spec = set_spec_of(start, "what a trial begins with")
+    windows = _remembered(("windows", task.worlds, task.seed), lambda: TaughtWindows(task.worlds, task.seed))
+    updates = max(task.budget.rungs, twin_updates(task.budget.steps, settings.twin, windows.jobs))
+    rungs = rung_steps(updates, task.budget.rungs)
+
+    def on_update(done: int, weights: Weights, _: float) -> None:
+        if done in rungs:
+            _check_finite(weights)
+            rung(lambda: SetPolicy(spec, weights, start.priors))
+
+    teach(start, windows.draw, settings.twin, task.seed, updates=updates, on_update=on_update)
+
+
 def _usual_hidden(spec: PolicySpec) -> PolicySpec:
     """The spec with the usual hidden layers: demonstrations do not depend on them, and are made once."""
     return spec.model_copy(update={"hidden": PolicySpec.model_fields["hidden"].default})
 
 
-def _demonstrations(task: TrialTask, spec: PolicySpec, softness: float) -> Demonstrations:
-    teacher, loader = str(task.budget.teacher), task.worlds.loader
+def _demonstrations(task: TrialTask, teacher: str, spec: PolicySpec, softness: float) -> Demonstrations:
+    loader = task.worlds.loader
 
     def make() -> Demonstrations:
         speeds, effect = loader.speeds(), loader.placement_effect()

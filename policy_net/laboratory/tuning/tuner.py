@@ -21,7 +21,7 @@ from policy_net.laboratory.tuning.worlds import Part, Worlds
 CONFIRMING_SEEDS = 2
 """Trainings of the best settings, and of the default ones, that confirm."""
 CONFIRMING_TIMES = 2
-"""So many times more worlds confirm than chose."""
+"""So many times more worlds judge than chose."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Plan:
 
     Attributes:
         batch: trials that are proposed together.
-        confirms: whether the best settings are trained again, under other seeds.
+        confirms: whether the best settings are trained again, under other seeds, and judged.
     """
 
     space: Space
@@ -152,10 +152,8 @@ def _confirm(
     if wanted and is_over():
         return None
     values = {0: plan.space.defaults, best.number: best.values}
-    budget = Budget(plan.budget.steps, 1, CONFIRMING_TIMES * plan.budget.worlds, plan.budget.teacher)
-    tasks = [
-        TrialTask(plan.worlds, plan.space, budget, values[number], seed, Part.CONFIRMING) for number, seed in wanted
-    ]
+    budget = Budget(plan.budget.steps, 1, CONFIRMING_TIMES * plan.budget.worlds)
+    tasks = [TrialTask(plan.worlds, plan.space, budget, values[number], seed, Part.JUDGING) for number, seed in wanted]
     for index, report in engine.reports(tasks):
         if report.failure is None:
             study.confirm(*wanted[index], report.by_world)

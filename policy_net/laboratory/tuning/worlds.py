@@ -1,8 +1,8 @@
-"""Worlds of a study: which seeds and windows train, which choose, and which confirm; none of those that judge is met.
+"""Worlds of a study: which seeds and windows train, which choose, and which judge what was chosen.
 
 A generated workload has a seed of its own, everything else that is drawn (noise, the models of recorded jobs) another.
-`docs/evaluation.md` says which of both train, validate and judge. Of those that validate, the first half chooses among
-settings, and the second half says how much of it is left with what was chosen.
+`docs/evaluation.md` says which of both train, validate and judge. What judges is met once, at the end, under the best
+settings and the default ones; no choice hangs on it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from policy_net.laboratory.workloads.sources import GENERATOR_PREFIX, REFERENCE_
 
 _SEED_IN_SOURCE = re.compile(r"(?<=[:,])seed=(\d+)")
 FEWEST_WINDOWS = 3
-"""One to train on, one to choose by, and one that nobody looks at."""
+"""One to train on, one to choose by, and one to judge on."""
 _SMALLEST_WINDOW = 0.5
 """A last window with a smaller share of its jobs is none."""
 _APART = 10_000
@@ -33,19 +33,19 @@ class Part(StrEnum):
 
     TRAINING = "training"
     CHOOSING = "choosing"
-    CONFIRMING = "confirming"
+    JUDGING = "judging"
 
 
 GENERATOR_SEEDS: Mapping[Part, range] = MappingProxyType(
     {
         Part.TRAINING: range(9_000_000),
-        Part.CHOOSING: range(9_000_000, 9_250_000),
-        Part.CONFIRMING: range(9_250_000, 9_500_000),
+        Part.CHOOSING: range(9_000_000, 9_500_000),
+        Part.JUDGING: range(9_900_000, 10_000_000),
     }
 )
-"""Of `dl2:` workloads."""
+"""Of `dl2:` workloads. Those that judge here judge nothing else."""
 DRAW_SEEDS: Mapping[Part, range] = MappingProxyType(
-    {Part.TRAINING: range(1_000), Part.CHOOSING: range(1_000, 1_500), Part.CONFIRMING: range(1_500, 2_000)}
+    {Part.TRAINING: range(1_000), Part.CHOOSING: range(1_000, 2_000), Part.JUDGING: range(2_000, 3_000)}
 )
 """Of everything else that is drawn."""
 
@@ -71,12 +71,12 @@ class Worlds:
     """Numbered worlds of each part: the sources in turns.
 
     Attributes:
-        windows: the windows of each recorded source to train on and to validate on.
+        windows: the windows of each recorded source to train on, to choose by and to judge on.
     """
 
     loader: Loader
     sources: tuple[str, ...]
-    windows: Mapping[str, tuple[int, int]]
+    windows: Mapping[str, tuple[int, int, int]]
 
     def episode(self, part: Part, number: int) -> Episode:
         """The same world for the same number.
@@ -86,8 +86,7 @@ class Worlds:
         """
         source = self.sources[number % len(self.sources)]
         seeds = DRAW_SEEDS[part]
-        to_train, to_validate = self.windows.get(source, (0, 0))
-        window = to_train if part is Part.TRAINING else to_validate
+        window = self.windows.get(source, (0, 0, 0))[list(Part).index(part)]
         return self.loader.load(seeded(source, part, number), seeds[number % len(seeds)], window)
 
     def training(self, seed: int, number: int) -> Episode:
@@ -111,7 +110,7 @@ def check_source(source: str) -> None:
     """See that a source may be tuned on.
 
     Raises:
-        BadInput: it is one of those that judge.
+        BadInput: it is one of those that only judge.
     """
     found = _SEED_IN_SOURCE.search(source) if source.startswith(GENERATOR_PREFIX) else None
     most = len(GENERATOR_SEEDS[Part.TRAINING])
@@ -121,8 +120,8 @@ def check_source(source: str) -> None:
         raise BadInput(f"--workload {source}: published traces are there to judge; tune on generated or recorded jobs")
 
 
-def windows_of(source: str, jobs: int, length: int | None) -> tuple[int, int]:
-    """The window of a recorded source that trains, and the one that chooses; the last is left to judge.
+def windows_of(source: str, jobs: int, length: int | None) -> tuple[int, int, int]:
+    """The window of a recorded source that trains, a middle one that chooses, and the last, which judges.
 
     Raises:
         BadInput: there are fewer than three.
@@ -135,4 +134,4 @@ def windows_of(source: str, jobs: int, length: int | None) -> tuple[int, int]:
             f"--workload {source}: has {jobs} jobs, and tuning needs {FEWEST_WINDOWS} times --limit-jobs {length}:"
             f" to train, to choose, and to judge; use {max(1, jobs // FEWEST_WINDOWS)}"
         )
-    return 0, (count - 1) // 2
+    return 0, (count - 1) // 2, count - 1

@@ -10,12 +10,13 @@ from learner_makers import SPEC, applied, vector
 
 from global_learner.aggregation.buffered import BufferedAggregator
 from global_learner.aggregation.cohort import Cohort
-from global_learner.aggregation.optimizer import AdamConstants, apply_adam
+from global_learner.aggregation.optimizer import apply_adam
 from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings
 from global_learner.aggregation.vote_memory import VoteMemory
 from global_learner.errors import BadConfig
 from global_learner.storage.snapshot import AdamState
 from global_learner.storage.update_records import AppliedUpdate, Kind
+from policy_net.learning.adam import AdamConstants
 
 RATE = 1e-3
 NAMES = ("a", "b", "c", "d", "e", "f", "g")

@@ -5,10 +5,11 @@ from hypothesis import strategies as st
 from learner_makers import vector
 
 from global_learner.aggregation.modes import ImmediateAggregator
-from global_learner.aggregation.optimizer import _BLOCK, AdamConstants, apply_adam, move_average
+from global_learner.aggregation.optimizer import apply_adam, move_average
 from global_learner.storage.snapshot import AdamState
 from global_learner.updates.head import Head
 from global_learner.updates.ledger import Ledger
+from policy_net.learning.adam import BLOCK, AdamConstants
 
 
 def textbook_adam(weights, gradients, rate, beta1=0.9, beta2=0.999, epsilon=1e-8):
@@ -38,7 +39,7 @@ def test_the_first_step_is_the_rate_whatever_the_gradients_size() -> None:
 
 
 def test_blocks_do_not_change_the_result() -> None:
-    size = 2 * _BLOCK + 17
+    size = 2 * BLOCK + 17
     rng = np.random.default_rng(5)
     weights, gradient = (rng.normal(size=size).astype(np.float32) for _ in range(2))
     whole, tail = AdamState.start(weights), AdamState.start(weights[-100:])

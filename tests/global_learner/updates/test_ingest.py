@@ -3,13 +3,13 @@ import pytest
 from learner_makers import SPEC, applied, update, vector
 
 from global_learner.aggregation.modes import ImmediateAggregator
-from global_learner.aggregation.optimizer import AdamConstants
 from global_learner.errors import Rejection, UpdateRejected
 from global_learner.settings import IngestSettings
 from global_learner.storage.snapshot import AdamState
 from global_learner.updates.head import Head
 from global_learner.updates.ingest import Ingest
 from global_learner.updates.ledger import WINDOW, Ledger
+from policy_net.learning.adam import AdamConstants
 
 
 @pytest.fixture

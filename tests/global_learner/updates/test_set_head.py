@@ -12,7 +12,6 @@ from learner_makers import settings as learner_settings
 from learner_makers import update, write_segment
 
 from global_learner.aggregation.modes import ImmediateAggregator, build_aggregator
-from global_learner.aggregation.optimizer import AdamConstants, TrustRegion
 from global_learner.aggregation.settings import (
     AGGREGATION_NAME,
     SET_TRUST_RADIUS,
@@ -36,6 +35,7 @@ from policy_net.domain import JobKind
 from policy_net.exchange.policy_file import PolicyFile, parse_policy_file
 from policy_net.exchange.spec import PolicySpec, SetSpec
 from policy_net.exchange.statistics import SpeedStatistic
+from policy_net.learning.adam import AdamConstants, TrustRegion
 from policy_net.set_policy.policy import DEFAULT_SET_FILE, SHIPPED_FILES
 from policy_net.set_policy.spreads import spreads_of
 

@@ -76,3 +76,18 @@ def test_permuted_pairs_have_nothing_to_teach() -> None:
     assert found.gradient * SPREADS == pytest.approx(np.zeros(3), abs=0.03)
     honest = twin_gradient(head, SPREADS, log_linear, MANY, np.random.default_rng(3))
     assert np.abs(honest.gradient * SPREADS).max() > 0.07
+
+
+@pytest.mark.parametrize("size", [0.25, 4.0])
+def test_perturbations_are_as_large_as_asked_and_the_slope_is_the_same(size: float) -> None:
+    head = np.array([1.0, -2.0, 3.0], dtype=np.float32)
+    asked: list[Weights] = []
+
+    def cost(weights: Weights) -> float:
+        asked.append(weights)
+        return log_linear(weights)
+
+    wanted = TwinSettings(pairs=1024, largest_difference=10.0, perturbation=size)
+    found = twin_gradient(head, SPREADS, cost, wanted, np.random.default_rng(1))
+    assert found.gradient * SPREADS == pytest.approx(SLOPES * SPREADS, abs=0.03)
+    assert (np.std(asked, axis=0) / SPREADS) == pytest.approx(size, rel=0.1)

@@ -7,6 +7,7 @@ from foundation import command_line
 from policy_net.cli import app
 from policy_net.exchange.policy_file import PolicyFile, read_policy_file, write_policy_file
 from policy_net.exchange.spec import SetSpec
+from policy_net.set_policy.extended import extended
 from policy_net.set_policy.policy import default_set_file
 
 
@@ -55,6 +56,35 @@ def test_a_set_policy_is_trained_without_jobs_per_batch_and_says_whether_its_res
     assert content.card["generations"] == 1
     assert content.weights.any() == content.card["residual_published"]
     assert _train("--policy", "set", "--out", str(out)) == 2  # it has --jobs-per-batch, which is dl2's
+
+
+def test_a_set_policy_is_taught_in_a_twin_where_the_config_says_so(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("policy_net.laboratory.commands.train_set.VALIDATION_WORLDS", 2)
+    config, out = tmp_path / "mine.yaml", tmp_path / "mine.safetensors"
+    config.write_text("policy: set\nset: {method: twin, twin: {pairs: 1, learning_rate: 1}}\n")
+    words = ("--workload", "dl2:jobs=4,seed=1", "--steps", "2", "--config", str(config), "--out", str(out))
+    assert command_line.run(app, "policy-net", ["train", *words]) == 0
+    content = read_policy_file(out)
+    assert isinstance(content.spec, SetSpec)
+    assert content.spec.prices
+    assert content.spec.sessions
+    assert (content.card["updates"], content.card["started_from"]) == (2, "set")
+    taught = not np.array_equal(content.weights, extended(default_set_file(), "set").weights)
+    assert taught == content.card["residual_published"]
+
+
+def test_a_config_may_name_whom_to_imitate_and_the_option_comes_first(tmp_path: Path, capsys) -> None:
+    config, out = tmp_path / "mine.yaml", tmp_path / "mine.safetensors"
+    config.write_text("policy: dl2\ndl2: {neurons: 8, imitate: fifo, imitation_steps: 2}\n")
+    assert _train("--config", str(config), "--out", str(out)) == 0
+    assert read_policy_file(out).card["imitated"] == "fifo"
+    assert _train("--config", str(config), "--imitate", "drf", "--out", str(out)) == 0
+    assert read_policy_file(out).card["imitated"] == "drf"
+    config.write_text("policy: dl2\ndl2: {imitate: nobody}\n")
+    capsys.readouterr()
+    assert _train("--config", str(config), "--out", str(out)) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "setting dl2.imitate = 'nobody': unknown policy" in line
 
 
 def test_an_unwritable_file_is_found_out_before_the_work(tmp_path: Path, capsys, monkeypatch) -> None:

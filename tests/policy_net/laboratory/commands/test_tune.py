@@ -27,7 +27,7 @@ def tune(*words: str) -> int:
 
 def scored(task: TrialTask) -> TrialReport:
     """Better by a bowl, in no time."""
-    loss = 10.0 + abs(float(task.values["sigma"]) - 0.1)
+    loss = 10.0 + abs(float(task.values["perturbation"]) - 0.5)
     return TrialReport((loss,) * task.budget.rungs, tuple(loss + 0.001 * world for world in range(task.budget.worlds)))
 
 
@@ -61,7 +61,10 @@ def test_the_best_settings_are_a_file_that_training_takes(tmp_path: Path, capsys
     assert best["low"] <= best["change"] <= best["high"]
     assert facts["confirmed"]["high"] < 0.0
     settings = yaml.safe_load((study / "best.yaml").read_text())
-    assert settings == {"policy": "set", "set": best["values"]}
+    twin = settings["set"]["twin"]
+    assert (settings["policy"], settings["set"]["method"]) == ("set", "twin")
+    assert twin["perturbation"] == best["values"]["perturbation"]
+    assert twin["window_jobs"] == best["values"]["window_jobs"]
     words = ["train", *FEW[2:6], "--config", str(study / "best.yaml"), "--out", str(trained)]
     assert command_line.run(app, "policy-net", words) == 0
     assert read_policy_file(trained).spec.policy == "set"
@@ -86,7 +89,12 @@ def test_the_same_is_said_as_a_table_and_as_yaml_and_a_study_that_is_done_says_i
     ("words", "says"),
     [
         (("--trials", "0"), "0 is not in the range"),
-        (("--vary", "sigm"), "did you mean sigma?"),
+        (("--vary", "perturbatio"), "did you mean perturbation?"),
+        (("--method", "evolution", "--vary", "sigm"), "did you mean sigma?"),
+        (("--method", "guessing"), "'guessing' is not one of"),
+        (("--policy", "dl2", "--method", "twin"), "--method twin: is for set policies"),
+        (("--space", "nowhere.yaml"), "nowhere.yaml"),
+        (("--space", "nowhere.yaml", "--vary", "pairs"), "--vary pairs: --space names what varies"),
         (("--policy", "drf"), "--policy drf: use dl2 or set"),
         (("--workload", "nowhere.csv"), "nowhere.csv"),
         (("--workload", "dl2:jobs=3,seed=9700000"), "are there to judge"),
@@ -112,7 +120,7 @@ def test_another_study_in_the_folder_is_refused_and_stays(tmp_path: Path, capsys
     capsys.readouterr()
     for words, says in (
         (("--seed", "9"), "a study with seed 0, and this one has 9"),
-        (("--vary", "sigma"), "and this one is of sigma"),
+        (("--vary", "pairs"), "and this one is of pairs"),
         (("--speed-noise", "0.3"), "a study with options"),
     ):
         assert tune("--trials", "1", "--out", str(tmp_path), *words) == 2
@@ -120,6 +128,22 @@ def test_another_study_in_the_folder_is_refused_and_stays(tmp_path: Path, capsys
         assert len(error.splitlines()) == 1
         assert says in error
     assert (tmp_path / "study.sqlite").read_bytes() == before
+
+
+@pytest.mark.usefixtures("_inline")
+def test_the_space_that_a_study_keeps_can_be_narrowed_for_another(tmp_path: Path, capsys) -> None:
+    assert tune("--trials", "1", "--out", str(tmp_path / "wide")) == 0
+    content = yaml.safe_load((tmp_path / "wide" / "space.yaml").read_text())
+    narrow, parameters = tmp_path / "narrow.yaml", content["parameters"]
+    content["parameters"] = {"pairs": {**parameters["pairs"], "high": 6}, "perturbation": parameters["perturbation"]}
+    narrow.write_text(yaml.safe_dump(content))
+    capsys.readouterr()
+    words = ("--space", str(narrow), "--trials", "9", "--no-confirm", "-o", "json", "--out")
+    assert tune(*words, str(tmp_path / "study")) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert all(set(row["values"]) == {"pairs", "perturbation"} and row["values"]["pairs"] <= 6 for row in rows)
+    assert tune("--trials", "9", "--out", str(tmp_path / "study")) == 2
+    assert "is a study of pairs, perturbation, and this one is of start" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("_inline")
@@ -161,6 +185,9 @@ def _trials(path: Path) -> list[tuple[int, str]]:
 
 @pytest.mark.heavy
 def test_a_program_that_is_killed_goes_on_with_the_same_trials(tmp_path: Path) -> None:
+    # Trials of a second: most pairs, so that there are few updates.
+    space = tmp_path / "space.yaml"
+    space.write_text("policy: set\nparameters: {pairs: {low: 2, high: 32}, window_jobs: {low: 100, high: 1000}}\n")
     words = [
         sys.executable,
         "-m",
@@ -171,6 +198,8 @@ def test_a_program_that_is_killed_goes_on_with_the_same_trials(tmp_path: Path) -
         "4",
         "--batch",
         "2",
+        "--space",
+        str(space),
         "--no-confirm",
         "-o",
         "json",

@@ -9,6 +9,7 @@ import numpy as np
 
 from policy_net.laboratory.commands.tune import OptionsLoader
 from policy_net.laboratory.commands.world_options import WorldOptions
+from policy_net.laboratory.training import SetMethod
 from policy_net.laboratory.tuning.proposing import is_given_up
 from policy_net.laboratory.tuning.space import Space, space_of
 from policy_net.laboratory.tuning.study_file import StudyFile, Trial
@@ -16,8 +17,8 @@ from policy_net.laboratory.tuning.trial import Budget, TrialReport, TrialTask
 from policy_net.laboratory.tuning.tuner import Plan
 from policy_net.laboratory.tuning.worlds import Part, Worlds
 
-SPACE = space_of("set")
-BUDGET = Budget(steps=3, rungs=3, worlds=3, teacher=None)
+SPACE = space_of("set", method=SetMethod.EVOLUTION)
+BUDGET = Budget(steps=3, rungs=3, worlds=3)
 IDENTITY = {"seed": 5, "batch": 4}
 
 
@@ -34,7 +35,7 @@ def scored(task: TrialTask) -> TrialReport:
     sigma, rate = float(task.values["sigma"]), float(task.values["learning_rate"])
     if rate < 0.008:
         return TrialReport(failure="the weights became infinite")
-    loss = 10.0 + abs(np.log(sigma / 0.1)) + (0.01 if task.part is Part.CONFIRMING else 0.0)
+    loss = 10.0 + abs(np.log(sigma / 0.1)) + (0.01 if task.part is Part.JUDGING else 0.0)
     scores: list[float] = []
     for rung in range(task.budget.rungs):
         scores.append(float(loss + 1.0 / (rung + 1)))

@@ -1,26 +1,67 @@
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
+from pydantic import BaseModel
 
+import policy_net.baselines  # noqa: F401  (registers the names that can be imitated)
 from policy_net.errors import BadInput
+from policy_net.laboratory.training import SetMethod
 from policy_net.laboratory.training.settings import TrainingSettings
-from policy_net.laboratory.tuning.space import space_of
+from policy_net.laboratory.tuning.space import NOT_SEARCHED, TEACHERS, Space, space_of
+from policy_net.policy import policy_names
+
+SPACES = {
+    "dl2": space_of("dl2", imitation_steps=4000),
+    "evolution": space_of("set", method=SetMethod.EVOLUTION),
+    "twin": space_of("set"),
+}
+each = pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)
 
 
-@pytest.mark.parametrize("policy", ["dl2", "set"])
-def test_the_defaults_are_those_of_training_and_lie_within_what_is_searched(policy: str) -> None:
-    space = space_of(policy, imitation_steps=4000)
-    assert space.settings(space.defaults) == TrainingSettings(policy=policy)
+@each
+def test_the_defaults_are_those_of_training_and_lie_within_what_is_searched(space: Space) -> None:
+    usual = TrainingSettings.model_validate(
+        {"policy": space.policy, "dl2": {"imitate": "drf"}, "set": {"method": space.base.set.method}}
+    )
+    found = space.settings(space.defaults)
+    assert getattr(found, space.policy) == getattr(usual, space.policy)
     for item in space.parameters:
         value = space.defaults[item.name]
         assert value in item.choices if item.choices else item.low <= float(value) <= item.high
 
 
-@pytest.mark.parametrize("policy", ["dl2", "set"])
-def test_every_bound_is_a_setting_that_training_takes(policy: str) -> None:
-    space = space_of(policy)
+@each
+def test_every_bound_is_a_setting_that_training_takes(space: Space) -> None:
     for item in space.parameters:
         for value in item.choices or (item.low, item.high):
             settings = space.settings(space.defaults | {item.name: value})
             assert item.default(settings) == value
+
+
+def leaves(section: BaseModel, path: tuple[str, ...]) -> Iterator[str]:
+    for name in type(section).model_fields:
+        value: Any = getattr(section, name)
+        if isinstance(value, BaseModel):
+            yield from leaves(value, (*path, name))
+        else:
+            yield ".".join((*path, name))
+
+
+def test_every_setting_of_training_is_searched_or_it_says_why_not() -> None:
+    searched = {".".join(item.path) for space in SPACES.values() for item in space.parameters}
+    settings = TrainingSettings()
+    known = {*leaves(settings.dl2, ("dl2",)), *leaves(settings.set, ("set",))} - {"set.method"}
+    assert not searched & set(NOT_SEARCHED)
+    assert searched | set(NOT_SEARCHED) == known
+
+
+def test_whom_a_trial_may_imitate_is_somebody_and_needs_no_true_speeds() -> None:
+    assert set(TEACHERS) <= set(policy_names())
+    assert not {name for name in TEACHERS if "true" in name or name == "oracle"}
+    one = space_of("dl2", imitate="optimus")
+    assert "imitate" not in one.defaults
+    assert one.settings(one.defaults).dl2.imitate == "optimus"
 
 
 def test_what_does_not_vary_stays_at_its_default() -> None:

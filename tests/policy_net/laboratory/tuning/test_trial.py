@@ -4,15 +4,17 @@ import pytest
 
 from policy_net.laboratory.commands.tune import OptionsLoader
 from policy_net.laboratory.commands.world_options import WorldOptions
+from policy_net.laboratory.training import SetMethod
 from policy_net.laboratory.tuning import trial
 from policy_net.laboratory.tuning.space import space_of
+from policy_net.laboratory.tuning.taught_windows import JOBS_A_STEP, twin_updates
 from policy_net.laboratory.tuning.trial import Budget, TrialTask, run_trial, rung_steps
 from policy_net.laboratory.tuning.worlds import Part, Worlds
 
 WORLDS = Worlds(OptionsLoader(WorldOptions(nodes=2)), ("dl2:jobs=4",), {})
 DL2 = space_of("dl2", imitation_steps=2)
 SMALL = DL2.defaults | {"neurons": 32, "layers": 1, "batch_samples": 128}
-TASK = TrialTask(WORLDS, DL2, Budget(4, 2, 2, "drf"), SMALL, seed=3, part=Part.CHOOSING)
+TASK = TrialTask(WORLDS, DL2, Budget(4, 2, 2), SMALL, seed=3, part=Part.CHOOSING)
 
 
 @pytest.fixture(autouse=True)
@@ -30,18 +32,53 @@ def test_a_trial_is_scored_at_every_rung_and_comes_to_the_same_bits_again() -> N
     trial._last.clear()
     assert run_trial(TASK) == report
     assert run_trial(replace(TASK, seed=4)) != report
-    assert run_trial(replace(TASK, part=Part.CONFIRMING)).by_world != report.by_world
+    assert run_trial(replace(TASK, part=Part.JUDGING)).by_world != report.by_world
 
 
 @pytest.mark.parametrize("neurons", [0, 8])
-def test_a_set_policy_is_tried_with_a_hidden_layer_and_without(neurons: int) -> None:
-    space = space_of("set")
-    task = replace(
-        TASK, space=space, budget=Budget(1, 2, 2, None), values=space.defaults | {"neurons": neurons, "pairs": 4}
-    )
+def test_a_set_policy_is_evolved_with_a_hidden_layer_and_without(neurons: int) -> None:
+    space = space_of("set", method=SetMethod.EVOLUTION)
+    values = space.defaults | {"neurons": neurons, "pairs": 4}
+    task = replace(TASK, space=space, budget=Budget(1, 2, 2), values=values)
     report = run_trial(task)
     assert (len(report.scores), report.failure) == (2, None)
     assert run_trial(task) == report
+
+
+TAUGHT = space_of("set")
+FEW = TAUGHT.defaults | {"pairs": 2, "average_updates": 1.0, "learning_rate": 1.5}
+TEACHING = replace(TASK, space=TAUGHT, budget=Budget(2, 2, 2), values=FEW)
+
+
+@pytest.fixture
+def _few_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("policy_net.laboratory.tuning.taught_windows.JOBS_A_STEP", 800)
+
+
+@pytest.mark.usefixtures("_few_jobs")
+def test_a_set_policy_that_is_taught_in_a_twin_comes_to_the_same_bits_again() -> None:
+    report = run_trial(TEACHING)
+    assert (len(report.scores), report.failure) == (2, None)
+    trial._last.clear()
+    assert run_trial(TEACHING) == report
+    assert run_trial(replace(TEACHING, seed=4)) != report
+    assert run_trial(replace(TEACHING, part=Part.JUDGING)).by_world != report.by_world
+
+
+@pytest.mark.usefixtures("_few_jobs")
+@pytest.mark.parametrize(
+    "changed", [{"start": "planner", "neurons": 8}, {"prices": False}, {"prices": False, "sessions": False}], ids=str
+)
+def test_every_structure_that_is_searched_can_be_taught(changed: dict[str, object]) -> None:
+    report = run_trial(replace(TEACHING, values=FEW | changed))
+    assert (len(report.scores), report.failure) == (2, None)
+
+
+def test_trials_in_a_twin_cost_as_many_replayed_jobs_whatever_their_settings() -> None:
+    for pairs, window_jobs in ((4, 500), (1, 100), (32, 1000)):
+        settings = TAUGHT.settings(TAUGHT.defaults | {"pairs": pairs, "window_jobs": window_jobs}).set.twin
+        replayed = sum(min(window_jobs, jobs) for jobs in (400, 1000)) / 2 * 2 * pairs
+        assert twin_updates(40, settings, (400, 1000)) * replayed == pytest.approx(40 * JOBS_A_STEP, rel=0.05)
 
 
 def test_a_trial_that_is_worse_than_the_median_is_given_up_at_its_first_rung() -> None:
@@ -49,6 +86,21 @@ def test_a_trial_that_is_worse_than_the_median_is_given_up_at_its_first_rung() -
     report = run_trial(replace(TASK, earlier=earlier, can_be_given_up=True))
     assert (len(report.scores), report.given_up) == (1, True)
     assert not run_trial(replace(TASK, earlier=earlier)).given_up
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"bundles": False, "imitate": "optimus", "jobs_per_batch": 5},
+        {"reward": "paper", "baseline": "moving-average", "replay": "prioritised"},
+        {"reward": "own-job", "imitation_loss": "mean-square", "replay": "newest", "segments": 1},
+    ],
+    ids=str,
+)
+def test_every_technique_of_dl2_is_a_trial(changed: dict[str, object]) -> None:
+    report = run_trial(replace(TASK, values=SMALL | changed))
+    assert (len(report.scores), report.failure) == (2, None)
+    assert report != run_trial(TASK)
 
 
 def test_settings_under_which_weights_become_infinite_fail_and_say_so() -> None:

@@ -1,5 +1,6 @@
 """Seeds that judge are never met, and those that choose are never trained on."""
 
+import itertools
 import re
 
 import pytest
@@ -10,13 +11,14 @@ from benchmarks.policy_quality.seeds import SEEDS
 from benchmarks.policy_quality.seeds import Part as Purpose
 from benchmarks.policy_quality.seeds import windows_of as judged_windows_of
 from policy_net.errors import BadInput
+from policy_net.laboratory.reproduction.worlds import FIRST_JUDGING_SEED
 from policy_net.laboratory.training.offline import Episode
 from policy_net.laboratory.tuning.worlds import DRAW_SEEDS, GENERATOR_SEEDS, Part, Worlds, check_source, windows_of
 
 PURPOSES = {
     Part.TRAINING: Purpose.TRAIN,
     Part.CHOOSING: Purpose.VALIDATION,
-    Part.CONFIRMING: Purpose.VALIDATION,
+    Part.JUDGING: Purpose.TEST,
 }
 SOURCES = ("dl2:jobs=3", "dl2:jobs=3,seed=8999990,sizes=varied", "dl2:", "jobs.csv")
 
@@ -41,7 +43,7 @@ class Listening:
 @given(st.sampled_from(Part), st.integers(0, 2**70), st.integers(0, 2**40))
 def test_every_world_has_seeds_and_a_window_of_its_part(part: Part, seed: int, number: int) -> None:
     loader = Listening()
-    worlds = Worlds(loader, SOURCES, {"jobs.csv": (0, 2)})  # type: ignore[arg-type]
+    worlds = Worlds(loader, SOURCES, {"jobs.csv": (0, 2, 5)})  # type: ignore[arg-type]
     with pytest.raises(LookupError):
         worlds.training(seed, number) if part is Part.TRAINING else worlds.episode(part, number)
     ((source, drawn, window),) = loader.asked
@@ -52,20 +54,21 @@ def test_every_world_has_seeds_and_a_window_of_its_part(part: Part, seed: int, n
         (found,) = re.findall(r"[:,]seed=(\d+)", source)
         assert int(found) in allowed.generator
     else:
-        assert window == (0 if part is Part.TRAINING else 2)
+        assert window == {Part.TRAINING: 0, Part.CHOOSING: 2, Part.JUDGING: 5}[part]
 
 
-def test_what_chooses_and_what_confirms_share_no_seed() -> None:
+def test_no_seed_is_for_two_things_and_none_that_judges_here_judges_elsewhere() -> None:
     for seeds in (GENERATOR_SEEDS, DRAW_SEEDS):
-        assert not set(seeds[Part.CHOOSING]) & set(seeds[Part.CONFIRMING])
+        parts = [seeds[part] for part in Part]
+        assert all(before.stop <= after.start for before, after in itertools.pairwise(parts))
+    assert GENERATOR_SEEDS[Part.JUDGING].start >= FIRST_JUDGING_SEED + 50_000
 
 
 @pytest.mark.parametrize(("jobs", "length"), [(3000, 1000), (2600, 1000), (9000, 1000), (10_499, 1000)])
 def test_windows_are_those_that_the_comparison_leaves_for_it(jobs: int, length: int) -> None:
     judged = judged_windows_of(jobs, length)
-    to_train, to_choose = windows_of("jobs.csv", jobs, length)
-    assert judged[to_train] is Purpose.TRAIN
-    assert judged[to_choose] is Purpose.VALIDATION
+    found = windows_of("jobs.csv", jobs, length)
+    assert [judged[window] for window in found] == [Purpose.TRAIN, Purpose.VALIDATION, Purpose.TEST]
 
 
 @pytest.mark.parametrize(
