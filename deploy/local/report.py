@@ -12,10 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from deploy.local.comparison import BASELINE, DRAWN, RECORDED, Comparison, JobTimeline
 from deploy.local.configs import DemoPolicy
@@ -23,6 +20,7 @@ from deploy.local.fleet import FleetResult
 from deploy.local.lessons.judged import Lessons
 from deploy.local.load import moments, summed
 from deploy.local.plan import ClusterPlan
+from foundation.tables import NOTHING, Column, FittedTable
 from global_learner.report.content import report_content
 from global_learner.report.fleet import job_life
 from global_learner.report.learning import CurvePoint
@@ -120,19 +118,7 @@ def write_report(report: Report, folder: Path) -> list[Path]:
 
 def print_report(report: Report, files: Sequence[Path], console: Console) -> None:
     """The table, the findings in words, and where the files are."""
-    table = Table(
-        box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, title=escape("average job completion time [h]")
-    )
-    labels = report.comparison.labels
-    for heading in ("cluster", "nodes", "jobs", *labels.values(), "newest/FIFO"):
-        table.add_column(heading, justify="left" if heading == "cluster" else "right")
-    figures = report.comparison.own_jct_seconds
-    for cluster in report.plan:
-        by = figures[cluster.name]
-        cells = [f"{by[policy] / 3600:.2f}" if policy in by else "-" for policy in labels]
-        ratio = f"{by['learned'] / by[BASELINE]:.2f}"
-        table.add_row(cluster.name, str(cluster.nodes), str(cluster.jobs), *cells, ratio)
-    console.print(table)
+    console.print(times_table(report))
     found = headline([], report.replays)
     console.print(f"{found.text}.", soft_wrap=True, highlight=False)
     console.print(found.note, soft_wrap=True, highlight=False)
@@ -149,6 +135,26 @@ def print_report(report: Report, files: Sequence[Path], console: Console) -> Non
         soft_wrap=True,
     )
     console.print("written: " + ", ".join(str(path) for path in files), soft_wrap=True)
+
+
+def times_table(report: Report) -> FittedTable:
+    """What jobs took in each cluster under each policy."""
+    labels, figures = report.comparison.labels, report.comparison.own_jct_seconds
+    left_out = {policy: place for place, policy in enumerate(("v1", "optimus", "drf", RECORDED), start=1)}
+    columns = [
+        Column("cluster"),
+        Column("nodes", 6),
+        Column("jobs", 5),
+        *(Column(label.replace(" ", "\n"), 5 - left_out.get(policy, 5)) for policy, label in labels.items()),
+        Column("newest/\nFIFO"),
+    ]
+    rows = []
+    for cluster in report.plan:
+        by = figures[cluster.name]
+        cells = [f"{by[policy] / 3600:.2f}" if policy in by else NOTHING for policy in labels]
+        ratio = f"{by['learned'] / by[BASELINE]:.2f}"
+        rows.append((cluster.name, str(cluster.nodes), str(cluster.jobs), *cells, ratio))
+    return FittedTable("average job completion time [h]", columns, rows)
 
 
 def page_content(report: Report) -> dict[str, Any]:
