@@ -73,6 +73,10 @@ COMMANDS = (
             f"inspect {MISSING}": 2,
             "runs --help": 0,
             f"runs {MISSING}": 2,
+            "reproduce --help": 0,
+            "reproduce dl2": 2,
+            "extend --help": 0,
+            f"extend {MISSING} --out new.safetensors": 2,
         },
     ),
     *_commands(
@@ -108,7 +112,10 @@ COMMANDS = (
             f"stop {MISSING}": 2,
             f"logs {MISSING}": 2,
             f"delete {MISSING}": 2,
+            f"cancel {MISSING}": 2,
             f"resume {MISSING}": 2,
+            "logs --help": 0,
+            "delete --help": 0,
         },
     ),
     *_commands(
@@ -125,6 +132,10 @@ COMMANDS = (
             "jobs": 3,
             f"job {MISSING}": 3,
             f"logs {MISSING}": 3,
+            f"cancel {MISSING}": 3,
+            f"suspend {MISSING}": 3,
+            "logs --help": 0,
+            "simulate --help": 0,
             f"report {MISSING}": 2,
         },
     ),
@@ -161,7 +172,13 @@ COMMANDS = (
             "version diff v1": 2,
             f"version show {MISSING}": 2,
             "context list": 0,
+            "context set --help": 0,
+            "context set north": 2,
             f"context use {MISSING}": 2,
+            f"context delete {MISSING}": 2,
+            "version note --help": 0,
+            "rollback --help": 0,
+            "rollback": 2,
             f"fleet --context {MISSING}": 2,
             f"report --state-dir {MISSING}": 2,
             MISSING: 2,
@@ -170,7 +187,15 @@ COMMANDS = (
     *_commands(
         "policyctl", {f"rollout start v2 --plan {MISSING}": 2, f"rollout start v2 --plan {SLIP}": 2}, "pydantic"
     ),
-    *_commands("policyctl", {"fleet --learner 127.0.0.1:1": 3, "version list --learner 127.0.0.1:1": 3}, "grpc"),
+    *_commands(
+        "policyctl",
+        {
+            "fleet --learner 127.0.0.1:1": 3,
+            "version list --learner 127.0.0.1:1": 3,
+            "version note v1 good --learner 127.0.0.1:1": 3,
+        },
+        "grpc",
+    ),
 )
 
 

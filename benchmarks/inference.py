@@ -17,10 +17,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 from foundation.errors import DONE
+from foundation.tables import FactSheet, name_in_words, table_console
 from policy_net.dl2.network import initial_weights
 from policy_net.dl2.policy import LearnedPolicy
 from policy_net.exchange.spec import SET_INPUTS, PolicySpec
@@ -123,10 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.output == "json":
         print(json.dumps(found, indent=1))
         return DONE
-    table = Table("figure", "value")
-    for name, value in found.items():
-        table.add_row(name, f"{value:.4g}")
-    Console().print(table)
+    table_console().print(FactSheet("", [(name_in_words(name), f"{value:.4g}") for name, value in found.items()]))
     return DONE
 
 

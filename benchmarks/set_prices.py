@@ -16,8 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 from benchmarks.policy_quality.cells import Durations, RealCell
 from benchmarks.policy_quality.plan import WINDOW_JOBS
@@ -25,6 +23,7 @@ from benchmarks.policy_quality.seeds import SEEDS, Part, windows_of
 from benchmarks.policy_quality.statistics import unit_log_ratios
 from benchmarks.policy_quality.worlds import Cluster, build_world, clusters_in
 from foundation.errors import BAD_INPUT, DONE
+from foundation.tables import Column, FittedTable, table_console
 from policy_net.domain import CapacityMode
 from policy_net.errors import BadInput
 from policy_net.exchange.policy_file import PolicyFile, read_policy_file, write_policy_file
@@ -188,7 +187,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.output == "json":
         print(json.dumps({"variants": terms, "files": options.file, "rows": rows}, indent=1))
     else:
-        Console().print(_table(rows))
+        table_console().print(prices_table(rows))
     return DONE
 
 
@@ -219,13 +218,25 @@ def _write(name: str, out: Path | None, variants: Mapping[str, PolicyFile]) -> i
     return DONE
 
 
-def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    table = Table("setting", "prices", "clusters", "average JCT", "median", "best", "worst", "p99", "longest")
+def prices_table(rows: Sequence[Mapping[str, Any]]) -> FittedTable:
+    """Changes of completion times, a setting and its prices each."""
+    columns = (
+        Column("setting"),
+        Column("prices", text=True),
+        Column("clusters", 5),
+        Column("average JCT"),
+        Column("median", 1),
+        Column("best", 3),
+        Column("worst", 2),
+        Column("p99", 4),
+        Column("longest", 6),
+    )
+    lines = []
     for row in rows:
         error = "" if row["standard_error"] is None else f" ± {row['standard_error']:.1%}"
         shown = [f"{row[name]:+.1%}" for name in ("median", "best", "worst", "p99", "longest")]
-        table.add_row(row["setting"], row["variant"], str(row["clusters"]), f"{row['mean']:+.1%}{error}", *shown)
-    return table
+        lines.append((row["setting"], row["variant"], str(row["clusters"]), f"{row['mean']:+.1%}{error}", *shown))
+    return FittedTable("", columns, lines)
 
 
 if __name__ == "__main__":

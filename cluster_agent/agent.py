@@ -13,7 +13,7 @@ import structlog
 from cluster_agent.acting.active_policy import ActivePolicy, Candidate, CandidateFactory
 from cluster_agent.acting.deadline import DeadlineAsker
 from cluster_agent.backend_settings import SimulatedBackendSettings
-from cluster_agent.backends.base import AgentParts, backend_module
+from cluster_agent.backends.base import AgentParts, BackendStatus, backend_module
 from cluster_agent.errors import NoPolicy
 from cluster_agent.fleet.duty_following import DutyFollower, DutyParts
 from cluster_agent.fleet.fleet_link import FleetDuties, FleetLink, Follows
@@ -36,6 +36,7 @@ from cluster_agent.loop import Alternative, Deciding, DecisionLoop, Lessons, Rec
 from cluster_agent.recording.decision_log import DecisionLog
 from cluster_agent.recording.decision_recorder import DecisionRecorder
 from cluster_agent.recording.job_timelines import JobTimelines
+from cluster_agent.recording.load_history import KEPT, LoadCurve, LoadHistory
 from cluster_agent.recording.memory import AgentMemory
 from cluster_agent.recording.state_files import hold_folder, write_json
 from cluster_agent.rollout.beside import Beside
@@ -146,9 +147,10 @@ class Agent:
 
     def status(self) -> AgentStatus:
         """What a heartbeat says; callable from any thread."""
+        jobs = self._backend.status()
         trainer = None if self._fleet is None else self._fleet.trainer
         return AgentStatus(
-            cluster=self._backend.status(),
+            cluster=jobs,
             decisions=self._loop.decisions,
             acting_version=self._active.acting.identity.version,
             learning_step=0 if trainer is None else trainer.head_step,
@@ -156,7 +158,15 @@ class Agent:
             finished=self._backend.finished,
             baseline_policy=self._backend.baseline_policy,
             job_timelines=() if self._timelines is None else self._timelines.latest,
+            load=self._told_load(jobs),
         )
+
+    def _told_load(self, jobs: BackendStatus) -> tuple[LoadCurve, ...]:
+        learner = self._settings.learner
+        if learner is None or not learner.tell_load:
+            return ()
+        curve = None if self._load is None else self._load.curve(jobs.time_seconds)
+        return jobs.load if curve is None else (curve,)
 
     def _build_active(self, first: Candidate) -> ActivePolicy:
         return ActivePolicy(first, self._beliefs, self._settings.sharing.shares)
@@ -189,6 +199,10 @@ class Agent:
             recorder = DecisionRecorder(log, fallback, settings.policy)
         followed = 0 if settings.learner is None else settings.learner.job_timelines
         self._timelines = JobTimelines(followed, resumed=memory.decisions > 0) if followed else None
+        tells_load = settings.learner is not None and settings.learner.tell_load
+        # A simulated cluster's clock begins anew with every run through its work, which only its backend can tell.
+        follows_load = tells_load and settings.backend.kind != "simulated"
+        self._load = LoadHistory(file=settings.state_dir / KEPT) if follows_load else None
         guard = Guard(fallback, deadline_seconds, memory.interventions)
         self._conduct = Conduct(
             settings.state_dir,
@@ -206,7 +220,7 @@ class Agent:
         return DecisionLoop(
             self._backend,
             Deciding(self._active, guard, asker, alternative),
-            Records(memory, recorder, self._timelines),
+            Records(memory, recorder, self._timelines, self._load),
             Lessons(self._reward, None if self._queue is None or source is None else source.live_into(self._queue)),
             self._telemetry,
             self._wait,

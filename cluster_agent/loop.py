@@ -20,6 +20,7 @@ from cluster_agent.errors import BackendUnavailable
 from cluster_agent.guard import Guard, GuardedDecision
 from cluster_agent.recording.decision_recorder import Before, DecisionRecorder, Held
 from cluster_agent.recording.job_timelines import JobTimelines
+from cluster_agent.recording.load_history import LoadHistory
 from cluster_agent.rollout.beside import Beside, show
 from cluster_agent.rollout.conduct import Conduct
 from cluster_agent.telemetry import Telemetry
@@ -86,11 +87,13 @@ class Records:
     Attributes:
         recorder: of the decision log; None if nothing is logged.
         timelines: follows some jobs for the learner's report; None if nothing about jobs is told.
+        load: follows GPUs in use and jobs that wait, for the same; None if that is not told, or the backend does.
     """
 
     memory: Memory
     recorder: DecisionRecorder | None = None
     timelines: JobTimelines | None = None
+    load: LoadHistory | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +132,7 @@ class DecisionLoop:
         self._memory = records.memory
         self._recorder = records.recorder
         self._timelines = records.timelines
+        self._load = records.load
         self._reward = lessons.reward
         self._learn = lessons.learn
         self._telemetry = telemetry
@@ -284,6 +288,8 @@ class DecisionLoop:
             if self._timelines is not None:
                 interventions = [intervention.value for intervention in guarded.interventions]
                 self._timelines.on_interval(state, progress, seconds, interventions)
+            if self._load is not None:
+                self._load.on_interval(state, progress, seconds)
             reward, experience = self._reward.learn_from(state, progress, seconds, samples)
             if self._learn is not None and experience is not None:
                 self._learn(experience)

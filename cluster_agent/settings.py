@@ -147,6 +147,9 @@ class LearnerSettings(Section):
     job_timelines: int = Field(0, ge=0, le=MOST_JOBS)
     """How many jobs' timelines the heartbeat carries for the learner's report: type, workers and parameter servers over
     time, without names. 0: nothing about a single job leaves the cluster."""
+    tell_load: bool = True
+    """Whether heartbeats carry how many GPUs there are, how many were in use and how many jobs waited, over the last
+    week by the hour, for the learner's page; 2 kB, without jobs, users or names. Off: only how many jobs there are."""
     unsigned_versions: Literal["refuse", "allow"] = "refuse"
     """Whether a version without the fleet's signature may act. `allow` is for the time of an upgrade, with a learner
     that does not sign yet: once a signature was seen, every version needs one."""

@@ -8,6 +8,7 @@ two words only.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -29,6 +30,7 @@ _GAP, _INDENT = "  ", "  "
 _LONGEST_LABEL = 24
 """On a terminal of 60 columns more than half is left for what is said."""
 _LONGEST_CELL_CHARACTERS = 100_000
+_FILE_WIDTH = 160
 _EXACT = 1e6
 """Figures from here on are shown in full, never as a power of ten."""
 
@@ -237,6 +239,11 @@ class FactSheet:
             yield from _wrapped(below, console, width)
 
 
+def table_console() -> Console:
+    """Where tables go: as wide as the terminal; of a file or a pipe, wide enough for nearly all that there is."""
+    return Console(width=None if sys.stdout.isatty() else _FILE_WIDTH, markup=False, highlight=False)
+
+
 def in_words(value: Any) -> str:
     """A value of any depth on one line: `learning rate 0.06, pairs 16`; semicolons where a part has commas."""
     if value is None or value == "":
@@ -270,9 +277,12 @@ def _plain(text: str) -> str:
 
 def _shortened(name: str, longest: int) -> str:
     """Of a long name the end, which tells policy files and clusters apart."""
-    while cell_len(name) > longest:
-        name = f"…{name[2 if name.startswith('…') else 1 :]}"
-    return name
+    if cell_len(name) <= longest:
+        return name
+    end = name[-max(longest, 1) :]  # at once: what comes from elsewhere may be very long
+    while end and cell_len(end) >= longest:
+        end = end[1:]
+    return f"…{end}"
 
 
 def _wrapped(text: str, console: Console, width: int, style: str = "") -> Iterator[Text]:

@@ -23,6 +23,7 @@ from policy_net.laboratory.commands.train import train
 from policy_net.laboratory.commands.tune import tune_command
 
 if TYPE_CHECKING:
+    from foundation.tables import FactSheet
     from policy_net.exchange.spec import PolicySpec, SetSpec
 
 PROGRAM = "policy-net"
@@ -47,11 +48,9 @@ def inspect(
     if output is OutputFormat.JSON:
         print(json.dumps(facts, indent=2))
         return
-    from rich.console import Console  # noqa: PLC0415
+    from foundation.tables import table_console  # noqa: PLC0415
 
-    from foundation.tables import FactSheet  # noqa: PLC0415
-
-    Console().print(FactSheet("", _rows(facts)))
+    table_console().print(policy_sheet(facts))
 
 
 def describe(file: Path) -> dict[str, Any]:
@@ -90,9 +89,9 @@ def _shape_of(spec: PolicySpec | SetSpec) -> dict[str, int]:
     return {"features": spec.feature_count, "actions": spec.action_count}
 
 
-def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
-    """The facts in words."""
-    from foundation.tables import in_words, name_in_words  # noqa: PLC0415
+def policy_sheet(facts: dict[str, Any]) -> FactSheet:
+    """The facts about a policy file, for people."""
+    from foundation.tables import FactSheet, in_words, name_in_words  # noqa: PLC0415
 
     rows = [
         ("file", facts["file"]),
@@ -105,7 +104,8 @@ def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
     ]
     if facts["priors"]:
         rows.append(("priors", f"{facts['priors']:,} speeds that others observed"))
-    return rows + [(f"card, {name_in_words(name)}", in_words(value)) for name, value in facts["card"].items()]
+    rows += [(f"card, {name_in_words(name)}", in_words(value)) for name, value in facts["card"].items()]
+    return FactSheet("", rows)
 
 
 def _structure(facts: dict[str, Any]) -> str:

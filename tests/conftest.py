@@ -22,6 +22,7 @@ for _name in ("FEDL2_LEARNER", "FEDL2_CERT"):
 
 # What tests of several packages use; with importlib import mode no folder is on the path by itself.
 sys.path.insert(0, str(Path(__file__).parent / "sockets"))
+sys.path.insert(0, str(Path(__file__).parent / "foundation"))
 
 # A test never asserts a time, and on a busy machine any example may take long. A run says something about the change
 # that it is for: it draws the same examples as the run before. To search for others: `--hypothesis-profile=search`.

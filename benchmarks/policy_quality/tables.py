@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
+from foundation.tables import Column, FittedTable
 
 Json = dict[str, Any]
 
@@ -22,14 +21,10 @@ class TextTable:
     headings: tuple[str, ...]
     rows: list[tuple[str, ...]]
 
-    def for_terminal(self) -> Table:
-        """As a rich table."""
-        table = Table(title=self.title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
-        for index, heading in enumerate(self.headings):
-            table.add_column(heading, justify="right" if index else "left", overflow="fold")
-        for row in self.rows:
-            table.add_row(*row)
-        return table
+    def for_terminal(self) -> FittedTable:
+        """With as many of the columns, from the left, as there is room for."""
+        columns = [Column(heading.replace(" / ", " /\n"), place) for place, heading in enumerate(self.headings)]
+        return FittedTable(self.title, columns, self.rows)
 
     def for_markdown(self) -> str:
         """As a heading and a table in GitHub's markdown."""

@@ -17,6 +17,7 @@ from cluster_agent.backend_settings import BackendSettings
 from policy_net.domain import ClusterState, Decision, Progress, Trigger
 
 if TYPE_CHECKING:
+    from cluster_agent.recording.load_history import LoadCurve
     from cluster_agent.telemetry import Telemetry
 
 Wait = Callable[[float], bool]
@@ -42,6 +43,8 @@ class BackendStatus:
         avg_jct_seconds: of the jobs done so far; 0 before the first.
         baseline_jct_seconds: the fallback's, on the same jobs; 0 where it is not known.
         simulated: whether jobs and machines exist in the agent's process only.
+        load: over the cluster's own time, as it ran and under other schedulers; empty where the backend keeps none.
+        baselines: scheduler to the average JCT of the jobs done so far, where it is known; the fallback is among them.
     """
 
     time_seconds: float
@@ -52,6 +55,8 @@ class BackendStatus:
     avg_jct_seconds: float
     baseline_jct_seconds: float = 0.0
     simulated: bool = False
+    load: tuple[LoadCurve, ...] = ()
+    baselines: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
 
 
 class Backend(Protocol):

@@ -12,6 +12,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -201,6 +202,11 @@ class LearnerClient:
             rollout_role=status.rollout_role,
             beside_version=status.beside_version,
             simulated=jobs.simulated,
+            load=[fleet_pb2.LoadCurve(**asdict(curve)) for curve in status.load],
+            baselines=[
+                fleet_pb2.BaselineTime(policy=policy, avg_jct_seconds=seconds)
+                for policy, seconds in jobs.baselines.items()
+            ],
         )
         request = fleet_pb2.HeartbeatRequest(cluster=self._cluster, incarnation=incarnation, status=message)
         reply = self._call("Heartbeat", self._connection.fleet().Heartbeat, request)

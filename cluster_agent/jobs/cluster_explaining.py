@@ -7,17 +7,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from rich.console import Group
-from rich.table import Table
 
 from cluster_agent.backends.kubernetes.explanation import explain
 from cluster_agent.backends.kubernetes.training_explanation import explain_training_job
 from cluster_agent.backends.kubernetes.views import ClusterView, events_of, look
 from cluster_agent.errors import JobRefused
 from cluster_agent.jobs.cluster_access import Cluster, check_looked_after
-from cluster_agent.jobs.views import GUARD, TRIGGERS, clock_time, facts_table
+from cluster_agent.jobs.views import GUARD, TRIGGERS, clock_time
 from cluster_agent.kubernetes.errors import Forbidden
 from cluster_agent.kubernetes.training.training_job import TRAINING_JOBS
 from foundation.figures import percent
+from foundation.tables import Column, FactSheet, FittedTable
 from foundation.text import nearest, plain_line
 
 CRD = "deploy/crds/elastictargets.yaml"
@@ -79,7 +79,7 @@ def _events_of(cluster: Cluster, namespace: str, uids: list[str]) -> tuple[list[
 def explained(facts: dict[str, Any], now_unix_seconds: float) -> Group:
     """The answer for people; lines fold where a terminal is narrow."""
     rows = [*_rows(facts), *_decided(facts, now_unix_seconds)]
-    parts: list[Any] = [facts_table((head, plain_line(text)) for head, text in rows)]
+    parts: list[Any] = [FactSheet("", rows)]
     if facts["gains"]:
         head = plain_line(f"What more workers are believed to gain, by {facts['speedsFrom']}:")
         parts += ["", head, _gains(facts)]
@@ -137,27 +137,36 @@ def _decided(facts: dict[str, Any], now_unix_seconds: float) -> Iterator[tuple[s
         yield "reason", reason
 
 
-def _gains(facts: dict[str, Any]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
+def _gains(facts: dict[str, Any]) -> FittedTable:
     servers = any(row.get("ps") for row in facts["gains"])
-    for name in ("workers", *(["PS"] if servers else []), "samples/s", "times now", "score", "after", ""):
-        table.add_column(name, justify="right" if name else "left", no_wrap=True)
+    columns = [
+        Column("workers"),
+        *([Column("PSs")] if servers else []),
+        Column("samples/s", 1),
+        Column("times now"),
+        Column("score", 2),
+        Column("after", 3),
+        Column("which is", text=True),
+    ]
     advised = None if facts["decision"] is None else _pair(facts["decision"])
+    rows = []
     for row in facts["gains"]:
         step, speed, times = row["step"], row["samplesPerSecond"], row["timesAsFastAsNow"]
         marks = ["now"] if _pair(row) == _pair(facts) else []
         marks += ["advised"] if _pair(row) == advised else []
         marks += ["no room"] if step is not None and not step["taken"] else []
-        table.add_row(
-            str(row["workers"]),
-            *([str(row["ps"])] if servers else []),
-            "–" if speed is None else f"{speed:,.0f}" if speed >= 10 else f"{speed:.2g}",
-            "–" if times is None else f"{times:.2f}",
-            "" if step is None else f"{step['score']:.3g}",
-            "" if step is None else str(step["rank"]),
-            ", ".join(marks),
+        rows.append(
+            (
+                str(row["workers"]),
+                *([str(row["ps"])] if servers else []),
+                "–" if speed is None else f"{speed:,.0f}" if speed >= 10 else f"{speed:.2g}",
+                "–" if times is None else f"{times:.2f}",
+                "" if step is None else f"{step['score']:.3g}",
+                "" if step is None else str(step["rank"]),
+                ", ".join(marks),
+            )
         )
-    return table
+    return FittedTable("", columns, rows)
 
 
 def _event(event: dict[str, Any]) -> str:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 from cluster_agent.jobs.client import JobClient
 from cluster_agent.jobs.cluster_access import Config, Context, Kubeconfig
 from cluster_agent.jobs.options import Debug, Form, Name, Output, Socket, show
-from cluster_agent.jobs.views import GUARD, TRIGGERS, clock_time, facts_table, tasks
+from cluster_agent.jobs.views import GUARD, TRIGGERS, clock_time, tasks
 
 if TYPE_CHECKING:
     from rich.console import Group
-    from rich.table import Table
+
+    from foundation.tables import FittedTable
 
 
 def explain(
@@ -47,7 +48,9 @@ def explain(
 
 def explained(facts: dict[str, Any], now_unix_seconds: float) -> Group:
     """The answer for people."""
-    from rich.console import Group  # noqa: PLC0415  (takes longer than a list of jobs)
+    from rich.console import Group  # noqa: PLC0415  (a refusal needs nothing that draws)
+
+    from foundation.tables import FactSheet  # noqa: PLC0415
 
     rows = [("job", facts["name"]), ("state", facts["state"]), ("has", tasks(facts["workers"], facts["ps"]))]
     rows.append(("waits for", facts["waitsFor"] or "nothing: it has what was decided"))
@@ -63,7 +66,7 @@ def explained(facts: dict[str, Any], now_unix_seconds: float) -> Group:
             ("the guard", "; ".join(GUARD.get(word, word) for word in decision["guard"]) or "changed nothing"),
         ]
         rows += [("reason", reason) for reason in decision["reasons"]]
-    parts: list[Any] = [facts_table(rows)]
+    parts: list[Any] = [FactSheet("", rows)]
     if facts["steps"]:
         parts += ["", "What the policy believes that it gains, in the order in which it was weighed:", _steps(facts)]
     elif decision is not None:
@@ -73,22 +76,32 @@ def explained(facts: dict[str, Any], now_unix_seconds: float) -> Group:
     return Group(*parts)
 
 
-def _steps(facts: dict[str, Any]) -> Table:
-    from rich.table import Table  # noqa: PLC0415
+def _steps(facts: dict[str, Any]) -> FittedTable:
+    from foundation.tables import Column, FittedTable  # noqa: PLC0415
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("to", "believed samples/s", "times as fast", "score", "after", ""):
-        table.add_column(name, justify="left" if name in ("to", "") else "right", no_wrap=True)
-    for step in facts["steps"]:
-        table.add_row(
-            tasks(step["workers"], step["ps"]),
+    servers = any(step["ps"] for step in facts["steps"])
+    columns = (
+        Column("workers"),
+        *([Column("PSs")] if servers else []),
+        Column("believed\nsamples/s", 1),
+        Column("times\nas fast"),
+        Column("score", 2),
+        Column("after", 3, text=True),
+        Column("became", text=True),
+    )
+    rows = [
+        (
+            str(step["workers"]),
+            *([str(step["ps"])] if servers else []),
             f"{step['samplesPerSecond']:,.0f}",
             f"{step['timesAsFast']:.2f}" if step["timesAsFast"] else "–",
             f"{step['score']:.3g}",
             f"{step['rank']} others" if step["rank"] else "none",
             "granted" if step["taken"] else "no room",
         )
-    return table
+        for step in facts["steps"]
+    ]
+    return FittedTable("", columns, rows)
 
 
 def _other(row: dict[str, Any]) -> str:

@@ -70,8 +70,9 @@ def report(
 
 def told(found: dict[str, Any]) -> Group:
     """The answer for people."""
-    from rich.console import Group  # noqa: PLC0415  (takes longer than a list of jobs)
-    from rich.table import Table  # noqa: PLC0415
+    from rich.console import Group  # noqa: PLC0415  (a refusal needs nothing that draws)
+
+    from foundation.tables import Column, FittedTable  # noqa: PLC0415
 
     ways = {
         "as recorded": found["recorded"],
@@ -80,13 +81,12 @@ def told(found: dict[str, Any]) -> Group:
     }
     seconds = [way["avgJctSeconds"] for way in ways.values()]
     unit, base = unit_for(*seconds), found["requested"]["avgJctSeconds"]
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column(f"{counted(found['jobs'], 'job')}, {found['days']:g} days", overflow="fold")
-    table.add_column("average", justify="right", no_wrap=True)
-    table.add_column("", justify="right", no_wrap=True)
-    for (name, way), average in zip(ways.items(), seconds, strict=True):
-        change = f"{average / base - 1:+.0%}" if way is found["advised"] else ""
-        table.add_row(name, unit.text(average), change)
+    columns = (Column(f"{counted(found['jobs'], 'job')}, {found['days']:g} days"), Column("average"), Column("change"))
+    rows = [
+        (name, unit.text(average), f"{average / base - 1:+.0%}" if way is found["advised"] else "")
+        for (name, way), average in zip(ways.items(), seconds, strict=True)
+    ]
+    table = FittedTable("", columns, rows)
     cluster = f"on {counted(found['nodes'], 'node')} with {counted(found['gpus'], 'GPU')}"
     pages = [f"written: {found['page']}"] if found["page"] else []
     return Group(table, "", f"from submission to end, {cluster}", *found["notes"], *pages, "", found["answer"])

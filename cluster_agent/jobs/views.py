@@ -10,18 +10,15 @@ from foundation.figures import duration, percent
 from foundation.text import plain_line
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from foundation.tables import FactSheet, FittedTable
 
 _EMPTY = "–"
-_HEADS = ("name", "type", "state", "workers", "ps", "progress", "waited", "running", "age", "note")
 _KINDS = {
     "ps": "resized while it trains",
     "async": "resized while it trains",
     "allreduce": "all-reduce, resized by a checkpoint",
     "fixed": "of a fixed size",
 }
-_LEFT = frozenset({0, 1, 2, 9})
-"""Columns of words."""
 GUARD = {
     "nan": "its numbers were not finite, so the fallback decided",
     "exception": "it failed, so the fallback decided",
@@ -43,19 +40,25 @@ TRIGGERS = {
 """Why a decision was due, likewise."""
 
 
-def job_table(jobs: Sequence[dict[str, Any]]) -> str:
-    """All jobs, a line each, in the order of their submission; by hand, as hundreds of lines take rich a second."""
+def job_table(jobs: Sequence[dict[str, Any]]) -> FittedTable | str:
+    """All jobs, a line each, in the order of their submission; a sentence where there is none."""
     if not jobs:
         return "no jobs; `cluster-agent submit` hands one over"
-    rows = [_HEADS, *(_cells(job) for job in jobs)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADS))]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if number in _LEFT else cell.rjust(width)
-            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
+    from foundation.tables import Column, FittedTable  # noqa: PLC0415  (a refusal needs nothing that draws)
+
+    columns = (
+        Column("name"),
+        Column("type", 3, text=True),
+        Column("state", text=True),
+        Column("workers", 1),
+        Column("PSs", 1),
+        Column("progress", 2),
+        Column("waited", 5),
+        Column("running", 4),
+        Column("age", 6),
+        Column("note", words=True),
     )
+    return FittedTable("", columns, [_cells(job) for job in jobs])
 
 
 def _cells(job: dict[str, Any]) -> tuple[str, ...]:
@@ -73,21 +76,11 @@ def _cells(job: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-def one_job(job: dict[str, Any]) -> Table:
+def one_job(job: dict[str, Any]) -> FactSheet:
     """Everything about one job."""
-    return facts_table(_rows(job))
+    from foundation.tables import FactSheet  # noqa: PLC0415
 
-
-def facts_table(rows: Iterable[tuple[str, str]]) -> Table:
-    """Names and what they stand for, in two columns."""
-    from rich.table import Table  # noqa: PLC0415  (takes longer than a list of jobs)
-
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    return table
+    return FactSheet("", [*_rows(job)])
 
 
 def _rows(job: dict[str, Any]) -> Iterable[tuple[str, str]]:

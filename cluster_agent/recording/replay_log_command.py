@@ -15,6 +15,7 @@ from foundation.errors import FAILED
 
 if TYPE_CHECKING:
     from cluster_agent.recording.log_replay import ReplayResult
+    from foundation.tables import FactSheet
 
 _PROGRESS_EVERY_DECISIONS = 100
 
@@ -48,8 +49,7 @@ def replay_log(
     from cluster_agent.recording.log_replay import Replayer, default_finder  # noqa: PLC0415
 
     replayer = Replayer(default_finder(log, policies or []))
-    console = Console(stderr=True)
-    with console.status("replaying") as status:
+    with Console(stderr=True).status("replaying") as status:
         for path in files:
             for result in replayer.replay(path):
                 if result.decisions % _PROGRESS_EVERY_DECISIONS == 0:
@@ -58,7 +58,9 @@ def replay_log(
     if output is OutputFormat.JSON:
         print(json.dumps(_facts(files, result), indent=2))
     else:
-        _print_table(files, result)
+        from foundation.tables import table_console  # noqa: PLC0415
+
+        table_console().print(result_sheet(files, result))
     sys.stdout.flush()
     if result.different or result.beside_different:
         raise typer.Exit(FAILED)
@@ -86,10 +88,9 @@ def _facts(files: list[Path], result: ReplayResult) -> dict[str, Any]:
     }
 
 
-def _print_table(files: list[Path], result: ReplayResult) -> None:
-    from rich.console import Console  # noqa: PLC0415
-    from rich.markup import escape  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
+def result_sheet(files: list[Path], result: ReplayResult) -> FactSheet:
+    """What was made again, and what came of it."""
+    from foundation.tables import FactSheet  # noqa: PLC0415
 
     rows = [
         ("files", str(len(files))),
@@ -110,9 +111,4 @@ def _print_table(files: list[Path], result: ReplayResult) -> None:
     rows += [("cut short by a crash, left out", where) for where in result.cut_short]
     if result.first is not None:
         rows.append(("first difference", str(result.first)))
-    table = Table(show_header=False)
-    table.add_column()
-    table.add_column(overflow="fold")
-    for name, value in rows:
-        table.add_row(name, escape(value))
-    Console().print(table)
+    return FactSheet("", rows)

@@ -14,6 +14,7 @@ from deploy.local.fleet import PublishedVersion
 from deploy.local.plan import ClusterPlan
 from policy_net.errors import PolicyNetError
 from policy_net.laboratory.report.comparison import recorded_of
+from policy_net.laboratory.simulation.load import Load, recorded_load
 
 BASELINE = "fifo-easy"
 """What versions are compared with: what most clusters run today."""
@@ -27,7 +28,7 @@ POLICY_LABELS = {
     "learned": "newest version",
 }
 """The compared policies, in the order in which they are shown, as the report calls them."""
-DRAWN = (BASELINE, "learned")
+DRAWN = (BASELINE, "drf", "learned")
 """Those whose load is drawn over time."""
 _FEWEST_RESIZES = 3
 READABLE_CHANGES = 25
@@ -76,6 +77,7 @@ class Comparison:
         own: cluster to policy (the baseline, drf, optimus, v1, learned) to its score on the cluster's own jobs.
         recorded: cluster to the average JCT in seconds under the operator's own scheduler, where a workload's file says
             of every job when it ended.
+        recorded_load: cluster to the load over time under it, where the file says when jobs started too.
         curve: versions on held-out workloads, oldest first.
         shipped_whole: cluster to the ratio of the policy as it ships, with what it knows of speeds, as in `curve`;
             empty where the fleet did not begin with it.
@@ -89,6 +91,7 @@ class Comparison:
     validation_jct_final: float
     job: JobTimeline
     recorded: dict[str, float] = field(default_factory=dict)
+    recorded_load: dict[str, Load] = field(default_factory=dict)
     shipped_whole: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -151,6 +154,7 @@ def compare(
         validation_jct_final=_mean([mean(cluster, newest) for cluster in plan]),
         job=telling_job({cluster.name: scores[own[cluster.name, "learned"]] for cluster in plan}),
         recorded={cluster.name: seconds for cluster in plan if (seconds := recorded_jct_seconds(cluster)) is not None},
+        recorded_load={cluster.name: load for cluster in plan if (load := _recorded_load(cluster)) is not None},
         shipped_whole=ratios(shipped) if shipped else {},
     )
 
@@ -160,6 +164,11 @@ def recorded_jct_seconds(cluster: ClusterPlan) -> float | None:
     workload = cluster.world(cluster.own, cluster.own.speeds()).workload
     recorded = recorded_of(workload)
     return recorded.avg_jct_seconds if recorded is not None and recorded.jct_jobs == len(workload.jobs) else None
+
+
+def _recorded_load(cluster: ClusterPlan) -> Load | None:
+    world = cluster.world(cluster.own, cluster.own.speeds())
+    return recorded_load(world.workload, world.environment.gpus)
 
 
 def _check_complete(scores: dict[Task, Score]) -> None:

@@ -7,11 +7,10 @@ from types import TracebackType
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from deploy.local.watch import ClusterNow, FleetNow
+from foundation.tables import Column, FittedTable
 
 PLAIN_LINE_SECONDS = 10.0
 """Between two lines where there is no terminal: enough to see life in a log, not enough to fill it."""
@@ -85,36 +84,40 @@ class Display:
         )
 
 
-def fleet_table(fleet: FleetNow, slot_seconds: float) -> Table:
+def fleet_table(fleet: FleetNow, slot_seconds: float) -> FittedTable:
     """The fleet as a table."""
-    table = Table(
-        title=f"head step {fleet.head_step} · newest version v{fleet.latest_version}"
+    title = (
+        f"head step {fleet.head_step} · newest version v{fleet.latest_version}"
         f" · {fleet.updates_accepted} updates accepted, {fleet.updates_rejected} rejected"
     )
-    table.add_column("cluster")
-    for title in (
-        "slot", "running", "waiting", "done", "avg JCT [h]", "DRF, same jobs [h]", "acting", "head", "staleness",
-    ):  # fmt: skip
-        table.add_column(escape(title), justify="right")  # [h] is a unit, not an instruction to rich
-    for cluster in fleet.clusters:
-        table.add_row(cluster.name, *_cells(cluster, slot_seconds))
-    return table
+    columns = (
+        Column("cluster"),
+        Column("slot", 5),
+        Column("running", 2),
+        Column("waiting", 2),
+        Column("done", 1),
+        Column("avg JCT\n[h]"),
+        Column("DRF, same\njobs [h]"),
+        Column("acting", 3),
+        Column("head", 4),
+        Column("staleness", 6),
+    )
+    return FittedTable(title, columns, [_cells(cluster, slot_seconds) for cluster in fleet.clusters])
 
 
-def _cells(cluster: ClusterNow, slot_seconds: float) -> list[str]:
-    ahead = 0.0 < cluster.avg_jct_seconds < cluster.drf_jct_seconds
-    jct = _hours(cluster.avg_jct_seconds)
-    return [
+def _cells(cluster: ClusterNow, slot_seconds: float) -> tuple[str, ...]:
+    return (
+        cluster.name,
         f"{cluster.time_seconds / slot_seconds:.0f}",
         str(cluster.running),
         str(cluster.waiting),
         str(cluster.done),
-        f"[green]{jct}[/]" if ahead else jct,
+        _hours(cluster.avg_jct_seconds),
         _hours(cluster.drf_jct_seconds),
         f"v{cluster.acting_version}",
         str(cluster.learning_step),
         str(cluster.staleness),
-    ]
+    )
 
 
 def _in_hours(seconds: float) -> str:

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 
 import policy_net.baselines  # noqa: F401  (registers drf and optimus)
-from deploy.local.load import Load, load_of
 from deploy.local.plan import ClusterPlan
 from policy_net.domain import PolicyContext
 from policy_net.errors import PolicyNetError
 from policy_net.laboratory.commands.world_options import WorldOptions
+from policy_net.laboratory.simulation.load import Load, load_of
 from policy_net.laboratory.simulation.replay import replay
 from policy_net.policy_kinds import load_policy
 
@@ -77,7 +77,7 @@ def score(task: Task) -> Score:
         timeline=result.timeline,
         job_types={job.job_id: job.job_type for job in world.workload.jobs},
         submit_seconds={job.job_id: job.submit_time_seconds for job in world.workload.jobs},
-        load=load_of(world.workload, world.environment, result.timeline)
+        load=load_of(world.workload, world.environment.gpus, result.timeline)
         if task.record_timeline and figures["completed"] == figures["jobs"]
         else None,
     )

@@ -12,26 +12,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
-from deploy.local.comparison import BASELINE, DRAWN, Comparison, JobTimeline
+from deploy.local.comparison import BASELINE, DRAWN, RECORDED, Comparison, JobTimeline
 from deploy.local.configs import DemoPolicy
 from deploy.local.fleet import FleetResult
 from deploy.local.lessons.judged import Lessons
 from deploy.local.load import moments, summed
 from deploy.local.plan import ClusterPlan
+from foundation.tables import NOTHING, Column, FittedTable
 from global_learner.report.content import report_content
 from global_learner.report.fleet import job_life
 from global_learner.report.learning import CurvePoint
 from global_learner.report.lessons import LessonCurve, LessonScore, lesson_finding
-from global_learner.report.load import LoadCurve
+from global_learner.report.load import LoadCurve, LoadScope
 from global_learner.report.page import write_page
 from global_learner.report.savings import Replays, headline
 from global_learner.report.words import change
 from global_learner.rollout.state import Phase
+from policy_net.laboratory.simulation.load import Load
+
+_REPLAYED_LOAD = (
+    "on the jobs that were learned on, until 95% were done under each. Jobs that end sooner hold fewer GPUs at once."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,7 @@ class Report:
             first=first,
             first_note=note,
             jobs=[_life(self.comparison.job)],
-            load=load_curves(self.comparison),
+            load=load_scopes(self.comparison),
             lessons=None if self.lessons is None else lesson_curve(self.lessons),
         )
 
@@ -115,19 +118,7 @@ def write_report(report: Report, folder: Path) -> list[Path]:
 
 def print_report(report: Report, files: Sequence[Path], console: Console) -> None:
     """The table, the findings in words, and where the files are."""
-    table = Table(
-        box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, title=escape("average job completion time [h]")
-    )
-    labels = report.comparison.labels
-    for heading in ("cluster", "nodes", "jobs", *labels.values(), "newest/FIFO"):
-        table.add_column(heading, justify="left" if heading == "cluster" else "right")
-    figures = report.comparison.own_jct_seconds
-    for cluster in report.plan:
-        by = figures[cluster.name]
-        cells = [f"{by[policy] / 3600:.2f}" if policy in by else "-" for policy in labels]
-        ratio = f"{by['learned'] / by[BASELINE]:.2f}"
-        table.add_row(cluster.name, str(cluster.nodes), str(cluster.jobs), *cells, ratio)
-    console.print(table)
+    console.print(times_table(report))
     found = headline([], report.replays)
     console.print(f"{found.text}.", soft_wrap=True, highlight=False)
     console.print(found.note, soft_wrap=True, highlight=False)
@@ -144,6 +135,26 @@ def print_report(report: Report, files: Sequence[Path], console: Console) -> Non
         soft_wrap=True,
     )
     console.print("written: " + ", ".join(str(path) for path in files), soft_wrap=True)
+
+
+def times_table(report: Report) -> FittedTable:
+    """What jobs took in each cluster under each policy."""
+    labels, figures = report.comparison.labels, report.comparison.own_jct_seconds
+    left_out = {policy: place for place, policy in enumerate(("v1", "optimus", "drf", RECORDED), start=1)}
+    columns = [
+        Column("cluster"),
+        Column("nodes", 6),
+        Column("jobs", 5),
+        *(Column(label.replace(" ", "\n"), 5 - left_out.get(policy, 5)) for policy, label in labels.items()),
+        Column("newest/\nFIFO"),
+    ]
+    rows = []
+    for cluster in report.plan:
+        by = figures[cluster.name]
+        cells = [f"{by[policy] / 3600:.2f}" if policy in by else NOTHING for policy in labels]
+        ratio = f"{by['learned'] / by[BASELINE]:.2f}"
+        rows.append((cluster.name, str(cluster.nodes), str(cluster.jobs), *cells, ratio))
+    return FittedTable("average job completion time [h]", columns, rows)
 
 
 def page_content(report: Report) -> dict[str, Any]:
@@ -167,18 +178,34 @@ def lesson_curve(lessons: Lessons) -> LessonCurve:
     return LessonCurve(scores, lessons.windows, lessons.jobs, 1.0 + lessons.shipped.mean)
 
 
-def load_curves(comparison: Comparison) -> list[LoadCurve]:
-    """The clusters' own jobs under the baseline and under the newest version: all clusters together."""
+def load_scopes(comparison: Comparison) -> list[LoadScope]:
+    """The clusters' own jobs under the schedulers that are drawn: all clusters together, then each."""
     loads = {
-        policy: [load for by in comparison.own.values() if (load := by[policy].load) is not None] for policy in DRAWN
+        cluster: {policy: load for policy in DRAWN if (load := scores[policy].load) is not None}
+        for cluster, scores in comparison.own.items()
     }
-    if not all(loads.values()):
-        return []
-    at = moments(list(loads.values()))
-    return [
-        LoadCurve(comparison.labels[policy], sum(load.gpus for load in of_policy), summed(of_policy, at))
-        for policy, of_policy in loads.items()
-    ]
+    whole = [cluster for cluster, by in loads.items() if len(by) == len(DRAWN)]
+    groups = {f"all {len(whole)} clusters": whole} if len(whole) > 1 else {}
+    groups |= {cluster: [cluster] for cluster in whole}
+    scopes = []
+    for name, clusters in groups.items():
+        curves = {policy: [loads[cluster][policy] for cluster in clusters] for policy in DRAWN}
+        recorded = [comparison.recorded_load[cluster] for cluster in clusters if cluster in comparison.recorded_load]
+        if len(recorded) == len(clusters):
+            curves = {RECORDED: recorded, **curves}
+        at = moments([of_policy for policy, of_policy in curves.items() if policy != RECORDED])
+        gpus = float(sum(load.gpus for load in curves[BASELINE]))
+        drawn = [LoadCurve(comparison.labels[policy], *_amounts(of_policy, at)) for policy, of_policy in curves.items()]
+        together = "all clusters together, " if len(clusters) > 1 else ""
+        note = f"Simulated: {together}{_REPLAYED_LOAD}"
+        scopes.append(LoadScope(name, at, [gpus] * len(at), drawn, "simulated time", note))
+    return scopes
+
+
+def _amounts(loads: Sequence[Load], at: Sequence[float]) -> tuple[Sequence[float | None], Sequence[float]]:
+    """Added up; the GPUs in use are not known where a recorded cluster had more of them than the simulated one has."""
+    used, waiting = summed(loads, at)
+    return ([None] * len(at) if any(max(load.used) > load.gpus for load in loads) else used), waiting
 
 
 def _first_version(policy: DemoPolicy, comparison: Comparison) -> tuple[str, str]:

@@ -16,18 +16,13 @@ from global_learner.report.lessons import lesson_section
 from global_learner.report.load import load_section
 from global_learner.report.rollouts import rollout_section, waiting
 from global_learner.report.savings import ENDED, Replays, completion_times, headline
+from global_learner.report.told_load import told_load
 from global_learner.report.versions import comparable_scores, replayed_scores, taken_back_words, version_rows
 from global_learner.report.words import counted
 from policy_net.exchange.generated import fleet_pb2
 
 Staleness = Mapping[str, Mapping[int, int]]
 """Cluster to staleness in head steps to updates."""
-
-
-_REPLAYED_LOAD = (
-    "Simulated: all clusters together, on the jobs that they learned on, until 95% were done under both. Jobs that end"
-    " sooner hold fewer GPUs at once."
-)
 
 
 def report_content(
@@ -75,7 +70,7 @@ def report_content(
         "clusters": rows,
         "acting": acting_rows(rows, report.versions, rollouts["cards"], scores),
         "rollouts": rollouts,
-        "load": None if replays is None else load_section(replays.load, "simulated time", _REPLAYED_LOAD),
+        "load": load_section(told_load(fleet.clusters, report.made_unix_seconds) if replays is None else replays.load),
         "completion": completion_times(fleet.clusters, replays),
         "learning": learning_curve(scores.points, scores.baseline, scores.of),
         "lessons": None if replays is None else lesson_section(replays.lessons),

@@ -1,4 +1,7 @@
-"""Section of load: how many GPUs were in use and how many jobs waited, over time, under one policy or several."""
+"""Section of load: how many GPUs were in use and how many jobs waited, over time, under one scheduler or several.
+
+There is a part for the fleet and one for every cluster; the reader chooses.
+"""
 
 from __future__ import annotations
 
@@ -9,55 +12,103 @@ from typing import Any
 from foundation.figures import percent
 from global_learner.report.words import listed
 
+Amount = float | None
+"""None at a moment of which nothing is known."""
+
 
 @dataclass(frozen=True, slots=True)
 class LoadCurve:
-    """One policy's load, summed over the clusters, at moments evenly apart that all curves share.
+    """One scheduler's load, at the moments of its scope.
 
     Attributes:
-        label: what the policy is called.
-        gpus: that there are; 0 where there is none, or it is not known.
-        points: (seconds since the first moment, GPUs in use, jobs that wait).
+        label: what the scheduler is called.
+        used: GPUs in use.
+        waiting: jobs that wait.
     """
 
     label: str
-    gpus: int
-    points: Sequence[tuple[float, int, int]]
-
-    @property
-    def mean_use(self) -> float:
-        """Share of the GPUs that was in use, on average over the moments; there must be some."""
-        return sum(used for _, used, _ in self.points) / (self.gpus * len(self.points))
-
-    @property
-    def mean_waiting(self) -> float:
-        """Jobs that waited, on average over the moments."""
-        return sum(waiting for _, _, waiting in self.points) / len(self.points)
+    used: Sequence[Amount]
+    waiting: Sequence[Amount]
 
 
-def load_section(curves: Sequence[LoadCurve], axis: str, note: str) -> dict[str, Any] | None:
-    """Both charts; None where nothing was seen.
+@dataclass(frozen=True, slots=True)
+class LoadScope:
+    """What one choice of the reader shows: a cluster, or several together, under each scheduler.
 
-    Args:
-        curves: the proposed policy's last, as in the chart of completion times.
+    Attributes:
+        name: of the choice.
+        seconds: moments that all curves share, rising: since a beginning, or Unix seconds.
+        gpus: that there were at each; 0 where there is none, or it is not known.
+        curves: the proposed policy's, or what really happened, last.
         axis: what time it is, such as `simulated time`.
         note: where the figures are from, in whole sentences.
+        real: the moments are Unix seconds.
     """
-    shown = [curve for curve in curves if len(curve.points) > 1]
+
+    name: str
+    seconds: Sequence[float]
+    gpus: Sequence[float]
+    curves: Sequence[LoadCurve]
+    axis: str
+    note: str
+    real: bool = False
+
+
+def load_section(scopes: Sequence[LoadScope]) -> dict[str, Any] | None:
+    """Both charts of every scope of which there is something to see; None where there is none."""
+    parts = [part for scope in scopes if (part := _part(scope)) is not None]
+    return {"scopes": parts} if parts else None
+
+
+def _part(scope: LoadScope) -> dict[str, Any] | None:
+    shown = [curve for curve in scope.curves if _known(curve.waiting) > 1]
     if not shown:
         return None
-    used = [(curve.label, percent(curve.mean_use)) for curve in shown if curve.gpus]
-    waiting = [(curve.label, f"{curve.mean_waiting:.1f}") for curve in shown]
+    with_gpus = [curve for curve in shown if _share(curve, scope.gpus, [curve]) is not None]
+    used = [(curve.label, percent(_share(curve, scope.gpus, with_gpus) or 0.0)) for curve in with_gpus]
+    waiting = [(curve.label, f"{_mean_waiting(curve, shown):.1f}") for curve in shown]
     return {
-        "axis": axis,
-        "note": note,
+        "name": scope.name,
+        "axis": scope.axis,
+        "real": scope.real,
+        "note": scope.note,
         "use_finding": _sentence("GPUs in use on average", used),
         "waiting_finding": _sentence("Jobs waiting on average", waiting),
+        "seconds": [round(moment, 1) for moment in scope.seconds],
+        "gpus": _rounded(scope.gpus),
         "curves": [
-            {"label": curve.label, "gpus": curve.gpus, "points": [list(point) for point in curve.points]}
-            for curve in shown
+            {"label": curve.label, "used": _rounded(curve.used), "waiting": _rounded(curve.waiting)} for curve in shown
         ],
     }
+
+
+def _known(amounts: Sequence[Amount]) -> int:
+    return sum(amount is not None for amount in amounts)
+
+
+def _rounded(amounts: Sequence[Amount]) -> list[Amount]:
+    return [None if amount is None else round(amount, 2) for amount in amounts]
+
+
+def _share(curve: LoadCurve, gpus: Sequence[float], among: Sequence[LoadCurve]) -> float | None:
+    """Of the GPUs the share in use, over the moments that are known of all these curves; None if there are none."""
+    used, there = 0.0, 0.0
+    for index, (amount, have) in enumerate(zip(curve.used, gpus, strict=True)):
+        if amount is not None and have > 0.0 and all(other.used[index] is not None for other in among):
+            used += amount
+            there += have
+    return used / there if there else None
+
+
+def _mean_waiting(curve: LoadCurve, among: Sequence[LoadCurve]) -> float:
+    """Over the moments that are known of all these curves; of those that are known of this one, if there are none."""
+    every = [
+        amount
+        for index, amount in enumerate(curve.waiting)
+        if amount is not None and all(other.waiting[index] is not None for other in among)
+    ]
+    every = every or [amount for amount in curve.waiting if amount is not None]
+    return sum(every) / len(every)
 
 
 def _sentence(what: str, figures: Sequence[tuple[str, str]]) -> str:

@@ -13,11 +13,14 @@ from typing import Any
 
 from global_learner.report.learning import CurvePoint
 from global_learner.report.lessons import LessonCurve
-from global_learner.report.load import LoadCurve
+from global_learner.report.load import LoadScope
 from global_learner.report.words import change, counted, job_hours, listed, policy_label
 from policy_net.exchange.generated import fleet_pb2
 
 _BASELINE, _FLEET = "baseline", "fleet"
+RECORDED, USUAL = "recorded", "fifo-easy"
+"""What scheduled recorded jobs, where a cluster simulates them; and what most clusters run."""
+_WHAT_RUNS = (RECORDED, USUAL)
 _SAME = 0.005
 _SHORTEST_SECONDS = 1.0
 """A shorter average is no baseline: no cluster's jobs end within a second, and a ratio to it would say nothing."""
@@ -39,7 +42,7 @@ class Replays:
         first: what the first version is called, which is none of this fleet's own learning.
         first_note: what there is to know of it, in whole sentences.
         jobs: lives of jobs in these replays, as in `content.py`.
-        load: of all clusters together on their own jobs, over simulated time, the newest version's last.
+        load: of the clusters on their own jobs, over simulated time: all together, then each.
         lessons: what another fleet learned from recorded pasts.
     """
 
@@ -51,7 +54,7 @@ class Replays:
     first: str = "the first version"
     first_note: str = ""
     jobs: Sequence[Mapping[str, Any]] = ()
-    load: Sequence[LoadCurve] = ()
+    load: Sequence[LoadScope] = ()
     lessons: LessonCurve | None = None
 
 
@@ -183,22 +186,32 @@ def completion_times(views: Sequence[fleet_pb2.ClusterView], replays: Replays | 
     if not done:
         return None
     simulated = [view.cluster for view in done if is_simulated(view.status)]
-    baselines = sorted({policy_label(view.status.baseline_policy) for view in done if view.status.baseline_policy})
-    policies = [{"key": _FLEET, "label": "this fleet, so far"}]
-    if any(view.status.baseline_jct_seconds > 0.0 for view in done):
-        policies.insert(0, {"key": _BASELINE, "label": f"{listed(baselines) if baselines else 'fallback'}, simulated"})
+    rows = {view.cluster: _seconds(view.status) for view in done}
+    others = {key for by in rows.values() for key in by if key != _FLEET}
+    ordered = [*(key for key in _WHAT_RUNS if key in others), *sorted(others - {*_WHAT_RUNS})]
+    policies = [{"key": key, "label": _baseline_label(key)} for key in ordered]
+    policies.append({"key": _FLEET, "label": "this fleet, so far"})
     return {
         "finding": "",
-        "note": "Of the jobs that each cluster completed so far; the baseline is simulated on exactly these jobs."
+        "note": f"Of the jobs that each cluster completed so far{', others on exactly these jobs' if others else ''}."
         + (f" Simulated clusters: {listed(simulated, 6)}." if simulated else ""),
         "policies": policies,
         "proposed": _FLEET,
-        "rows": [{"cluster": view.cluster, "seconds": _seconds(view.status)} for view in done],
+        "rows": [{"cluster": cluster, "seconds": by} for cluster, by in rows.items()],
     }
 
 
 def _seconds(status: fleet_pb2.ClusterStatus) -> dict[str, float]:
-    found = {_FLEET: status.avg_jct_seconds}
-    if status.baseline_jct_seconds > 0.0:
-        found[_BASELINE] = status.baseline_jct_seconds
-    return found
+    """Of agents of before there were several baselines, the fallback's."""
+    found = {baseline.policy: baseline.avg_jct_seconds for baseline in status.baselines if baseline.avg_jct_seconds}
+    if not found and status.baseline_jct_seconds > 0.0:
+        found[status.baseline_policy or _BASELINE] = status.baseline_jct_seconds
+    return {**found, _FLEET: status.avg_jct_seconds}
+
+
+def _baseline_label(key: str) -> str:
+    if key == RECORDED:
+        return "your own, as recorded"
+    if key == USUAL:
+        return "FIFO with EASY backfill, simulated"
+    return f"{'fallback' if key == _BASELINE else policy_label(key)}, simulated"

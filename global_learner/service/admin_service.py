@@ -347,6 +347,7 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
         )
         if not with_jobs and view.HasField("status"):
             view.status.ClearField("job_timelines")
+            view.status.ClearField("load")
         return view
 
 

@@ -17,6 +17,11 @@ from policy_net.exchange.signed_documents import NOT_ALLOWED, UNUSABLE, Distrust
 MOST_JOBS = 16
 MOST_POINTS = 128
 MOST_INTERVENTIONS = 32
+MOST_SCHEDULERS = 6
+"""As the cluster ran, FIFO with EASY backfill, the fallback, what was recorded, and room for two more."""
+MOST_STEPS = 256
+_SHORTEST_STEP_SECONDS = 1e-3
+_MOST_GPUS = 1e7
 LONGEST_NAME_CHARACTERS = 253
 _MAX_INTERVENTION_REASONS = 64
 VERSION_REFUSALS = frozenset((*Distrust, UNUSABLE, NOT_ALLOWED))
@@ -37,6 +42,7 @@ def check_status(status: fleet_pb2.ClusterStatus) -> None:
     status.DiscardUnknownFields()  # type: ignore[attr-defined]  # protobuf's stubs forgot it
     _check_words_and_times(status)
     check_timelines(status)
+    check_load(status)
 
 
 def check_timelines(status: fleet_pb2.ClusterStatus) -> None:
@@ -54,6 +60,41 @@ def check_timelines(status: fleet_pb2.ClusterStatus) -> None:
         raise BadRequest(f"status.job_timelines has {len(status.job_timelines)} jobs; at most {MOST_JOBS} are taken")
     for timeline in status.job_timelines:
         _check(timeline)
+
+
+def check_load(status: fleet_pb2.ClusterStatus) -> None:
+    """Check the curves of load, and what jobs take under other schedulers.
+
+    Raises:
+        BadRequest: too many, too long, of no scheduler, or with a number that no agent sends.
+    """
+    for name, entries in (("load", status.load), ("baselines", status.baselines)):
+        if len(entries) > MOST_SCHEDULERS:
+            raise BadRequest(f"status.{name} is of {len(entries)} schedulers; at most {MOST_SCHEDULERS} are taken")
+        policies = [entry.policy for entry in entries]
+        if len(set(policies)) < len(policies) or not all(
+            policy == "" or _WORD.fullmatch(policy) for policy in policies
+        ):
+            raise BadRequest(f"status.{name} has a scheduler twice, or one that is no word of lower-case letters")
+    for baseline in status.baselines:
+        if not (baseline.policy and _is_time(baseline.avg_jct_seconds)):
+            raise BadRequest(f"status.baselines has {baseline.avg_jct_seconds} s for {baseline.policy!r}")
+    for curve in status.load:
+        _check_curve(curve)
+
+
+def _check_curve(curve: fleet_pb2.LoadCurve) -> None:
+    where = f"status.load, scheduler {curve.policy!r}"
+    series = (curve.gpus_used, curve.jobs_waiting, curve.gpus)
+    steps = len(curve.gpus)
+    if not 1 <= steps <= MOST_STEPS or any(len(values) != steps for values in series):
+        raise BadRequest(f"{where}: has {steps} steps, or not as many of each; 1 to {MOST_STEPS} are taken")
+    is_timed = all(0.0 <= moment <= _LARGEST_SECONDS for moment in (curve.begin_seconds, curve.nearly_done_seconds))
+    if not (is_timed and _SHORTEST_STEP_SECONDS <= curve.step_seconds <= LONGEST_SECONDS):
+        raise BadRequest(f"{where}: it begins at 0 s or later, and a step is {_SHORTEST_STEP_SECONDS:g} s or longer")
+    for values in series:
+        if not math.isfinite(sum(values)) or min(values) < -1.0 or max(values) > _MOST_GPUS:
+            raise BadRequest(f"{where}: its amounts must be numbers of at most {_MOST_GPUS:g}, or -1 for not known")
 
 
 def _check_words_and_times(status: fleet_pb2.ClusterStatus) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from global_learner.report.learning import CurvePoint
 from global_learner.report.lessons import LessonCurve, LessonScore
-from global_learner.report.load import LoadCurve
+from global_learner.report.load import LoadCurve, LoadScope
 from global_learner.report.savings import Replays
 from policy_net.exchange.generated import fleet_pb2 as pb
 
@@ -35,6 +35,19 @@ def timeline(number: int, draw: random.Random, job_type: str = "resnet-50") -> p
     )
 
 
+def told_load(draw: random.Random, policy: str = "", begin: float = 0.0, steps: int = 100) -> pb.LoadCurve:
+    """A day or so of 64 GPUs, with a gap; `ended` but for a real cluster, whose time begins in Unix seconds."""
+    used = [0.6 * draw.randrange(100) for _ in range(steps)]
+    waiting = [float(draw.randrange(30 if policy else 9)) for _ in range(steps)]
+    gpus = [64.0] * steps
+    if steps > 40:
+        used[30], waiting[30], gpus[30] = -1.0, -1.0, -1.0
+    return pb.LoadCurve(
+        policy=policy, begin_seconds=begin, step_seconds=900.0, gpus_used=used, jobs_waiting=waiting, gpus=gpus,
+        ended=not begin,
+    )  # fmt: skip
+
+
 def view(name: str, draw: random.Random, jobs: int = 6, job_type: str = "resnet-50", **changes: Any) -> pb.ClusterView:
     """A cluster in the middle of its work; `changes` are fields of the view or of its status."""
     jct_seconds = draw.uniform(2, 9) * 3600
@@ -46,6 +59,11 @@ def view(name: str, draw: random.Random, jobs: int = 6, job_type: str = "resnet-
         "avg_jct_seconds": jct_seconds,
         "baseline_jct_seconds": jct_seconds * draw.uniform(1.0, 1.5),
         "baseline_policy": "drf",
+        "load": [told_load(random.Random(name + policy), policy) for policy in ("", "fifo-easy", "drf")],
+        "baselines": [
+            pb.BaselineTime(policy=policy, avg_jct_seconds=jct_seconds * factor)
+            for policy, factor in (("fifo-easy", 1.9), ("drf", 1.3))
+        ],
         "acting_version": 41,
         "job_timelines": [timeline(number, draw, job_type) for number in range(1, jobs + 1)],
     }
@@ -131,8 +149,20 @@ def replays(names: list[str]) -> Replays:
     ]
     labels = {"drf": "DRF", "optimus": "Optimus", "v1": "v1 (warm start)", "learned": "newest version"}
     load = [
-        LoadCurve(label, 64, [(600.0 * at, draw.randrange(60), draw.randrange(most)) for at in range(100)])
-        for label, most in (("DRF", 30), ("newest version", 9))
+        LoadScope(
+            scope,
+            [600.0 * at for at in range(100)],
+            [64.0] * 100,
+            [
+                LoadCurve(
+                    label, [draw.randrange(60) for _ in range(100)], [float(draw.randrange(most)) for _ in range(100)]
+                )
+                for label, most in (("DRF", 30), ("newest version", 9))
+            ],
+            "simulated time",
+            "Simulated.",
+        )
+        for scope in ("all clusters", *names)
     ]
     lessons = LessonCurve(
         [
@@ -189,7 +219,15 @@ def fleets() -> dict[str, tuple[pb.GetReportReply, Replays | None]]:
             pb.JobTimeline(), pb.JobTimeline(held=[pb.JobTimeline.Held(seconds=1e10)], seconds=0.0, completed=True)
         ]),
     ]  # fmt: skip
+    live = {"baseline_jct_seconds": 0.0, "baseline_policy": "", "baselines": [], "simulated": False}
+    began = {"north": NOW - 90_000.0, "south": NOW - 30_000.0}
+    real = [
+        view(name, draw, load=[told_load(draw, begin=began[name], steps=int((NOW - began[name]) / 900.0))], **live)
+        for name in began
+    ]
+    real.append(view("older", draw, load=[], **live))
     return {
+        "real": (report(real), None),
         "extreme": (report(extreme), None),
         "empty": (report([], versions=0), None),
         "fresh": (report([fresh], versions=1, staleness=[], **alone), None),

@@ -5,30 +5,28 @@ moment finds its cluster where it stood, at most one decision earlier.
 
 A simulated cluster can be run twice. What the fallback would have done with the same jobs is the figure that a run is
 read against; those replays run in a daemon thread beside the decisions, since they cost seconds and nobody waits for
-them.
+them. FIFO with EASY backfill, which most clusters run, is replayed beside it.
 """
 
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 
 import structlog
 
-import policy_net.baselines  # noqa: F401  (registers the schedulers' names)
 from cluster_agent.backend_settings import SimulatedBackendSettings, resolved_source
 from cluster_agent.backends.base import AgentParts, BackendStatus
+from cluster_agent.backends.simulated.baselines import Baselines
 from cluster_agent.backends.simulated.episodes import Episodes, load_episodes
 from cluster_agent.backends.simulated.pace import Pacer, build_pacer
 from cluster_agent.errors import StateDamaged
+from cluster_agent.recording.load_history import LoadCurve, LoadHistory
 from cluster_agent.recording.state_files import read_json, write_json
-from policy_net.domain import SUSPENDED, ClusterState, Decision, PolicyContext, Progress, Trigger
-from policy_net.errors import PolicyNetError
+from policy_net.domain import SUSPENDED, ClusterState, Decision, Progress, Trigger
 from policy_net.laboratory.simulation.engine import Simulation
-from policy_net.laboratory.simulation.replay import replay
-from policy_net.policy import build_policy
+from policy_net.laboratory.simulation.load import nearly_done
 
 SNAPSHOT = "cluster.json"
 
@@ -50,8 +48,8 @@ def open_backend(settings: SimulatedBackendSettings, parts: AgentParts) -> Simul
     """A simulated cluster, read and checked whole, and gone on from where it was left; see `BackendModule`."""
     episodes = load_episodes(settings)
     pacer = build_pacer(settings.pace, parts.backlog, parts.wait, parts.clock)
-    baseline = Baseline(episodes, parts.fallback) if settings.baseline else None
-    return SimulatedBackend(episodes, parts.state_dir, pacer, baseline)
+    baselines = Baselines(episodes, parts.fallback) if settings.baseline else None
+    return SimulatedBackend(episodes, parts.state_dir, pacer, baselines)
 
 
 class SimulatedBackend:
@@ -61,19 +59,22 @@ class SimulatedBackend:
         episodes: what to run.
         state_dir: where the snapshot is kept; a snapshot found there is gone on from.
         pacer: holds the simulated clock back.
-        baseline: replays the same jobs under the fallback, for the status; None where nobody asks.
+        baselines: replay the same jobs under other schedulers, for the status; None where nobody asks.
     """
 
-    def __init__(self, episodes: Episodes, state_dir: Path, pacer: Pacer, baseline: Baseline | None = None) -> None:
+    def __init__(self, episodes: Episodes, state_dir: Path, pacer: Pacer, baselines: Baselines | None = None) -> None:
         self._episodes = episodes
         self._path = state_dir / SNAPSHOT
         self._pacer = pacer
-        self._baseline = baseline
+        self._baselines = baselines
         self._index = 0
         self._closed_jobs = 0
         self._closed_jct_seconds = 0.0
         self._closed_time_seconds = 0.0
         self._due_seconds = 0.0
+        self._load = LoadHistory(math.inf)
+        self._whole: tuple[int, LoadCurve] | None = None
+        """The latest run that ended, and its load: a whole one is told rather than the beginning of the next."""
         self._observed: tuple[ClusterState, Trigger] | None = None
         self._simulation = self._begin(0)
         self._resume()
@@ -92,7 +93,7 @@ class SimulatedBackend:
     @property
     def baseline_policy(self) -> str:
         """The fallback, where its average is computed."""
-        return "" if self._baseline is None else self._baseline.policy
+        return "" if self._baselines is None else self._baselines.fallback
 
     @property
     def job_types(self) -> Sequence[str]:
@@ -105,9 +106,9 @@ class SimulatedBackend:
         return ""
 
     def start(self) -> None:
-        """Begin to replay the jobs under the fallback, if anybody asks for that."""
-        if self._baseline is not None:
-            self._baseline.start()
+        """Begin to replay the jobs under other schedulers, if anybody asks for that."""
+        if self._baselines is not None:
+            self._baselines.start()
 
     def observe(self) -> tuple[ClusterState, Trigger] | None:
         """See `Backend.observe`; held back by the pacer."""
@@ -127,7 +128,10 @@ class SimulatedBackend:
 
     def apply(self, decision: Decision) -> list[Progress]:
         """See `Backend.apply`; runs the simulation on to the next decision point and saves it."""
+        state = None if self._observed is None else self._observed[0]
         progress = self._simulation.apply(decision)
+        if state is not None:
+            self._load.on_interval(state, progress, self._simulation.time_seconds - state.time_seconds)
         self._observed = None
         self._save()
         self._status = self._current_status()
@@ -145,6 +149,9 @@ class SimulatedBackend:
         return Simulation(episode.workload, episode.environment, self._episodes.speeds, self._episodes.placement_effect)
 
     def _next_episode(self) -> None:
+        whole = self._load.curve(nearly_done_seconds=self._nearly_done_seconds())
+        self._whole = None if whole is None else (self._index, whole)
+        self._load = LoadHistory(math.inf)
         times = self._completion_seconds()
         self._closed_jobs += len(times)
         self._closed_jct_seconds += sum(times.values())
@@ -152,6 +159,11 @@ class SimulatedBackend:
         self._index += 1
         self._simulation = self._begin(self._index)
         self._due_seconds = 0.0
+
+    def _nearly_done_seconds(self) -> float:
+        """When nearly all jobs of this episode were done, all of which are."""
+        submitted = {job.job_id: job.submit_time_seconds for job in self._episodes.items[self._index].workload.jobs}
+        return nearly_done([submitted[job_id] + seconds for job_id, seconds in self._completion_seconds().items()])
 
     def _completion_seconds(self) -> dict[str, float]:
         """Completion times of the done jobs of this episode."""
@@ -168,6 +180,7 @@ class SimulatedBackend:
         # Not what was observed last: between two decisions, when heartbeats look, the jobs hold what was decided.
         jobs = () if self._simulation.finished else self._simulation.observe()[0].jobs
         running = sum(job.current != SUSPENDED for job in jobs)
+        baselines = {} if self._baselines is None else self._baselines.average_jct_seconds(self._index, set(times))
         return BackendStatus(
             time_seconds=self._closed_time_seconds + self._simulation.time_seconds,
             jobs_running=running,
@@ -175,11 +188,21 @@ class SimulatedBackend:
             jobs_done=done,
             jobs_total=self._episodes.jobs_total,
             avg_jct_seconds=total_seconds / done if done else 0.0,
-            baseline_jct_seconds=0.0
-            if self._baseline is None
-            else self._baseline.average_jct_seconds(self._index, set(times)),
+            baseline_jct_seconds=baselines.get(self.baseline_policy, 0.0),
             simulated=True,
+            load=self._told_load(),
+            baselines=baselines,
         )
+
+    def _told_load(self) -> tuple[LoadCurve, ...]:
+        """The latest run that ended, else the present one so far, and what is known of it under other schedulers."""
+        ended = self._simulation.finished
+        curve = self._load.curve(nearly_done_seconds=self._nearly_done_seconds() if ended else 0.0)
+        told = (self._index, curve) if curve is not None and curve.ended else self._whole or (self._index, curve)
+        index, curve = told
+        if curve is None:
+            return ()
+        return (curve, *(() if self._baselines is None else self._baselines.load(index)))
 
     def _save(self) -> None:
         content = {
@@ -216,64 +239,3 @@ class SimulatedBackend:
             self._simulation.restore(saved["simulation"])
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise StateDamaged(f"{self._path}: damaged ({error!r}); remove it to start afresh") from error
-
-
-class Baseline:
-    """Completion times under the fallback, per episode, as far as they have been computed.
-
-    Attributes:
-        policy: the fallback's name.
-    """
-
-    def __init__(self, episodes: Episodes, fallback: str) -> None:
-        self._episodes = episodes
-        self.policy = fallback
-        self._seconds: dict[int, dict[str, float]] = {}
-        self._reached = threading.Semaphore(1)
-        self._latest = 0
-
-    def start(self) -> None:
-        """Begin to replay in the background, each episode once the run has reached it."""
-        threading.Thread(target=self._work, name="baseline", daemon=True).start()
-
-    def compute(self, index: int) -> None:
-        """Replay one episode.
-
-        Raises:
-            PolicyNetError: the fallback cannot finish it.
-        """
-        episode = self._episodes.items[index]
-        policy = build_policy(self.policy, PolicyContext())
-        effect = self._episodes.placement_effect
-        result = replay(episode.workload, episode.environment, policy, self._episodes.speeds, placement_effect=effect)
-        self._seconds[index] = {
-            outcome.job_id: outcome.jct_seconds for outcome in result.outcomes if outcome.jct_seconds is not None
-        }
-
-    def average_jct_seconds(self, episode: int, done: set[str]) -> float:
-        """Over all jobs of the episodes before this one and the given jobs of it; 0 where it is not known (yet)."""
-        self._reach(episode)
-        total_seconds = 0.0
-        jobs = 0
-        for index in range(episode + 1):
-            known = self._seconds.get(index)
-            if known is None or (index == episode and not done <= known.keys()):
-                return 0.0
-            counted = known.values() if index < episode else [known[job_id] for job_id in done]
-            total_seconds += math.fsum(counted)  # exact, so that the order of the jobs does not matter
-            jobs += len(counted)
-        return total_seconds / jobs if jobs else 0.0
-
-    def _reach(self, episode: int) -> None:
-        while self._latest < episode:
-            self._latest += 1
-            self._reached.release()
-
-    def _work(self) -> None:
-        for index in range(len(self._episodes.items)):
-            self._reached.acquire()
-            try:
-                self.compute(index)
-            except PolicyNetError as error:
-                _log.warning("baseline-unknown", episode=index, error=str(error))
-                return

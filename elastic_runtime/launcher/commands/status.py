@@ -6,14 +6,12 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.live import Live
-from rich.table import Column, Table
 from rich.text import Text
 
 from elastic_runtime.control.messages import ResizeMode
@@ -33,6 +31,7 @@ from elastic_runtime.launcher.commands.options import (
 from elastic_runtime.launcher.job_folder import JobFolder, all_jobs, holder_of, open_job
 from elastic_runtime.launcher.job_status import job_facts, resting_facts
 from elastic_runtime.protocol.plan import Phase
+from foundation.tables import Column, FactSheet, FittedTable
 
 _LIST_SECONDS = 2.0
 """A job that does not answer by then is listed by what its folder says."""
@@ -103,9 +102,9 @@ def _emit(facts: dict[str, Any], output: Output) -> None:
         show(output, facts, job_table(facts))
 
 
-def job_table(facts: dict[str, Any]) -> RenderableType:
-    """One job: a line about it, its tasks, its newest requests."""
-    parts: list[RenderableType] = [_heading(facts)]
+def job_table(facts: dict[str, Any]) -> Group:
+    """One job: what there is to say about it, its tasks, its newest requests."""
+    parts: list[RenderableType] = [FactSheet("", [*_facts(facts)])]
     if facts["tasks"]:
         parts += ["", _tasks(facts["tasks"])]
     if facts.get("requests"):
@@ -117,55 +116,69 @@ def job_table(facts: dict[str, Any]) -> RenderableType:
     return Group(*parts)
 
 
-def jobs_table(rows: Sequence[dict[str, Any]]) -> Table:
+def jobs_table(rows: Sequence[dict[str, Any]]) -> FittedTable:
     """All jobs, one a line."""
-    table = _table("job", "phase", "PSs", "workers", "step", "durable")
-    table.add_column("script", overflow="fold")  # where it is tells jobs apart
-    for facts in rows:
-        size = facts["size"]
-        table.add_row(
+    columns = (
+        Column("job"),
+        Column("phase", text=True),
+        Column("PSs", 2),
+        Column("workers", 2),
+        Column("step", 1),
+        Column("durable", 3),
+        Column("script", words=True),  # where it is tells jobs apart
+    )
+    cells = [
+        (
             facts["job"],
             facts["phase"],
-            str(size["ps"]),
-            str(size["workers"]),
+            str(facts["size"]["ps"]),
+            str(facts["size"]["workers"]),
             _steps(facts),
             str(facts.get("durable_step", 0)),
             facts["script"] or "",
         )
-    return table
+        for facts in rows
+    ]
+    return FittedTable("", columns, cells)
 
 
-def _heading(facts: dict[str, Any]) -> Table:
-    table = Table(Column(style="bold"), "value", box=None, show_header=False)
+def _facts(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     size, target = facts["size"], facts.get("target", facts["size"])
     over = facts["phase"] in _OVER
     wanted = "" if size == target or over else f" (wanted: {_size(target)})"
-    table.add_row("job", facts["job"])
-    table.add_row("phase", facts["phase"])
-    table.add_row("size", _size(size) + wanted)
-    table.add_row("step", f"{_steps(facts)}, durable {facts.get('durable_step', 0)}")
+    yield "job", facts["job"]
+    yield "phase", facts["phase"]
+    yield "size", _size(size) + wanted
+    yield "step", f"{_steps(facts)}, durable {facts.get('durable_step', 0)}"
     if facts.get("total_epochs"):
-        table.add_row("epoch", f"{facts.get('epoch', 0.0):.2f} of {facts['total_epochs']:g}")
+        yield "epoch", f"{facts.get('epoch', 0.0):.2f} of {facts['total_epochs']:g}"
     if facts.get("loss") is not None:
-        table.add_row("loss", f"{facts['loss']:.5g}")
+        yield "loss", f"{facts['loss']:.5g}"
     if facts["tasks"]:
-        table.add_row("speed", f"{_rate(facts['samples_per_second'])} samples/s")
+        yield "speed", f"{_rate(facts['samples_per_second'])} samples/s"
     if facts.get("mode") == "asynchronous":
-        table.add_row("staleness", f"{facts.get('staleness', 0)} updates of others (median)")
+        yield "staleness", f"{facts.get('staleness', 0)} updates of others (median)"
     if facts.get("replicas", 1) > 1 and facts.get("blocks"):
-        table.add_row("replicas", _replicas(facts))
+        yield "replicas", _replicas(facts)
     if facts["tasks"]:
-        table.add_row(
-            "stall", f"{_milliseconds(facts.get('stall_seconds', 0.0))} in resizes, of the worker that waited most"
-        )
-    table.add_row("folder", facts["folder"])
-    return table
+        yield "stall", f"{_milliseconds(facts.get('stall_seconds', 0.0))} in resizes, of the worker that waited most"
+    yield "folder", facts["folder"]
 
 
-def _tasks(tasks: Sequence[dict[str, Any]]) -> Table:
-    table = _table("task", "state", "step", "samples/s", "owns", "sent", "got", "stall", "heard")
-    for task in tasks:
-        table.add_row(
+def _tasks(tasks: Sequence[dict[str, Any]]) -> FittedTable:
+    columns = (
+        Column("task"),
+        Column("state", 1, text=True),
+        Column("step"),
+        Column("samples/s", 2),
+        Column("owns", 4),
+        Column("sent", 6),
+        Column("got", 6),
+        Column("stall", 3),
+        Column("heard", 2),
+    )
+    rows = [
+        (
             task["task"],
             task["state"],
             str(task["step"]),
@@ -176,13 +189,24 @@ def _tasks(tasks: Sequence[dict[str, Any]]) -> Table:
             _milliseconds(task["stall_seconds"]),
             f"{task['report_age_seconds']:.1f} s",
         )
-    return table
+        for task in tasks
+    ]
+    return FittedTable("", columns, rows)
 
 
-def _requests(requests: Sequence[dict[str, Any]]) -> Table:
-    table = _table("request", "kind", "state", "to", "at step", "moved", "took", "stall")
-    for request in requests:
-        table.add_row(
+def _requests(requests: Sequence[dict[str, Any]]) -> FittedTable:
+    columns = (
+        Column("request"),
+        Column("kind", 1, text=True),
+        Column("state", text=True),
+        Column("to", 1, text=True),
+        Column("at step", 4),
+        Column("moved", 5),
+        Column("took", 2),
+        Column("stall", 3),
+    )
+    rows = [
+        (
             _short_id(request),
             request["kind"],
             request["state"],
@@ -192,12 +216,9 @@ def _requests(requests: Sequence[dict[str, Any]]) -> Table:
             _took(request),
             _stall(request),
         )
-    return table
-
-
-def _table(*headings: str) -> Table:
-    """A table that fits into a terminal of 80 columns."""
-    return Table(*headings, box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+        for request in requests
+    ]
+    return FittedTable("", columns, rows)
 
 
 def _short_id(request: dict[str, Any]) -> str:

@@ -13,7 +13,9 @@ function drawEvents(data) {
   const [first, last] = [day(entries.at(-1).unix_seconds), day(data.made_unix_seconds)];
   for (const input of [from, to]) {
     Object.assign(input, { min: first, max: last });
-    input.onchange = () => { allEntries = false; drawEvents(data); };
+    // Until the reader chooses, all days are shown, also those that begin while the page is open.
+    if (!input.dataset.chosen && document.activeElement !== input) input.value = input === from ? first : last;
+    input.onchange = () => { input.dataset.chosen = "yes"; allEntries = false; drawEvents(data); };
   }
   const begin = from.value ? Date.parse(from.value) / 1000 : -Infinity;
   const end = to.value ? Date.parse(to.value) / 1000 + DAY_SECONDS : Infinity;

@@ -1,48 +1,84 @@
-// GPUs in use and jobs that wait, over time: a line a policy.
+// GPUs in use and jobs that wait, over time: a line a scheduler, of the fleet or of the cluster that the reader chooses.
+
+let chosenLoad = null;
+
+const LOAD_PARTS = [
+  ["use-part", "used", "GPUs in use [%]", "use_finding"],
+  ["waits-part", "waiting", "jobs waiting", "waiting_finding"],
+];
 
 function drawLoad({ load }) {
   show("load", load !== null);
   if (!load) return;
-  const parts = [
-    ["use-part", (point, gpus) => (gpus ? (100 * point[1]) / gpus : undefined), "GPUs in use [%]", "use_finding"],
-    ["waits-part", (point) => point[2], "jobs waiting", "waiting_finding"],
-  ];
-  for (const [part, of, name, finding] of parts) {
-    const curves = load.curves.filter(({ gpus, points }) => of(points[0], gpus) !== undefined);
-    if (!curves.length) {
-      byId(part).replaceChildren(empty("There are no GPUs."));
-      continue;
-    }
-    chartParts(part);
-    put(`${part}-finding`, load[finding]);
-    const kind = (index) => (index === curves.length - 1 ? "p-own" : `p-${index}`);
-    legend(part, curves.map(({ label }, index) => [label, `line ${kind(index)}`]));
-    put(`${part}-note`, load.note);
-    const [unit, size] = unitFor(Math.max(...curves.flatMap(({ points }) => points.map(([at]) => at)), 1));
-    put(`${part}-figures`, figures([`${load.axis} [${unit}]`, ...curves.map(({ label }) => label)],
-      curves[0].points.map(([at], index) => [digits(at / size), ...curves.map(({ points, gpus }) => digits(of(points[index], gpus)))])));
-    const label = `${name} over ${load.axis}. ${load[finding]}`;
-    showChart(`${part}-chart`, label, load, (root, width) => paintLoad(root, width, { curves, of, name, kind, unit, size, axis: load.axis }));
-  }
+  const { scopes } = load;
+  const scope = scopes.find(({ name }) => name === chosenLoad) ?? scopes[0];
+  show("load-choice", scopes.length > 1);
+  put("load-select", scopes.map(({ name }) => el("option", { value: name }, name)));
+  const select = byId("load-select");
+  select.value = scope.name;
+  select.onchange = () => { chosenLoad = select.value; drawLoad({ load }); };
+  for (const [part, which, name, finding] of LOAD_PARTS) drawLoadPart(scope, part, which, name, scope[finding]);
 }
 
-function paintLoad(root, width, { curves, of, name, kind, unit, size, axis }) {
+function drawLoadPart(scope, part, which, name, finding) {
+  const { seconds, gpus, real, axis } = scope;
+  const shown = (amounts) => (which === "used" ? amounts.map((amount, at) => (amount === null || !gpus[at] ? null : (100 * amount) / gpus[at])) : amounts);
+  const curves = scope.curves.map(({ label, [which]: amounts }, index) => ({ label, values: shown(amounts), kind: index === scope.curves.length - 1 ? "p-own" : `p-${index}` }))
+    .filter(({ values }) => values.some((value) => value !== null));
+  if (!curves.length) {
+    byId(part).replaceChildren(empty(gpus.some((there) => there) ? "Not known." : "There are no GPUs."));
+    return;
+  }
+  chartParts(part);
+  put(`${part}-finding`, finding);
+  legend(part, curves.map(({ label, kind }) => [label, `line ${kind}`]));
+  put(`${part}-note`, scope.note);
+  const [unit, size] = unitFor(Math.max(...seconds, 1));
+  const when = (at) => (real ? moment(at) : digits(at / size));
+  put(`${part}-figures`, figures([real ? axis : `${axis} [${unit}]`, ...curves.map(({ label }) => label)],
+    seconds.map((at, index) => [when(at), ...curves.map(({ values }) => (values[index] === null ? "–" : digits(values[index])))])));
+  showChart(`${part}-chart`, `${name} over ${axis}, ${scope.name}. ${finding}`, scope,
+    (root, width) => paintLoad(root, width, { seconds, curves, name, real, axis, unit, size }));
+}
+
+function paintLoad(root, width, { seconds, curves, name, real, axis, unit, size }) {
   const height = Math.max(210, Math.min(300, width * 0.5));
-  const end = Math.max(...curves.flatMap(({ points }) => points.map(([at]) => at / size)), 1e-9);
-  const most = Math.max(...curves.flatMap(({ points, gpus }) => points.map((point) => of(point, gpus))), 1);
+  const most = Math.max(...curves.flatMap(({ values }) => values), 1);
   const high = most * 1.08;
+  const [low, end] = [real ? seconds[0] : 0, Math.max(seconds.at(-1), seconds[0] + 1e-9)];
+  const count = width < 500 ? 4 : 6;
   const { sx, sy } = frame(root, {
     width, height,
-    x: { low: 0, high: end, ticks: ticks(0, end, width < 500 ? 4 : 6), name: `${axis} [${unit}]` },
+    x: real ? { low, high: end, ticks: timeTicks(low, end, count), format: timeTick, name: axis }
+      : { low, high: end, ticks: ticks(0, end / size, count).map((at) => at * size), format: (at) => plain(at / size), name: `${axis} [${unit}]` },
     y: { low: 0, high, ticks: ticks(0, high, 4).filter((value) => Number.isInteger(value)), name },
   });
-  curves.forEach(({ points, gpus }, index) => root.append(svg("path", {
-    class: `line ${kind(index)}`,
-    d: points.map((point, at) => `${at ? "L" : "M"}${sx(point[0] / size)} ${sy(of(point, gpus))}`).join(""),
-  })));
-  const marks = curves[0].points.map(([at], index) => ({
-    x: sx(at / size), y: sy(of(curves.at(-1).points[index], curves.at(-1).gpus)),
-    text: [`after ${duration(at)}`, ...curves.map(({ label, points, gpus }) => `${label}: ${digits(of(points[index], gpus))}`)],
-  }));
+  for (const { values, kind } of curves) root.append(svg("path", { class: `line ${kind}`, d: pathOf(seconds, values, sx, sy) }));
+  const last = curves.at(-1);
+  const marks = seconds.flatMap((at, index) => (curves.every(({ values }) => values[index] === null) ? [] : [{
+    x: sx(at), y: sy(last.values[index] ?? 0),
+    text: [real ? `${moment(at)} UTC` : `after ${duration(at)}`,
+      ...curves.map(({ label, values }) => `${label}: ${values[index] === null ? "not known" : digits(values[index])}`)],
+  }]));
   return { height, marks };
 }
+
+// A line with gaps where nothing is known; a moment alone between gaps is a dot.
+function pathOf(seconds, values, sx, sy) {
+  return values.map((value, index) => {
+    if (value === null) return "";
+    const begins = index === 0 || values[index - 1] === null;
+    const alone = begins && (index === values.length - 1 || values[index + 1] === null);
+    return `${begins ? "M" : "L"}${sx(seconds[index])} ${sy(value)}${alone ? "h1" : ""}`;
+  }).join("");
+}
+
+// Round times of day in UTC, or days, at most `count` of them.
+function timeTicks(low, high, count) {
+  const steps = [60, 300, 600, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 86400, 2 * 86400, 7 * 86400];
+  const step = steps.find((each) => (high - low) / each <= count) ?? (high - low) / count;
+  const first = Math.ceil(low / step);
+  return Array.from({ length: Math.max(Math.floor(high / step) - first + 1, 0) }, (_, index) => (first + index) * step);
+}
+
+const timeTick = (at) => (at % 86400 ? moment(at).slice(11) : moment(at).slice(5, 10));

@@ -173,7 +173,7 @@ class JobTimeline(_message.Message):
     def __init__(self, number: _Optional[int] = ..., job_type: _Optional[str] = ..., held: _Optional[_Iterable[_Union[JobTimeline.Held, _Mapping]]] = ..., interventions: _Optional[_Iterable[_Union[JobTimeline.Intervention, _Mapping]]] = ..., resizes: _Optional[int] = ..., seconds: _Optional[float] = ..., completed: _Optional[bool] = ...) -> None: ...
 
 class ClusterStatus(_message.Message):
-    __slots__ = ("time_seconds", "decisions", "jobs_running", "jobs_waiting", "jobs_done", "avg_jct_seconds", "baseline_jct_seconds", "acting_version", "learning_step", "guard_interventions", "finished", "jobs_total", "job_timelines", "baseline_policy", "refused_version", "refused_reason", "rollout", "rollout_role", "beside_version", "simulated")
+    __slots__ = ("time_seconds", "decisions", "jobs_running", "jobs_waiting", "jobs_done", "avg_jct_seconds", "baseline_jct_seconds", "acting_version", "learning_step", "guard_interventions", "finished", "jobs_total", "job_timelines", "baseline_policy", "refused_version", "refused_reason", "rollout", "rollout_role", "beside_version", "simulated", "load", "baselines")
     class GuardInterventionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -201,6 +201,8 @@ class ClusterStatus(_message.Message):
     ROLLOUT_ROLE_FIELD_NUMBER: _ClassVar[int]
     BESIDE_VERSION_FIELD_NUMBER: _ClassVar[int]
     SIMULATED_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
+    BASELINES_FIELD_NUMBER: _ClassVar[int]
     time_seconds: float
     decisions: int
     jobs_running: int
@@ -221,7 +223,37 @@ class ClusterStatus(_message.Message):
     rollout_role: str
     beside_version: int
     simulated: bool
-    def __init__(self, time_seconds: _Optional[float] = ..., decisions: _Optional[int] = ..., jobs_running: _Optional[int] = ..., jobs_waiting: _Optional[int] = ..., jobs_done: _Optional[int] = ..., avg_jct_seconds: _Optional[float] = ..., baseline_jct_seconds: _Optional[float] = ..., acting_version: _Optional[int] = ..., learning_step: _Optional[int] = ..., guard_interventions: _Optional[_Mapping[str, int]] = ..., finished: _Optional[bool] = ..., jobs_total: _Optional[int] = ..., job_timelines: _Optional[_Iterable[_Union[JobTimeline, _Mapping]]] = ..., baseline_policy: _Optional[str] = ..., refused_version: _Optional[int] = ..., refused_reason: _Optional[str] = ..., rollout: _Optional[int] = ..., rollout_role: _Optional[str] = ..., beside_version: _Optional[int] = ..., simulated: _Optional[bool] = ...) -> None: ...
+    load: _containers.RepeatedCompositeFieldContainer[LoadCurve]
+    baselines: _containers.RepeatedCompositeFieldContainer[BaselineTime]
+    def __init__(self, time_seconds: _Optional[float] = ..., decisions: _Optional[int] = ..., jobs_running: _Optional[int] = ..., jobs_waiting: _Optional[int] = ..., jobs_done: _Optional[int] = ..., avg_jct_seconds: _Optional[float] = ..., baseline_jct_seconds: _Optional[float] = ..., acting_version: _Optional[int] = ..., learning_step: _Optional[int] = ..., guard_interventions: _Optional[_Mapping[str, int]] = ..., finished: _Optional[bool] = ..., jobs_total: _Optional[int] = ..., job_timelines: _Optional[_Iterable[_Union[JobTimeline, _Mapping]]] = ..., baseline_policy: _Optional[str] = ..., refused_version: _Optional[int] = ..., refused_reason: _Optional[str] = ..., rollout: _Optional[int] = ..., rollout_role: _Optional[str] = ..., beside_version: _Optional[int] = ..., simulated: _Optional[bool] = ..., load: _Optional[_Iterable[_Union[LoadCurve, _Mapping]]] = ..., baselines: _Optional[_Iterable[_Union[BaselineTime, _Mapping]]] = ...) -> None: ...
+
+class LoadCurve(_message.Message):
+    __slots__ = ("policy", "begin_seconds", "step_seconds", "gpus_used", "jobs_waiting", "gpus", "ended", "nearly_done_seconds")
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    BEGIN_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    STEP_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    GPUS_USED_FIELD_NUMBER: _ClassVar[int]
+    JOBS_WAITING_FIELD_NUMBER: _ClassVar[int]
+    GPUS_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    NEARLY_DONE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    policy: str
+    begin_seconds: float
+    step_seconds: float
+    gpus_used: _containers.RepeatedScalarFieldContainer[float]
+    jobs_waiting: _containers.RepeatedScalarFieldContainer[float]
+    gpus: _containers.RepeatedScalarFieldContainer[float]
+    ended: bool
+    nearly_done_seconds: float
+    def __init__(self, policy: _Optional[str] = ..., begin_seconds: _Optional[float] = ..., step_seconds: _Optional[float] = ..., gpus_used: _Optional[_Iterable[float]] = ..., jobs_waiting: _Optional[_Iterable[float]] = ..., gpus: _Optional[_Iterable[float]] = ..., ended: _Optional[bool] = ..., nearly_done_seconds: _Optional[float] = ...) -> None: ...
+
+class BaselineTime(_message.Message):
+    __slots__ = ("policy", "avg_jct_seconds")
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    AVG_JCT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    policy: str
+    avg_jct_seconds: float
+    def __init__(self, policy: _Optional[str] = ..., avg_jct_seconds: _Optional[float] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
     __slots__ = ("cluster", "incarnation", "status")

@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import sys
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,6 +18,7 @@ from foundation.files import check_replaceable, write_whole
 from policy_net.errors import BadInput
 
 if TYPE_CHECKING:
+    from foundation.tables import FittedTable
     from policy_net.laboratory.training_runs import Run
 
 MOST_RUNS = 24
@@ -57,7 +59,9 @@ def runs_command(
     elif output is Form.CSV:
         _print_csv(runs)
     else:
-        _print_table(runs, report)
+        from foundation.tables import table_console  # noqa: PLC0415
+
+        table_console().print(runs_table(runs, report))
 
 
 def run_facts(run: Run) -> dict[str, Any]:
@@ -96,9 +100,8 @@ def _print_csv(runs: list[Run]) -> None:
         writer.writerow([run.name, *("" if cell is None else cell for cell in cells)])
 
 
-def _print_table(runs: list[Run], report: Path | None) -> None:
-    from rich.console import Console  # noqa: PLC0415
-
+def runs_table(runs: Sequence[Run], report: Path | None) -> FittedTable:
+    """Trainings side by side: where their curves end, what came of them, and in what their settings differ."""
     from foundation.tables import Column, FittedTable, in_words, name_in_words  # noqa: PLC0415
     from policy_net.laboratory.training_runs import differing, final_figures, last_value  # noqa: PLC0415
 
@@ -111,8 +114,9 @@ def _print_table(runs: list[Run], report: Path | None) -> None:
     rows = []
     for run in runs:
         ends = {curve.figure: last_value(curve) for curve in run.curves}
-        differs = ", ".join(f"{name} {in_words(run.settings[name])}" for name in names if name in run.settings)
+        settings = [(name, run.settings[name]) for name in names if name in run.settings]
+        differs = ", ".join(f"{name_in_words(name)} {in_words(value)}" for name, value in settings)
         cells = [*(ends.get(figure) for figure in figures), *(run.final.get(name) for name in finals)]
         rows.append([run.name, *map(in_words, cells), differs + ("" if run.final else " (has not ended)")])
     below = ["a figure that has a curve is the mean of its last tenth"] if figures else []
-    Console().print(FittedTable("", columns, rows, below + ([f"page: {report}"] if report is not None else [])))
+    return FittedTable("", columns, rows, below + ([f"page: {report}"] if report is not None else []))

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from rich.console import Console
 
 from foundation.files import write_whole
-from foundation.tables import Column, FittedTable
+from foundation.tables import Column, FittedTable, table_console
 from policy_net.laboratory.tuning.comparing import CONFIDENCE, change_between, ranked, row, state_of
 from policy_net.laboratory.tuning.space import Value
 from policy_net.laboratory.tuning.study_file import Trial
@@ -72,7 +71,25 @@ def facts_of(plan: Plan, outcome: Outcome, written: Path | None) -> dict[str, An
 
 
 def _show_table(plan: Plan, outcome: Outcome, written: Path | None) -> None:
-    console = Console()
+    console = table_console()
+    states = [state_of(trial) for trial in outcome.trials]
+    counted = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+    console.print(f"{len(states)} trials of {plan.space.policy}: {counted}", highlight=False)
+    best = best_table(plan, outcome)
+    if best.rows:
+        console.print(best)
+    for trial in outcome.trials:
+        if trial.report is not None and trial.report.failure is not None:
+            failed = f"trial {trial.number} failed: {trial.report.failure}"
+            console.print(failed, highlight=False, markup=False, soft_wrap=True)
+    said = _in_words(outcome)
+    console.print(f"{said[0].upper()}{said[1:]}.", highlight=False, soft_wrap=True)
+    if written is not None:
+        console.print(f"{written}: for policy-net train --config", highlight=False, markup=False, soft_wrap=True)
+
+
+def best_table(plan: Plan, outcome: Outcome) -> FittedTable:
+    """The best trials and the default one, with the settings in which they differ from it."""
     defaults = plan.space.defaults
     by_rank = ranked(outcome.trials)
     shown = by_rank[:BEST_SHOWN]
@@ -83,19 +100,7 @@ def _show_table(plan: Plan, outcome: Outcome, written: Path | None) -> None:
     lines = [
         (_name(trial), _against(trial, outcome), *(_value(trial.values[name]) for name in varied)) for trial in shown
     ]
-    states = [state_of(trial) for trial in outcome.trials]
-    counted = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
-    console.print(f"{len(states)} trials of {plan.space.policy}: {counted}", highlight=False)
-    if shown:
-        console.print(FittedTable("The best, on the workloads that chose them", columns, lines))
-    for trial in outcome.trials:
-        if trial.report is not None and trial.report.failure is not None:
-            failed = f"trial {trial.number} failed: {trial.report.failure}"
-            console.print(failed, highlight=False, markup=False, soft_wrap=True)
-    said = _in_words(outcome)
-    console.print(f"{said[0].upper()}{said[1:]}.", highlight=False, soft_wrap=True)
-    if written is not None:
-        console.print(f"{written}: for policy-net train --config", highlight=False, markup=False, soft_wrap=True)
+    return FittedTable("The best, on the workloads that chose them", columns, lines)
 
 
 def _name(trial: Trial) -> str:

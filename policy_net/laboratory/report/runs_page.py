@@ -38,16 +38,18 @@ def runs_page(runs: Sequence[Run]) -> str:
         unfinished=[shown(run.name) for run in runs if not run.final],
         settings={
             "headings": ["setting", *(shown(run.name) for run in runs)],
-            "rows": [{"name": shown(name), "cells": [_said(run.settings.get(name)) for run in runs]} for name in names],
+            "rows": [
+                {"name": _in_words(name), "cells": [_said(run.settings.get(name)) for run in runs]} for name in names
+            ],
         },
         figures={
-            "headings": ["run", *(shown(name.replace("_", " ")) for name in figures)],
+            "headings": ["run", *(_in_words(name) for name in figures)],
             "rows": [
                 {"name": shown(run.name), "cells": [_said(run.final.get(name)) for name in figures]} for run in runs
             ],
         },
         same=[
-            {"name": shown(name), "value": _said(value)}
+            {"name": _in_words(name), "value": _said(value)}
             for name, value in runs[0].settings.items()
             if name not in names
         ],
@@ -61,6 +63,11 @@ def runs_page(runs: Sequence[Run]) -> str:
             for chart in charts_of_runs(runs)
         ],
     )
+
+
+def _in_words(name: str) -> str:
+    """A setting's or figure's name as people read it; with its section, as the settings' file has it."""
+    return shown(name.replace("_", " "))
 
 
 def charts_of_runs(runs: Sequence[Run]) -> list[Chart]:

@@ -26,6 +26,7 @@ from cluster_agent.errors import LearnerRefused, LearnerUnreachable
 from cluster_agent.fleet.learner_client import LearnerClient
 from cluster_agent.fleet.learner_protocol import EvidenceAnswer, PushOutcome
 from cluster_agent.recording.job_timelines import JobTimeline
+from cluster_agent.recording.load_history import LoadCurve
 from cluster_agent.rollout.block_tally import FinishedBlock
 from cluster_agent.rollout.evidence import Evidence
 from cluster_agent.rollout.shadow_sums import ShadowSums
@@ -155,12 +156,23 @@ def test_every_call_arrives_and_is_understood(service: Service, client: LearnerC
     assert (rejected.outcome, rejected.reason) == (PushOutcome.REJECTED, "bad-samples")
 
     life = JobTimeline(3, "vgg-16", ((0.0, 0, 0), (60.0, 2, 1)), ((60.0, "over-cap"),), 0, 90.0, completed=True)
-    jobs = replace(STATUS.cluster, simulated=True)
-    assignment = client.heartbeat(1, replace(STATUS, cluster=jobs, baseline_policy="drf", job_timelines=(life,)))
-    told = service.heartbeats[-1].status
-    assert told.baseline_policy == "drf"
-    assert told.simulated
-    (job,) = told.job_timelines
+    jobs = replace(STATUS.cluster, simulated=True, baselines={"fifo-easy": 90.0})
+    load = LoadCurve(60.0, 30.0, (1.0, -1.0), (0.0, -1.0), (4.0, -1.0), "fifo-easy", ended=True)
+    told = replace(STATUS, cluster=jobs, baseline_policy="drf", job_timelines=(life,), load=(load,))
+    assignment = client.heartbeat(1, told)
+    heard = service.heartbeats[-1].status
+    (curve,) = heard.load
+    assert (curve.policy, curve.begin_seconds, curve.step_seconds) == ("fifo-easy", 60.0, 30.0)
+    assert [list(curve.gpus_used), list(curve.jobs_waiting), list(curve.gpus)] == [
+        [1.0, -1.0],
+        [0.0, -1.0],
+        [4.0, -1.0],
+    ]
+    assert curve.ended
+    assert [(entry.policy, entry.avg_jct_seconds) for entry in heard.baselines] == [("fifo-easy", 90.0)]
+    assert heard.baseline_policy == "drf"
+    assert heard.simulated
+    (job,) = heard.job_timelines
     assert (job.number, job.job_type, job.seconds, job.completed) == (3, "vgg-16", 90.0, True)
     assert [(held.seconds, held.workers, held.ps) for held in job.held] == list(life.held)
     assert [(mark.seconds, mark.reason) for mark in job.interventions] == list(life.interventions)

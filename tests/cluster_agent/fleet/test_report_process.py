@@ -41,6 +41,7 @@ def test_the_report_holds_the_jobs_that_clusters_tell_and_later_what_is_in_files
         learner = fleet.start_learner()
         quiet = fleet.learning()
         open_ = {**quiet, "learner": {**quiet["learner"], "job_timelines": 4}}  # type: ignore[dict-item]
+        quiet = {**quiet, "learner": {**quiet["learner"], "tell_load": False}}  # type: ignore[dict-item]
         agents = [fleet.start_agent("open", **open_), fleet.start_agent("quiet", **quiet)]
         assert [agent.ended() for agent in agents] == [0, 0]
         done = write(fleet, "--learner", f"unix:{fleet.folder}/learner/operator.sock", "-o", "json")
@@ -57,6 +58,10 @@ def test_the_report_holds_the_jobs_that_clusters_tell_and_later_what_is_in_files
         assert all(row["jobs_done"] == 12 and row["state"]["word"] == "finished" for row in rows.values())
         assert {job["cluster"] for job in content["jobs"]} == {"open"}
         assert [job["completed"] for job in content["jobs"]] == [True, True]
+        (scope,) = content["load"]["scopes"]
+        assert (scope["name"], scope["axis"]) == ("open", "simulated time")
+        assert "Not told by quiet" in scope["note"]
+        assert max(filter(None, scope["curves"][-1]["used"])) > 0.0
         assert rows["open"]["avg_jct_seconds"] == fleet.summary("open")["avg_jct_seconds"]
         staleness = content["staleness"]
         assert staleness["total"] == sum(row["updates_accepted"] for row in rows.values())
@@ -71,6 +76,7 @@ def test_the_report_holds_the_jobs_that_clusters_tell_and_later_what_is_in_files
         content = content_of(page)
         assert content["headline"]["text"] == "The learner of this fleet has ended"
         assert content["attention"] == []
+        assert content["load"] is None
         for row in content["clusters"]:
             # What a cluster said of its jobs is in no file: not known, which is not the same as none.
             assert (row["state"]["word"], row["jobs_done"]) == ("not known", None)

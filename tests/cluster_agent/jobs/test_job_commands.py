@@ -35,8 +35,8 @@ def test_a_file_is_submitted_listed_and_shown(shell: Shell) -> None:
     assert (facts["name"], facts["state"], facts["workers"], facts["ps"]) == ("digits", "running", 2, 1)
     assert facts["may"]["workers"] == {"min": 1, "max": 2, "cpu": 0.5, "gpu": 0}
     table = shell.type("jobs").out.splitlines()
-    assert table[0].split()[:5] == ["name", "type", "state", "workers", "ps"]
-    assert table[1].split()[:5] == ["digits", "digits-cnn", "running", "2", "1"]
+    assert table[0].split()[:5] == ["name", "type", "state", "workers", "PSs"]
+    assert table[2].split()[:5] == ["digits", "digits-cnn", "running", "2", "1"]
     shown = shell.type("job", "digits").out
     assert "2 workers, 1 parameter server" in shown
     assert "1–2 workers of 0.5 cores and 1–16 parameter servers of 0.5 cores; resized while it trains" in shown

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import io
 import pkgutil
-import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
+from table_suite import WIDTHS, check_table, printed
 
 from foundation.tables import FactSheet, FittedTable
 from global_learner import policyctl
@@ -56,13 +55,9 @@ from policy_net.exchange.spec import SetSpec
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.set_policy.residual import initial_residual
 
-WIDTHS = (60, 80, 120)
-WIDE = 4000
 LATE = 1_790_000_000.0
 DIGEST = "0f1e2d3c4b5a69788796a5b4c3d2e1f0" * 2
 NAME = "gpu-cluster-of-the-northern-hall-17"
-RAW_NAME = re.compile(r"(?<![\w./])[a-z0-9]+(?:_[a-z0-9]+)+")
-"""A field's name as JSON has it; a setting, such as `scores.enabled`, is named with its section."""
 
 
 def cards() -> list[pb.VersionCard]:
@@ -280,13 +275,6 @@ SAMPLES: dict[Callable[..., object], Callable[[], RenderableType]] = {
 }
 
 
-def printed(shown: RenderableType, width: int, *, colour: bool = False) -> str:
-    out = io.StringIO()
-    system = "truecolor" if colour else None
-    Console(file=out, width=width, force_terminal=colour, color_system=system).print(shown)
-    return out.getvalue()
-
-
 def test_every_table_of_the_program_is_looked_at_here() -> None:
     tables = set()
     for module in pkgutil.iter_modules(policyctl.__path__, f"{policyctl.__name__}."):
@@ -300,31 +288,10 @@ def test_every_table_of_the_program_is_looked_at_here() -> None:
         assert "rich.table" not in path.read_text(encoding="utf-8"), f"{path.name} has a table of another style"
 
 
-def broken_words(narrow: str, wide: str, width: int) -> list[str]:
-    """Words with digits that are not what they are where there is room for everything."""
-    whole = set(wide.split())
-    too_long = [word for word in whole if len(word) > width - 4]  # such as digests of 64 letters: they must go on
-    ends = [word for word in whole if not re.fullmatch(r"\W*v?\d[\d.,%]*\W*", word)]
-
-    def fits(word: str) -> bool:
-        if word.startswith("…"):  # a name's end; a figure or version never
-            return any(name.endswith(word[1:]) for name in ends)
-        return word in whole or any(word in long for long in too_long)
-
-    return [word for word in narrow.split() if re.search(r"\d|…", word) and not fits(word)]
-
-
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("sample", SAMPLES.values(), ids=[table.__name__ for table in SAMPLES])
 def test_a_table_fits_with_every_figure_and_version_whole(sample: Callable[[], RenderableType], width: int) -> None:
-    text = printed(sample(), width)
-    assert [line for line in text.splitlines() if len(line) > width] == []
-    assert broken_words(text, printed(sample(), WIDE), width) == []
-    assert RAW_NAME.findall(text) == []
-    assert "\x1b" not in text
-    coloured = printed(sample(), width, colour=True)
-    assert "\x1b[" in coloured
-    assert re.sub(r"\x1b\[[\d;]*m", "", coloured) == text
+    check_table(sample, width)
 
 
 def test_what_tells_most_is_there_in_the_narrowest_terminal() -> None:

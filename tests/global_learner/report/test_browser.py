@@ -199,12 +199,46 @@ def test_a_chart_says_the_same_in_a_table(browser: WebDriver, pages: dict[str, s
 
 def test_utilisation_and_waiting_are_drawn_over_time_a_line_a_policy(browser: WebDriver, pages: dict[str, str]) -> None:
     opened(browser, pages["demo"])
-    load = report_content(*fleets()["demo"])["load"]
+    load = report_content(*fleets()["demo"])["load"]["scopes"][0]
     for part, finding in (("use", "use_finding"), ("waits", "waiting_finding")):
         assert text(browser, f"#{part}-part-finding") == load[finding]
         assert len(browser.find_elements(By.CSS_SELECTOR, f"#{part} svg path.line")) == 2
         assert len(browser.find_elements(By.CSS_SELECTOR, f"#{part}-part-figures tbody tr")) == 100
+    assert "Waiting" in text(browser, "#contents").split()
+
+
+def test_the_load_of_one_cluster_is_chosen(browser: WebDriver, pages: dict[str, str]) -> None:
     opened(browser, pages["live"])
+    scopes = {scope["name"]: scope for scope in report_content(*fleets()["live"])["load"]["scopes"]}
+    choice = Select(browser.find_element(By.ID, "load-select"))
+    assert (
+        [option.text for option in choice.options] == list(scopes) == ["all 3 clusters", "language", "mixed", "vision"]
+    )
+    assert text(browser, "#use-part-legend").split("\n") == [
+        "FIFO with EASY backfill",
+        "DRF, the fallback",
+        "as it ran",
+    ]
+    choice.select_by_value("mixed")
+    assert text(browser, "#waits-part-finding") == scopes["mixed"]["waiting_finding"]
+    lines = browser.find_elements(By.CSS_SELECTOR, "#waits svg path.line")
+    assert [line.get_attribute("d").count("M") for line in lines] == [2, 2, 2], "nothing is known of one step"
+
+
+def test_real_clusters_have_the_time_of_day_and_what_is_not_known_is_said(
+    browser: WebDriver, pages: dict[str, str]
+) -> None:
+    opened(browser, pages["real"])
+    assert "What another scheduler would have made of these jobs is not known" in text(browser, "#use-part-note")
+    assert "Not told by older" in text(browser, "#use-part-note")
+    ticks = [node.text for node in browser.find_elements(By.CSS_SELECTOR, "#use svg text.tick")]
+    assert {"12:00", "11-21"} <= set(ticks)
+    Select(browser.find_element(By.ID, "load-select")).select_by_value("south")
+    assert "Not told by" not in text(browser, "#use-part-note")
+
+
+def test_without_any_load_there_is_no_part_for_it(browser: WebDriver, pages: dict[str, str]) -> None:
+    opened(browser, pages["empty"])
     assert not browser.find_element(By.ID, "load").is_displayed()
     assert "Waiting" not in text(browser, "#contents").split()
 

@@ -1,26 +1,51 @@
 """Load over time, as the page reads it."""
 
-from global_learner.report.load import LoadCurve, load_section
+from global_learner.report.load import LoadCurve, LoadScope, load_section
 
-BEFORE = LoadCurve("FIFO", 8, [(0.0, 2, 4), (60.0, 6, 0)])
-NOW = LoadCurve("newest version", 8, [(0.0, 8, 1), (60.0, 4, 0)])
+BEFORE = LoadCurve("FIFO", [2.0, 6.0], [4.0, 0.0])
+NOW = LoadCurve("newest version", [8.0, 4.0], [1.0, 0.0])
+
+
+def scope(*curves: LoadCurve, gpus: float = 8.0, moments: int = 2) -> LoadScope:
+    seconds = [60.0 * index for index in range(moments)]
+    return LoadScope("fleet", seconds, [gpus] * moments, curves, "simulated time", "Simulated.")
 
 
 def test_the_sentences_say_what_was_in_use_and_what_waited_the_proposed_policy_first() -> None:
-    section = load_section([BEFORE, NOW], "simulated time", "Simulated.")
+    section = load_section([scope(BEFORE, NOW)])
     assert section is not None
-    assert section["use_finding"] == "GPUs in use on average: 75% (newest version) and 50% (FIFO)."
-    assert section["waiting_finding"] == "Jobs waiting on average: 0.5 (newest version) and 2.0 (FIFO)."
-    assert section["curves"][1] == {"label": "newest version", "gpus": 8, "points": [[0.0, 8, 1], [60.0, 4, 0]]}
+    (part,) = section["scopes"]
+    assert part["use_finding"] == "GPUs in use on average: 75% (newest version) and 50% (FIFO)."
+    assert part["waiting_finding"] == "Jobs waiting on average: 0.5 (newest version) and 2.0 (FIFO)."
+    assert part["curves"][1] == {"label": "newest version", "used": [8.0, 4.0], "waiting": [1.0, 0.0]}
+    assert (part["seconds"], part["gpus"], part["real"]) == ([0.0, 60.0], [8.0, 8.0], False)
+
+
+def test_averages_are_over_the_moments_that_are_known_of_every_scheduler() -> None:
+    partly = LoadCurve("newest version", [8.0, None, 4.0], [None, 3.0, 1.0])
+    other = LoadCurve("FIFO", [2.0, 8.0, None], [9.0, 2.0, 2.0])
+    section = load_section([scope(other, partly, moments=3)])
+    assert section is not None
+    (part,) = section["scopes"]
+    assert part["use_finding"] == "GPUs in use on average: 100% (newest version) and 25% (FIFO)."
+    assert part["waiting_finding"] == "Jobs waiting on average: 2.0 (newest version) and 2.0 (FIFO)."
 
 
 def test_a_fleet_without_gpus_has_no_utilisation_and_a_single_curve_needs_no_name() -> None:
-    section = load_section([LoadCurve("fleet", 0, NOW.points)], "time", "")
+    section = load_section([scope(NOW, gpus=0.0)])
     assert section is not None
-    assert section["use_finding"] == ""
-    assert section["waiting_finding"] == "Jobs waiting on average: 0.5."
+    assert section["scopes"][0]["use_finding"] == ""
+    assert section["scopes"][0]["waiting_finding"] == "Jobs waiting on average: 0.5."
 
 
-def test_before_two_moments_there_is_no_curve() -> None:
-    assert load_section([], "time", "") is None
-    assert load_section([LoadCurve("fleet", 8, [(0.0, 1, 1)])], "time", "") is None
+def test_a_recording_of_a_larger_cluster_has_its_waiting_jobs_alone() -> None:
+    section = load_section([scope(LoadCurve("recorded", [None, None], [3.0, 1.0]), NOW)])
+    assert section is not None
+    assert section["scopes"][0]["use_finding"] == "GPUs in use on average: 75%."
+    assert section["scopes"][0]["waiting_finding"].endswith("0.5 (newest version) and 2.0 (recorded).")
+
+
+def test_where_nothing_is_known_there_is_no_curve() -> None:
+    assert load_section([]) is None
+    assert load_section([scope(LoadCurve("fleet", [], []), moments=0)]) is None
+    assert load_section([scope(LoadCurve("fleet", [1.0], [1.0]), moments=1)]) is None

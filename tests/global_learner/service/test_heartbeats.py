@@ -12,7 +12,15 @@ import pytest
 from learner_process import LearnerProcess
 
 from global_learner.errors import BadRequest
-from global_learner.service.heartbeat_check import MOST_INTERVENTIONS, MOST_JOBS, MOST_POINTS, check_timelines
+from global_learner.service.heartbeat_check import (
+    MOST_INTERVENTIONS,
+    MOST_JOBS,
+    MOST_POINTS,
+    MOST_SCHEDULERS,
+    MOST_STEPS,
+    check_status,
+    check_timelines,
+)
 from global_learner.settings import TelemetrySettings
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.generated import fleet_pb2_grpc as rpc
@@ -24,6 +32,7 @@ JOB = {
     "resizes": 0,
     "seconds": 900.0,
 }
+EVIL_NAME = "<script>"
 DEADLINE_SECONDS = 60.0
 
 
@@ -62,6 +71,59 @@ def test_too_many_jobs_and_a_long_baseline_are_refused() -> None:
         check_timelines(pb.ClusterStatus(avg_jct_seconds=1e300))
     with pytest.raises(BadRequest, match="baseline_policy"):
         check_timelines(pb.ClusterStatus(baseline_policy="x" * 300))
+
+
+LOAD = {
+    "begin_seconds": 60.0,
+    "step_seconds": 60.0,
+    "gpus_used": [1.0, -1.0],
+    "jobs_waiting": [0.0, -1.0],
+    "gpus": [4.0, -1.0],
+}
+
+
+def test_a_sound_load_is_taken_and_so_is_none() -> None:
+    check_status(pb.ClusterStatus())
+    check_status(
+        pb.ClusterStatus(
+            load=[LOAD, {**LOAD, "policy": "fifo-easy", "ended": True}],
+            baselines=[{"policy": "fifo-easy", "avg_jct_seconds": 60.0}],
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"gpus": [4.0]},
+        {"gpus": [], "gpus_used": [], "jobs_waiting": []},
+        {name: [1.0] * (MOST_STEPS + 1) for name in ("gpus", "gpus_used", "jobs_waiting")},
+        {"gpus_used": [1.0, math.nan]},
+        {"gpus_used": [1.0, math.inf]},
+        {"jobs_waiting": [1.0, -2.0]},
+        {"jobs_waiting": [1.0, 1e9]},
+        {"begin_seconds": math.nan},
+        {"begin_seconds": -1.0},
+        {"nearly_done_seconds": math.nan},
+        {"step_seconds": 0.0},
+        {"step_seconds": math.inf},
+        {"policy": EVIL_NAME},
+    ],
+)
+def test_an_unsound_load_is_refused(changes: dict) -> None:
+    with pytest.raises(BadRequest, match=r"status\.load"):
+        check_status(pb.ClusterStatus(load=[{**LOAD, **changes}]))
+
+
+def test_too_many_schedulers_or_one_twice_are_refused() -> None:
+    for policies in (["drf", "drf"], [f"policy-{number}" for number in range(MOST_SCHEDULERS + 1)]):
+        with pytest.raises(BadRequest, match=r"status\.load"):
+            check_status(pb.ClusterStatus(load=[{**LOAD, "policy": policy} for policy in policies]))
+        with pytest.raises(BadRequest, match=r"status\.baselines"):
+            check_status(pb.ClusterStatus(baselines=[{"policy": policy} for policy in policies]))
+    for wrong in ({"policy": "", "avg_jct_seconds": 1.0}, {"policy": "drf", "avg_jct_seconds": math.inf}):
+        with pytest.raises(BadRequest, match=r"status\.baselines"):
+            check_status(pb.ClusterStatus(baselines=[wrong]))
 
 
 def test_the_page_is_shown_on_loopback_and_elsewhere_only_where_that_is_wanted() -> None:

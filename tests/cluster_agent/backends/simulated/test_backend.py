@@ -6,7 +6,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from cluster_agent.backend_settings import SimulatedBackendSettings
-from cluster_agent.backends.simulated.backend import SNAPSHOT, Baseline, SimulatedBackend
+from cluster_agent.backends.simulated.backend import SNAPSHOT, SimulatedBackend
+from cluster_agent.backends.simulated.baselines import Baselines
 from cluster_agent.backends.simulated.episodes import Episodes, load_episodes
 from cluster_agent.backends.simulated.pace import FreePacer
 from cluster_agent.errors import BadConfig, StateDamaged
@@ -87,7 +88,8 @@ def test_an_agent_that_is_killed_finds_its_cluster_where_it_stood(tmp_path: Path
     before = live(make_backend(tmp_path / "killed", episodes), killed_after)
     resumed = make_backend(tmp_path / "killed", episodes)
     assert before + live(resumed) == expected
-    assert resumed.status() == whole.status()
+    # The load of a run is kept in memory: after a kill it begins where the agent goes on.
+    assert replace(resumed.status(), load=()) == replace(whole.status(), load=())
 
 
 def test_between_two_decisions_the_status_says_what_the_jobs_hold(tmp_path: Path) -> None:
@@ -191,19 +193,51 @@ def test_malformed_rows_are_warned_of_or_refused(tmp_path: Path) -> None:
         make_episodes(workloads=[{"source": str(trace), "strict": True}])
 
 
-def test_the_baseline_is_the_fallbacks_average_over_the_same_jobs(tmp_path: Path) -> None:
+def test_baselines_are_averages_over_the_same_jobs(tmp_path: Path) -> None:
     episodes = make_episodes("dl2:jobs=4,seed=3", "dl2:jobs=5,seed=4")
-    baseline = Baseline(episodes, "drf")
-    assert baseline.average_jct_seconds(0, set()) == 0.0, "not known before it was computed"
-    baseline.compute(0)
-    assert baseline.average_jct_seconds(1, set()) == 0.0
-    baseline.compute(1)
-    first = baseline.average_jct_seconds(0, {job.job_id for job in episodes.items[0].workload.jobs})
-    one_job = baseline.average_jct_seconds(0, {episodes.items[0].workload.jobs[0].job_id})
-    both = baseline.average_jct_seconds(1, set())
-    assert first == both > 0.0
-    assert 0.0 < one_job != first
-    assert baseline.average_jct_seconds(1, {"stranger"}) == 0.0
+    baselines = Baselines(episodes, "drf")
+    assert baselines.average_jct_seconds(0, set()) == {}, "not known before it was computed"
+    baselines.compute(0)
+    assert baselines.average_jct_seconds(1, set()) == {}
+    baselines.compute(1)
+    first = baselines.average_jct_seconds(0, {job.job_id for job in episodes.items[0].workload.jobs})
+    one_job = baselines.average_jct_seconds(0, {episodes.items[0].workload.jobs[0].job_id})
+    both = baselines.average_jct_seconds(1, set())
+    assert set(first) == {"drf", "fifo-easy"}
+    assert first == both
+    assert 0.0 < one_job["drf"] != first["drf"]
+    assert baselines.average_jct_seconds(1, {"stranger"}) == {}
+
+
+def test_a_run_that_ended_is_told_with_its_load_under_the_baselines(tmp_path: Path) -> None:
+    episodes = make_episodes("dl2:jobs=4,seed=3", "dl2:jobs=5,seed=4")
+    baselines = Baselines(episodes, "drf")
+    backend = SimulatedBackend(episodes, tmp_path, FREE, baselines)
+    live(backend, 1)
+    (so_far,) = backend.status().load
+    assert (so_far.policy, so_far.ended) == ("", False)
+    baselines.compute(0)
+    while not backend.status().load[0].ended:
+        live(backend, 1)
+    ran, *others = backend.status().load
+    assert [curve.policy for curve in others] == ["fifo-easy", "drf"]
+    assert all(curve.ended and curve.begin_seconds == 0.0 and max(curve.gpus_used) > 0.0 for curve in others)
+    assert all(0.0 < curve.nearly_done_seconds <= 168 * curve.step_seconds * 1.001 for curve in (ran, *others))
+    live(backend, 1)
+    assert backend.status().load[0] == ran, "the whole run is told while the next one has just begun"
+
+
+def test_what_was_recorded_is_a_baseline_where_every_start_is_known(tmp_path: Path) -> None:
+    trace = tmp_path / "jobs.csv"
+    trace.write_text("job_id,submit_time_s,start_time_s,duration_s,num_gpus\na,0,0,600,1\nb,0,600,600,1\n")
+    episodes = make_episodes(str(trace))
+    baselines = Baselines(episodes, "drf")
+    baselines.compute(0)
+    assert baselines.average_jct_seconds(0, {"a", "b"})["recorded"] == pytest.approx(900.0)
+    recorded, *_ = baselines.load(0)
+    assert recorded.policy == "recorded"
+    assert sum(recorded.jobs_waiting) * recorded.step_seconds == pytest.approx(600.0)
+    assert sum(recorded.gpus_used) * recorded.step_seconds == pytest.approx(1200.0)
 
 
 def test_a_full_disk_costs_the_way_back_but_not_the_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -119,6 +119,6 @@ def test_a_list_shows_the_whole_path_of_every_script_in_eighty_columns() -> None
     console.print(jobs_table([{**facts, "step": 3051, "total_steps": 6280, "durable_step": 3051}]))
     table = console.file.getvalue()
     assert all(len(line) <= 80 for line in table.splitlines())
-    _, _, first, *rest = (line for line in table.splitlines() if line.strip())
-    assert "".join([first[first.index("/") :].strip(), *(line.strip() for line in rest)]) == script
+    *_, said = table.splitlines()
+    assert said.strip() == script
     assert "3051 of 6280" in table

@@ -63,6 +63,9 @@ def test_the_page_is_one_file_that_loads_nothing(
     assert typed(capsys, "runs", *folders, "--report", str(page))[0] == 0
     text = page.read_text(encoding="utf-8")
     assert "world.seed" in text
+    names = re.findall(r"<(?:dt|th)[^>]*>([^<]*)<", text)
+    assert "validation change" in names
+    assert [name for name in names if "_" in name] == []
     assert "so that there are no final figures: killed" in text
     sources = re.findall(r'(?:src|href)="([^"]*)"', text)
     assert len(sources) == 1
