@@ -11,6 +11,15 @@ from global_learner.policyctl.views import Facts, moment, version_name
 from policy_net.exchange.generated import fleet_pb2
 
 _EVENTS_SHOWN = 8
+_EVENT_WORDS = {
+    "start": "began",
+    "seen": "heard on what {subject} acts",
+    "away": "{subject} is away",
+    "joined": "{subject} joined",
+    "left": "{subject} left",
+    "version-gone": "{subject} is gone",
+}
+"""What happened, where its word alone would not say it."""
 
 
 def rollout_facts(rollout: fleet_pb2.Rollout) -> Facts:
@@ -90,7 +99,7 @@ def rollout_facts(rollout: fleet_pb2.Rollout) -> Facts:
                 "actor": event.actor,
                 "what": event.what,
                 "subject": event.subject or None,
-                "why": event.why or None,
+                "why": event.why or (rollout.why if event.what == "start" else "") or None,
                 "came_of_it": list(event.came_of_it),
             }
             for event in rollout.events
@@ -170,6 +179,7 @@ def changes_table(facts: Facts) -> FactSheet:
 
 def _below(facts: Facts) -> list[str]:
     lines = [facts["reason"]] if facts["reason"] else []
+    lines.append(_because(f"begun {moment(facts['started_unix_seconds'])} by {facts['actor']}", facts["why"]))
     states = Counter(sketch["state"] for sketch in facts["sketches"])
     if states:
         lines.append(
@@ -187,10 +197,18 @@ def _below(facts: Facts) -> list[str]:
         # A query's own line is newer than what a verdict said of it.
         lines += [f"  {reason}" for reason in verdict["reasons"] if not reason.startswith("query ")]
     for event in [event for event in facts["events"] if event["came_of_it"]][-_EVENTS_SHOWN:]:
-        lines.append(
-            f"{moment(event['unix_seconds'])} {event['actor']}: {event['what']} {event['subject'] or ''}".rstrip()
-        )
+        lines.append(_because(f"{moment(event['unix_seconds'])} {event['actor']}: {_event_words(event)}", event["why"]))
     return lines
+
+
+def _event_words(event: Facts) -> str:
+    subject = event["subject"] or ""
+    said = _EVENT_WORDS.get(event["what"], f"{event['what']} {{subject}}")
+    return said.format(subject=subject).rstrip()
+
+
+def _because(said: str, why: str | None) -> str:
+    return f"{said}: {why}" if why else said
 
 
 def _finite(value: float) -> float | None:

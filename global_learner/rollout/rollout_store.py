@@ -83,8 +83,9 @@ class RolloutStore:
         with self._registry.session() as session:
             row = _latest(session) if number == 0 else session.get(RolloutRow, min(number, 2**31 - 1))
             if row is None or (number and row.number != number):
-                said = f"there is no rollout {number}" if number else "there was no rollout yet"
-                raise UnknownRollout(f"{said}; `policyctl rollout history` shows all, `rollout start` begins one")
+                if number:
+                    raise UnknownRollout(f"there is no rollout {number}; `policyctl rollout history` shows all")
+                raise UnknownRollout("there was no rollout yet; `policyctl rollout start VERSION` begins one")
             return _record(row)
 
     def records(self) -> list[Record]:
@@ -137,11 +138,11 @@ class RolloutStore:
             ) from error
         if dry_run:
             with self._registry.session() as session:
-                begun = self._begin(session, version, plan, away, gone, now, actor)
+                begun = self._begin(session, version, plan, away, gone, now, actor, why)
                 seed = seed_of(begun.state.number, now)
             return Taken(Record(begun.state, seed, actor, why), lines=begun.audit)
         with self._registry.transaction() as session:
-            begun = self._begin(session, version, plan, away, gone, now, actor)
+            begun = self._begin(session, version, plan, away, gone, now, actor, why)
             number = begun.state.number
             row = RolloutRow(number=number, candidate=version, seed=seed_of(number, now), actor=actor[:63], why=why)
             _keep(row, begun.state)
@@ -295,6 +296,7 @@ class RolloutStore:
         gone: Collection[str],
         now: float,
         actor: str,
+        why: str,
     ) -> Transition:
         assignments.kept_row(session, version)
         latest = _latest(session)
@@ -305,7 +307,7 @@ class RolloutStore:
         }
         number = 1 if latest is None else latest.number + 1
         running = None if latest is None else _state(latest)
-        return start(number, version, plan, fleet, now, actor=actor, running=running)
+        return start(number, version, plan, fleet, now, actor=actor, why=why, running=running)
 
 
 def _registrations(session: Session, clusters: Collection[str]) -> tuple[Registration, ...]:
@@ -348,7 +350,7 @@ def _keep(row: RolloutRow, state: RolloutState) -> None:
 def _note_event(
     session: Session, rollout: int, number: int, now: float, actor: str, event: str, transition: Transition
 ) -> None:
-    lines = [f"{line.action} {line.subject}: {line.detail}" for line in transition.audit]
+    lines = [line.words for line in transition.audit]
     session.add(
         RolloutEventRow(
             rollout=rollout, number=number, unix_seconds=now, actor=actor[:63], event=event, came_of_it=lines

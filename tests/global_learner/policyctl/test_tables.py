@@ -95,11 +95,12 @@ def test_rollouts_fit_a_terminal() -> None:
         reasons=["it may be 5%: " + 9 * "word "],
     )
     event = pb.RolloutEvent(
-        number=3, actor="ada", what="pin", subject="cluster-0", came_of_it=["rollout-assigned x: y"]
+        number=3, actor="ada", what="pin", subject="cluster-0", why="too busy", came_of_it=["rollout-assigned x: y"]
     )
+    seen = pb.RolloutEvent(number=4, actor="learner", what="seen", subject="cluster-1", came_of_it=["rolled-back"])
     rollout = pb.Rollout(
         number=12, candidate_version=119, phase="running", stage=2, stages=["gate", "shadow", "canary", "fleet"],
-        members=members, verdicts=[verdict], events=[event], actor="ada", started_unix_seconds=1.8e9,
+        members=members, verdicts=[verdict], events=[event, seen], actor="ada", started_unix_seconds=1.8e9,
     )  # fmt: skip
     facts = rollout_facts(rollout)
     shown = printed(rollout_table(facts), 80)
@@ -110,7 +111,9 @@ def test_rollouts_fit_a_terminal() -> None:
         "4095",
         "120000/123456",
         "loss +1.2% (-2.0% to +5.0%)",
-        "ada: pin",
+        "ada: pin cluster-0: too busy",
+        "begun 2027-01-15 08:00 by ada",
+        "learner: heard on what cluster-1 acts",
     ):
         assert word in shown
     history = printed(history_table([facts]), 80)
