@@ -130,7 +130,7 @@ def rollout_table(facts: Facts) -> FittedTable:
         (
             entry["cluster"],
             entry["role"] + (" (away)" if entry["away"] else ""),
-            version_name(entry["acting_version"]),
+            _acts_on(entry, facts),
             version_name(entry["incumbent_version"]),
             str(entry["blocks"]),
             f"{entry['shadow_agreed']}/{entry['shadow_decisions']}" if entry["shadow_decisions"] else NOTHING,
@@ -138,6 +138,12 @@ def rollout_table(facts: Facts) -> FittedTable:
         for entry in facts["clusters"]
     ]
     return FittedTable(line_of({**facts, "reason": None}), columns, rows, _below(facts))
+
+
+def _acts_on(entry: Facts, facts: Facts) -> str:
+    if entry["role"] == "alternating":
+        return f"{version_name(entry['incumbent_version'])}/{version_name(facts['candidate_version'])}"
+    return version_name(entry["acting_version"])
 
 
 def history_table(rollouts: list[Facts]) -> FittedTable:
@@ -174,7 +180,29 @@ def changes_table(facts: Facts) -> FactSheet:
     """What came of a command, or would."""
     label = "would change" if facts["dry_run"] else "changed"
     rows = [(label if not number else "", line) for number, line in enumerate(facts["changes"] or ["nothing"])]
+    if facts["dry_run"] and facts["changes"] and facts["changes"][0].startswith("rollout-started "):
+        rows += _stages(facts)
     return FactSheet(line_of(facts), rows, [facts["note"]] if facts["note"] else [])
+
+
+def _stages(facts: Facts) -> list[tuple[str, str]]:
+    """The plan's stages, each with its clusters and its longest time; who is drawn is known once it begins."""
+    taking_part = sum(entry["role"] not in ("pinned", "held") for entry in facts["clusters"])
+    rows = []
+    for number, stage in enumerate((facts["plan"] or {}).get("stages", ())):
+        clusters = f"all {taking_part} clusters"
+        if stage["kind"] == "gate":
+            clusters = "replays, no cluster"
+        elif stage.get("clusters"):
+            clusters = ", ".join(stage["clusters"])
+        elif stage["kind"] == "canary":
+            clusters = f"{min(stage['count'], taking_part)} of {taking_part} clusters"
+        elif stage["kind"] == "wave":
+            clusters = f"{math.ceil(stage['share'] * taking_part)} of {taking_part} clusters, with those before"
+        time = f", {stage['hours']:g} hours" if "hours" in stage else ""
+        time = f", at most {stage['days']:g} days" if "days" in stage else time
+        rows.append((f"stage {number + 1}, {stage['kind']}", clusters + time))
+    return rows
 
 
 def _below(facts: Facts) -> list[str]:

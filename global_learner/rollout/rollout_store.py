@@ -198,6 +198,8 @@ class RolloutStore:
         now: float,
         to_newest: bool,
         why: str = "",
+        gone: Collection[str] = (),
+        dry_run: bool = False,
     ) -> Taken:
         """Let clusters act on a version by an operator's word; a running rollout leaves them alone from now on.
 
@@ -205,6 +207,8 @@ class RolloutStore:
             version: 0 takes an earlier word back.
             clusters: None is all that ever registered.
             to_newest: as `assignments.release`.
+            gone: clusters that were turned out.
+            dry_run: only say what would come of it.
 
         Raises:
             UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
@@ -213,7 +217,8 @@ class RolloutStore:
         """
         if version:
             self._registry.policy_bytes(version)
-        with self._registry.transaction() as session:
+        # What a session changed that only reads is given up at its end.
+        with self._registry.session() if dry_run else self._registry.transaction() as session:
             row = _latest(session)
             told: tuple[Registration, ...] = ()
             pinned: list[str] = []
@@ -222,13 +227,14 @@ class RolloutStore:
                 pinned = [
                     member.cluster
                     for member in _state(row).members
-                    if member.role is not Role.PINNED and (named is None or member.cluster in named)
+                    if member.role is not Role.PINNED
+                    and (member.cluster in named if named else member.cluster not in gone)
                 ]
                 told, _ = _take(session, row, [Pin(cluster=cluster) for cluster in pinned], {}, now, actor)
             if version:
-                done = assignments.assign(session, version, spec_digest, clusters, actor, now, why)
+                done = assignments.assign(session, version, spec_digest, clusters, actor, now, why, gone)
             else:
-                done = assignments.release(session, clusters, to_newest, actor, now, why)
+                done = assignments.release(session, clusters, to_newest, actor, now, why, gone)
             session.flush()
             touched = {entry.cluster for entry in done} | {entry.cluster for entry in told}
             record = None if row is None else _record(row)
@@ -244,6 +250,7 @@ class RolloutStore:
         *,
         hold: bool,
         dry_run: bool,
+        gone: Collection[str] = (),
     ) -> Taken:
         """Let clusters act on the version before by an operator's word, or only say what would come of it.
 
@@ -263,7 +270,7 @@ class RolloutStore:
                     f"rollout {running.number} of v{running.candidate} is {running.phase}: `policyctl rollout abort` "
                     "takes its version back, and then clusters can go back further"
                 )
-            way = tuple(assignments.way_back(session, spec_digest, clusters, hold))
+            way = tuple(assignments.way_back(session, spec_digest, clusters, hold, gone))
         for version in {entry.to_version for entry in way}:
             self._registry.policy_bytes(version)
         if dry_run:
