@@ -61,13 +61,20 @@ class FittedTable:
         columns: the first one is that of the rows' names.
         rows: a text for each column.
         below: lines that stand below, each with its own indentation.
+        for_programs: the same rows as a program reads them, with bare numbers and whole moments; None: as people do.
     """
 
     def __init__(
-        self, title: str, columns: Sequence[Column], rows: Sequence[Sequence[str]], below: Sequence[str] = ()
+        self,
+        title: str,
+        columns: Sequence[Column],
+        rows: Sequence[Sequence[str]],
+        below: Sequence[str] = (),
+        for_programs: Sequence[Sequence[str]] | None = None,
     ) -> None:
         self.title = title
         self.rows = [tuple(map(_plain, row)) for row in rows]
+        self._for_programs = self.rows if for_programs is None else [tuple(map(_plain, row)) for row in for_programs]
         self.below = tuple(below)
         figures = len(columns) - (bool(columns) and columns[-1].words)
         self._columns = tuple(columns[:figures])
@@ -81,8 +88,8 @@ class FittedTable:
 
     @property
     def cells(self) -> list[tuple[str, ...]]:
-        """All rows, whole."""
-        return list(self.rows)
+        """All rows, whole, as a program reads them."""
+        return list(self._for_programs)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
         """The lines, at the width that there is."""

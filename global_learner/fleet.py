@@ -5,6 +5,7 @@ Kept in memory; registrations come from the registry, the counters from the last
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from global_learner.errors import Rejection
 from global_learner.registry.assignments import Assignment
-from global_learner.registry.registrations import Registration
+from global_learner.registry.registrations import LastHeard, Registration
 from policy_net.exchange.rollout_duty import RolloutDuty
 
 Status = TypeVar("Status")
@@ -28,6 +29,9 @@ class ClusterEntry(Generic[Status]):
     """One cluster. Seconds are on the fleet's clock: when it was heard, and when an update of its was applied.
 
     None if that has not happened since the start.
+
+    Attributes:
+        heard_before: what the learner before kept of when it was heard.
     """
 
     cluster: str
@@ -48,19 +52,28 @@ class ClusterEntry(Generic[Status]):
     """An answer to it said what it is to act on now."""
     status_is_new: bool = False
     """Its status is of after such an answer: one that was under way before says what it did not know better."""
+    heard_before: LastHeard | None = None
 
 
 class Fleet(Generic[Status]):
     """All registered clusters, by name."""
 
-    def __init__(self, registrations: Iterable[Registration], counters: Mapping[str, Any], clock: Callable[[], float]):
+    def __init__(
+        self,
+        registrations: Iterable[Registration],
+        counters: Mapping[str, Any],
+        clock: Callable[[], float],
+        wall_clock: Callable[[], float] = time.time,
+    ):
         self._clock = clock
+        self._wall_clock = wall_clock
         self._began_seconds = clock()
         self._entries: dict[str, ClusterEntry[Status]] = {}
         for registration in registrations:
             self.on_registered(registration, heard=False)
             # Who took part before a restart is waited for as if it had just been heard.
             self._entries[registration.cluster].applied_seconds = self._began_seconds
+            self._entries[registration.cluster].heard_before = registration.heard
         for name, counted in counters.get("clusters", {}).items():
             if name in self._entries:
                 self._entries[name].duplicates = counted["duplicates"]
@@ -159,8 +172,18 @@ class Fleet(Generic[Status]):
         return self._clock() - (self._began_seconds if entry.heard_seconds is None else entry.heard_seconds)
 
     def seconds_since_heard(self, entry: ClusterEntry[Status]) -> float:
-        """How long a cluster has been silent; -1 if it was not heard since the learner's start."""
-        return -1.0 if entry.heard_seconds is None else self._clock() - entry.heard_seconds
+        """How long a cluster has been silent, over restarts too, as far as it was kept; -1 if it was never heard."""
+        if entry.heard_seconds is not None:
+            return self._clock() - entry.heard_seconds
+        return -1.0 if entry.heard_before is None else max(0.0, self._wall_clock() - entry.heard_before.unix_seconds)
+
+    def heard_since(self, seconds: float) -> list[ClusterEntry[Status]]:
+        """The clusters that were heard after a moment of the fleet's clock, since the start."""
+        return [
+            entry
+            for entry in self._entries.values()
+            if entry.heard_seconds is not None and entry.heard_seconds > seconds
+        ]
 
     def rejections_by_reason(self) -> Counter[str]:
         """Rejected updates of all clusters, by reason."""

@@ -8,20 +8,33 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic
+
+import structlog
 
 from global_learner.aggregation.modes import build_aggregator
 from global_learner.aggregation.region import RegionAggregator
 from global_learner.aggregation.settings import Mode
+from global_learner.background_task import BackgroundTask
 from global_learner.beliefs.intake import FleetBeliefs
-from global_learner.errors import FleetFull, NoHeadYet, NoRounds, NotNow, Rejection, UnknownIncarnation, UpdateRejected
+from global_learner.errors import (
+    FleetFull,
+    LearnerError,
+    NoHeadYet,
+    NoRounds,
+    NotNow,
+    Rejection,
+    UnknownIncarnation,
+    UpdateRejected,
+)
 from global_learner.fleet import Fleet, Status
 from global_learner.maintenance import Maintenance, max_log_bytes
 from global_learner.operator import Operator
 from global_learner.recovery import Recovered
-from global_learner.registry.registrations import Registration
+from global_learner.registry.registrations import LastHeard, Registration, keep_heard
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.rollout_driver import RolloutDriver
 from global_learner.settings import LearnerSettings
@@ -41,6 +54,9 @@ from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.spec import Spec
 from policy_net.exchange.wire import GradientUpdate, RoundAnswer, RoundTask
 
+_log = structlog.get_logger()
+
+_KEEP_HEARD_SECONDS = 60.0
 _QUARANTINED_POLL_SECONDS = 1.0
 """A quarantined cluster that polls is answered after this, so that it does not ask without pause."""
 
@@ -82,7 +98,10 @@ class Learner(Generic[Status]):
         self.upstream_view: Callable[[], fleet_pb2.UpstreamView | None] = lambda: None
         self._unsettled = opened.recovered.unsettled
         registrations = opened.registry.registry.registrations()
-        self.fleet: Fleet[Status] = Fleet(registrations, opened.recovered.counters, clock)
+        self.fleet: Fleet[Status] = Fleet(registrations, opened.recovered.counters, clock, wall_clock)
+        self._clock = clock
+        self._heard_kept_seconds = clock()
+        self._keeping = BackgroundTask("last-heard")
         process = Process(telemetry, wall_clock, self.failed)
         self._lease = opened.state.lease
         end = LogEnd(
@@ -129,10 +148,14 @@ class Learner(Generic[Status]):
         if self.rounds is not None:
             self.rounds.start()
         self.rollouts.start()
+        self._keeping.begin(self._keep_heard_on)
 
     async def close(self) -> None:
         """Take a last snapshot and end; no update may be offered any more."""
+        await self._keeping.close()
         await self.rollouts.close()
+        if not self.failed.done():
+            await self.keep_heard()
         if self.rounds is not None:
             await self.rounds.close()
         self.quarantine.keep()
@@ -164,7 +187,36 @@ class Learner(Generic[Status]):
             self._wall_clock(),
         )
         self.fleet.on_registered(registration)
+        self._show_silence(cluster)
         return registration
+
+    async def keep_heard(self) -> None:
+        """Keep when clusters were heard since this was done last; the learner does so by itself, once a minute."""
+        fleet: Fleet[Any] = self.fleet
+        since, at, now = self._heard_kept_seconds, self._clock(), self._wall_clock()
+        heard = {
+            entry.cluster: LastHeard(
+                now - at + (at if entry.heard_seconds is None else entry.heard_seconds),
+                0 if entry.status is None else entry.status.acting_version,
+            )
+            for entry in fleet.heard_since(since)
+        }
+        if not heard:
+            return
+        try:
+            await self._registry.call(self._write_heard, heard)
+            self._heard_kept_seconds = at
+        except LearnerError as error:
+            _log.warning("last-heard-not-kept", reason=str(error), advice="tried again")
+
+    async def _keep_heard_on(self) -> None:
+        while not self.failed.done():
+            await asyncio.sleep(_KEEP_HEARD_SECONDS)
+            await self.keep_heard()
+
+    def _write_heard(self, heard: Mapping[str, LastHeard]) -> None:
+        with self._registry.registry.transaction() as session:
+            keep_heard(session, heard)
 
     async def pull(self, cluster: str, incarnation: int, have_step: int | None) -> tuple[int, bytes | None]:
         """The head's step and weights; no weights if it is still at `have_step`.
@@ -315,6 +367,20 @@ class Learner(Generic[Status]):
         telemetry.clusters.set_function(lambda: len(self.fleet))
         telemetry.quarantined.set_function(lambda: self.quarantine.count)
         telemetry.waiting.set_function(lambda: self.head.aggregator.waiting)
+        for entry in self.fleet.entries():
+            self._show_silence(entry.cluster)
+
+    def _show_silence(self, cluster: str) -> None:
+        self._telemetry.cluster_silent.labels(cluster).set_function(partial(self._silence, cluster))
+
+    def _silence(self, cluster: str) -> float:
+        """Seconds since a cluster was heard that nobody waits for in vain: 0 once it has finished or was revoked."""
+        fleet: Fleet[Any] = self.fleet
+        entry = fleet.get(cluster)
+        if entry is None or (entry.status is not None and entry.status.finished) or self.rollouts.turned_out(cluster):
+            return 0.0
+        kept = fleet.seconds_since_heard(entry)
+        return kept if kept >= 0.0 else fleet.silent_seconds(entry)
 
 
 def check_fits(settings: LearnerSettings, spec: Spec) -> None:

@@ -191,21 +191,29 @@ class Operator(Generic[Status]):
         _log.info("key-rotated", role=role, actor=actor, root=keys.root.number, versions_signed=signed, unsound=unsound)
         return b""
 
-    async def reset_head(self, version: int, actor: str) -> HeadReset:
+    async def reset_head(self, version: int, actor: str, why: str = "", *, dry_run: bool = False) -> HeadReset:
         """Let the head go on from a version: its weights and moments, at the head's next step.
 
         Gradients computed at the head that is given up are refused from then on (`head-reset`). Asking again before
         anything was learned changes nothing.
 
+        Args:
+            why: for people; stands in the audit log as a line of its own.
+            dry_run: only say what would come of it.
+
         Raises:
             UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
             StateUnusable: one of its files is damaged.
-            BadRequest: it is of another spec.
+            BadRequest: it is of another spec, or the reason cannot be used.
             LogBroken: it could not be kept; the learner ends.
         """
+        check_reason(why)
         if isinstance(self._head.aggregator, RegionAggregator):
             raise BadRequest("a region's head is the one of the learner above: reset it there")
         card, target, moments_kept = await self._registry.call(self._target, version)
+        if dry_run:
+            step, there = self._head.step, self._is_at(card)
+            return HeadReset(step, step + (not there), moments_kept, changed=not there)
         await self._maintenance.room()
         head = self._head
         from_step = head.step
@@ -231,6 +239,8 @@ class Operator(Generic[Status]):
         noted = self._maintenance.on_reset(head, applied)
         await self._log.durable(applied.step)
         await asyncio.wait((noted, self._failed), return_when=asyncio.FIRST_COMPLETED)
+        if why:
+            await self.note(actor, "head-reset-reason", f"v{version}", f"step {applied.step}: {why}")
         self._telemetry.head_resets.inc()
         _log.info("head-reset", actor=actor, version=version, from_step=from_step, head_step=applied.step)
         return HeadReset(from_step, applied.step, moments_kept, changed=True)

@@ -35,6 +35,7 @@ class SocketAddress:
         Raises:
             BadConfig: the path is too long for this system, or its folder cannot be opened.
         """
+        self.path = path
         self._folder: int | None = None
         whole = path.absolute()
         if len(os.fsencode(whole)) > _LONGEST_PATH:

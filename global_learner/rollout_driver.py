@@ -104,6 +104,11 @@ class RolloutDriver:
         self.queries = RolloutQueries(settings, registry, process.telemetry, process.wall_clock, self._wake.set)
         self._task = BackgroundTask("rollouts")
 
+    @property
+    def away_seconds(self) -> float:
+        """A cluster that was not heard for so long is away."""
+        return self._settings.away_seconds
+
     def start(self) -> None:
         """Begin to look."""
         self._task.begin(self._run)
@@ -128,7 +133,7 @@ class RolloutDriver:
         check_reason(why)
         plan = plan_of(plan_json)
         self.queries.check(plan)
-        away, gone = self._away(), self._gone()
+        away, gone = self._away(), self.gone()
         starting = self._registry.call(
             self.store.start,
             version,
@@ -162,18 +167,21 @@ class RolloutDriver:
             raise RolloutRefused("another rollout was begun meanwhile; look at it, and ask again")
         return taken
 
-    async def assign(self, version: int, clusters: Sequence[str] | None, actor: str, why: str = "") -> Taken:
+    async def assign(
+        self, version: int, clusters: Sequence[str] | None, actor: str, why: str = "", *, dry_run: bool = False
+    ) -> Taken:
         """Assign by an operator's word; see `RolloutStore.assign`, of which it has the errors."""
         check_reason(why)
-        asked = (version, self._spec_digest, clusters, actor, self._wall_clock(), self.auto_assign, why)
-        return await self._assigned(self._registry.call(self.store.assign, *asked), actor)
+        asked = (version, self._spec_digest, clusters, actor, self._wall_clock(), self.auto_assign, why, self.gone())
+        assigning = self._registry.call(self.store.assign, *asked, dry_run)
+        return await (assigning if dry_run else self._assigned(assigning, actor))
 
     async def go_back(self, clusters: Sequence[str] | None, actor: str, why: str, *, dry_run: bool) -> Taken:
         """Go back to the version before; see `RolloutStore.go_back`, of which it has the errors."""
         check_reason(why)
         asked = (self._spec_digest, clusters, actor, self._wall_clock(), why)
         hold = self.auto_assign or self.versions_come_from_above
-        going = self._registry.call(self.store.go_back, *asked, hold=hold, dry_run=dry_run)
+        going = self._registry.call(self.store.go_back, *asked, hold=hold, dry_run=dry_run, gone=self.gone())
         return await (going if dry_run else self._assigned(going, actor))
 
     async def _assigned(self, change: Awaitable[Taken], actor: str) -> Taken:
@@ -264,12 +272,12 @@ class RolloutDriver:
         if not self._runs:
             return
         record = await self._registry.call(self.store.latest)
+        phase = None if record is None else record.state.phase
+        self._telemetry.on_rollout(phase, Phase, phase is not None and not phase.over)
         if record is None or record.state.phase.over:
             self._runs = False
-            self._telemetry.rollout_running.set(0)
             return
-        self._telemetry.rollout_running.set(1)
-        whats = observed(record.state, self._heard(), self._gone(), self._settings.away_seconds)
+        whats = observed(record.state, self._heard(), self.gone(), self._settings.away_seconds)
         whats += await self._registry.call(self.store.gone_versions, record.state)
         if whats:
             taken = await self._take(record.state.number, whats, KEEPER)
@@ -375,5 +383,6 @@ class RolloutDriver:
         limit = self._settings.away_seconds
         return {entry.cluster for entry in self._fleet.entries() if self._fleet.silent_seconds(entry) > limit}
 
-    def _gone(self) -> set[str]:
+    def gone(self) -> set[str]:
+        """The registered clusters that were turned out."""
         return {entry.cluster for entry in self._fleet.entries() if self.turned_out(entry.cluster)}

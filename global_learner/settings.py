@@ -373,6 +373,11 @@ def _initial_policy(named: Path, folder: Path) -> Path:
                 f"setting initial_policy = {str(named)!r}: there is no such file in {folder}; did you mean {close}, "
                 "which ships with fedl2?"
             )
+        if len(named.parts) == 1 and not named.suffix and not (folder / named).exists():
+            raise BadConfig(
+                f"setting initial_policy = {str(named)!r}: there is no such file in {folder}, and no heuristic learns: "
+                f"name a policy file, or {' or '.join(SHIPPED)}, which ship with fedl2"
+            )
         return folder / named
     from policy_net.set_policy.policy import SHIPPED_FILES  # noqa: PLC0415  (a policy, and all that it plans with)
 

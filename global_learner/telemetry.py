@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Iterable
 from typing import TextIO
 
 import structlog
@@ -155,27 +156,7 @@ class Telemetry:
             ["outcome"],
             registry=self.registry,
         )
-        self.rollout_evidence = Counter(
-            "fedl2_learner_rollout_evidence_total",
-            "Calls with evidence of a rollout, by outcome (taken, not-asked-for, or why it was refused).",
-            ["outcome"],
-            registry=self.registry,
-        )
-        self.rollout_queries = Counter(
-            "fedl2_learner_rollout_queries_total",
-            "Queries of rollouts' plans to Prometheus servers, by outcome (answered, unanswered).",
-            ["outcome"],
-            registry=self.registry,
-        )
-        self.rollout_running = Gauge(
-            "fedl2_learner_rollout_running_count", "1 while a rollout runs, else 0.", registry=self.registry
-        )
-        self.rollouts = Counter(
-            "fedl2_learner_rollouts_total",
-            "Rollouts that ended since the start, by outcome (done, rolled-back).",
-            ["outcome"],
-            registry=self.registry,
-        )
+        self._add_rollouts()
         self.job_types = Gauge(
             "fedl2_learner_job_types_count", "Job types in the fleet's vocabulary.", registry=self.registry
         )
@@ -204,6 +185,13 @@ class Telemetry:
             registry=self.registry,
         )
         self.clusters = Gauge("fedl2_learner_clusters_count", "Clusters that ever registered.", registry=self.registry)
+        self.cluster_silent = Gauge(
+            "fedl2_learner_cluster_silent_seconds",
+            "Seconds since a cluster was heard, of one that was never heard since the learner's start; 0 of one that "
+            "has finished or was revoked.",
+            ["cluster"],
+            registry=self.registry,
+        )
         self.enrollments = Counter(
             "fedl2_learner_enrollments_total",
             "Enrollments, by outcome (invited, enrolled, repeated, renewed, revoked, or why it was refused; of people "
@@ -278,9 +266,45 @@ class Telemetry:
             registry=self.registry,
         )
 
+    def _add_rollouts(self) -> None:
+        self.rollout_evidence = Counter(
+            "fedl2_learner_rollout_evidence_total",
+            "Calls with evidence of a rollout, by outcome (taken, not-asked-for, or why it was refused).",
+            ["outcome"],
+            registry=self.registry,
+        )
+        self.rollout_queries = Counter(
+            "fedl2_learner_rollout_queries_total",
+            "Queries of rollouts' plans to Prometheus servers, by outcome (answered, unanswered).",
+            ["outcome"],
+            registry=self.registry,
+        )
+        self.rollout_running = Gauge(
+            "fedl2_learner_rollout_running_count", "1 while a rollout runs, else 0.", registry=self.registry
+        )
+        self.rollout_phase = Gauge(
+            "fedl2_learner_rollout_phase_state",
+            "1 for the phase of the latest rollout (running, asking, paused, rolling-back, rolled-back, done), else 0; "
+            "a rollout that asks or is paused waits for an operator.",
+            ["phase"],
+            registry=self.registry,
+        )
+        self.rollouts = Counter(
+            "fedl2_learner_rollouts_total",
+            "Rollouts that ended since the start, by outcome (done, rolled-back).",
+            ["outcome"],
+            registry=self.registry,
+        )
+
     def on_refusal(self, method: str, reason: Refusal) -> None:
         """Count one call that was not done."""
         self.refusals.labels(method, reason).inc()
+
+    def on_rollout(self, phase: str | None, phases: Iterable[str], running: bool) -> None:
+        """Show which of all phases the latest rollout is in; None: there was none."""
+        self.rollout_running.set(running)
+        for each in phases:
+            self.rollout_phase.labels(each).set(each == phase)
 
     def on_call(self, method: str, status: str, seconds: float) -> None:
         """Count one call."""

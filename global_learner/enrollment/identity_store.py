@@ -17,6 +17,7 @@ from pathlib import Path
 from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
+from foundation.figures import counted
 from global_learner.enrollment.authority import Issued
 from global_learner.enrollment.tables import (
     AuditRow,
@@ -216,7 +217,7 @@ class IdentityStore:
             if not _certificates_of(session, name, *PEOPLE):
                 raise UnknownPerson(f"nobody called {name} was ever enrolled here; see `policyctl operator list`")
             certificates = _revoke(session, name, now, *PEOPLE)
-            _AUDIT.record(session, now, actor, "operator-revoked", name, f"{certificates} certificates")
+            _AUDIT.record(session, now, actor, "operator-revoked", name, counted(certificates, "certificate"))
         self._reread()
         return certificates
 
@@ -225,13 +226,17 @@ class IdentityStore:
         with self._database.session() as session:
             return people(session.scalars(select(CertificateRow).where(CertificateRow.role.in_(PEOPLE))).all(), now)
 
-    def revoke(self, cluster: str, actor: str, now: float) -> tuple[int, int]:
+    def revoke(self, cluster: str, actor: str, now: float, why: str = "", dry_run: bool = False) -> tuple[int, int]:
         """Turn a cluster out: all its certificates and tokens; how many were good.
+
+        Args:
+            dry_run: only count.
 
         Raises:
             UnknownCluster: it has none.
         """
-        with self._database.transaction() as session:
+        # What a session changed that only reads is given up at its end.
+        with self._database.session() if dry_run else self._database.transaction() as session:
             known = session.scalars(
                 select(CertificateRow.fingerprint).where(
                     CertificateRow.name == cluster, CertificateRow.role == Role.CLUSTER
@@ -244,15 +249,18 @@ class IdentityStore:
                 raise UnknownCluster(f"no cluster {cluster} was ever enrolled here; see `policyctl cluster list`")
             certificates = _revoke(session, cluster, now, Role.CLUSTER)
             open_tokens = sum(key_digest is None for (key_digest,) in tokens)
-            _AUDIT.record(session, now, actor, "revoked", cluster, f"{certificates} certificates, {open_tokens} tokens")
-        self._reread()
+            said = f"{counted(certificates, 'certificate')}, {counted(open_tokens, 'token')}"
+            _AUDIT.record(session, now, actor, "revoked", cluster, f"{said}: {why}" if why else said)
+        if not dry_run:
+            self._reread()
         return certificates, open_tokens
 
-    def revoke_name(self, name: str, actor: str, now: float) -> None:
+    def revoke_name(self, name: str, actor: str, now: float, why: str = "") -> None:
         """Refuse all certificates of another authority that carry this name and were made before now."""
         with self._database.transaction() as session:
             session.merge(RevocationRow(name=name, unix_seconds=now))
-            _AUDIT.record(session, now, actor, "revoked", name, "certificates made before now")
+            said = "certificates made before now"
+            _AUDIT.record(session, now, actor, "revoked", name, f"{said}: {why}" if why else said)
         self._reread()
 
     def turned_out(self, cluster: str, unix_seconds: float) -> bool:

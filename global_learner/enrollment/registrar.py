@@ -166,8 +166,8 @@ class Registrar:
         """How many lines the log of identities has, and the digest of the last one."""
         return await self._thread.call(self._store.audit_head)
 
-    async def revoke(self, cluster: str, actor: str) -> tuple[int, int]:
-        """Turn a cluster out; how many certificates and tokens were good until now.
+    async def revoke(self, cluster: str, actor: str, why: str = "", *, dry_run: bool = False) -> tuple[int, int]:
+        """Turn a cluster out, or only say what would come of it; how many certificates and tokens are good until then.
 
         Raises:
             UnknownCluster: it was never enrolled.
@@ -178,9 +178,12 @@ class Registrar:
         if self._authority is None:
             if not self._rules.revocable:
                 self._signer()
-            await self._thread.call(self._store.revoke_name, cluster, actor, self._clock())
+            if not dry_run:
+                await self._thread.call(self._store.revoke_name, cluster, actor, self._clock(), why)
         else:
-            counts = await self._thread.call(self._store.revoke, cluster, actor, self._clock())
+            counts = await self._thread.call(self._store.revoke, cluster, actor, self._clock(), why, dry_run)
+        if dry_run:
+            return counts
         self._count("revoked", cluster, actor)
         return counts
 

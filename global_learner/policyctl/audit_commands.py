@@ -18,7 +18,7 @@ from foundation.option_groups import with_option_groups
 from foundation.tables import NOTHING, Column, FittedTable
 from global_learner.errors import AuditUnsound, BadConfig, LearnerError
 from global_learner.policyctl.options import CallOptions, LookOptions, moment_of
-from global_learner.policyctl.views import Facts, moment
+from global_learner.policyctl.views import Facts, moment, whole_moment
 from global_learner.storage.audit_chain import (
     LOGS,
     AuditLine,
@@ -262,4 +262,5 @@ def audit_table(entries: list[Facts]) -> FittedTable:
         )
         for entry in entries
     ]
-    return FittedTable("", columns, rows)
+    whole = [(whole_moment(entry["unix_seconds"]), *row[1:]) for entry, row in zip(entries, rows, strict=True)]
+    return FittedTable("", columns, rows, for_programs=whole)

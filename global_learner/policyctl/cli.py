@@ -29,9 +29,19 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, help="Looks after 
 
 
 @with_option_groups
-def show_fleet(options: LookOptions) -> None:
+def show_fleet(
+    cluster: Annotated[
+        list[str] | None, typer.Option("--cluster", help="Show this cluster, and no other (repeatable).")
+    ] = None,
+    *,
+    options: LookOptions,
+) -> None:
     """All clusters: their jobs, what they act on, what they contributed."""
-    options.look(lambda client: fleet_facts(client.fleet()), fleet_table)
+    only, place = cluster or [], options.place
+    options.look(
+        lambda client: fleet_facts(client.fleet(), only),
+        lambda fleet: fleet_table(fleet, place, revoked=bool(only)),
+    )
 
 
 @with_option_groups

@@ -134,17 +134,20 @@ class AdminClient:
         return bool(self._call(self._admin.NoteVersion, request).changed)
 
     def assign(
-        self, version: int, clusters: Sequence[str], every: bool, reason: str = ""
+        self, version: int, clusters: Sequence[str], every: bool, reason: str = "", dry_run: bool = False
     ) -> fleet_pb2.AssignVersionReply:
         """Let clusters act on a version; 0 takes that back."""
-        request = fleet_pb2.AssignVersionRequest(version=version, clusters=clusters, all=every, reason=reason)
+        request = fleet_pb2.AssignVersionRequest(
+            version=version, clusters=clusters, all=every, reason=reason, dry_run=dry_run
+        )
         reply: fleet_pb2.AssignVersionReply = self._call(self._admin.AssignVersion, request)
         return reply
 
-    def roll_back(self, clusters: Sequence[str], every: bool, reason: str, dry_run: bool) -> list[fleet_pb2.Assignment]:
+    def roll_back(self, clusters: Sequence[str], every: bool, reason: str, dry_run: bool) -> fleet_pb2.RollBackReply:
         """Let clusters act on the version before."""
         request = fleet_pb2.RollBackRequest(clusters=clusters, all=every, reason=reason, dry_run=dry_run)
-        return list(self._call(self._admin.RollBack, request, RolloutRefused).assignments)
+        reply: fleet_pb2.RollBackReply = self._call(self._admin.RollBack, request, RolloutRefused)
+        return reply
 
     def start_rollout(self, version: int, plan_json: str, reason: str, dry_run: bool) -> fleet_pb2.StartRolloutReply:
         """Bring a version to the fleet in stages."""
@@ -168,9 +171,9 @@ class AdminClient:
         reply: fleet_pb2.ActOnRolloutReply = self._call(self._admin.ActOnRollout, request, RolloutRefused)
         return reply
 
-    def reset_head(self, version: int) -> fleet_pb2.ResetHeadReply:
+    def reset_head(self, version: int, reason: str = "", dry_run: bool = False) -> fleet_pb2.ResetHeadReply:
         """Let the head go on from a version."""
-        request = fleet_pb2.ResetHeadRequest(version=version)
+        request = fleet_pb2.ResetHeadRequest(version=version, reason=reason, dry_run=dry_run)
         reply: fleet_pb2.ResetHeadReply = self._call(self._admin.ResetHead, request)
         return reply
 
@@ -210,9 +213,9 @@ class AdminClient:
         """Every cluster's status, by name."""
         return list(self._call(self._admin.ListClusters, fleet_pb2.ListClustersRequest()).clusters)
 
-    def revoke_cluster(self, cluster: str) -> fleet_pb2.RevokeClusterReply:
+    def revoke_cluster(self, cluster: str, reason: str = "", dry_run: bool = False) -> fleet_pb2.RevokeClusterReply:
         """Turn a cluster out."""
-        request = fleet_pb2.RevokeClusterRequest(cluster=cluster)
+        request = fleet_pb2.RevokeClusterRequest(cluster=cluster, reason=reason, dry_run=dry_run)
         reply: fleet_pb2.RevokeClusterReply = self._call(self._admin.RevokeCluster, request)
         return reply
 
@@ -255,6 +258,8 @@ class AdminClient:
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             return f"nothing came within {self._timeout_seconds:g} s; start it, or name another one with --learner"
         if self._socket is not None:
+            if not self._socket.path.exists():
+                return "there is no such socket; is that the learner's state_dir? Or name another one with --learner"
             return "there is no learner behind that socket; start it, or name another one with --learner"
         # Loaded here: asked by those alone who got no answer.
         from global_learner.policyctl.other_server import explained  # noqa: PLC0415

@@ -16,7 +16,7 @@ from foundation.files import check_replaceable
 from foundation.option_groups import with_option_groups
 from foundation.tables import Column, FactSheet, FittedTable
 from global_learner.errors import BadConfig
-from global_learner.policyctl.options import CallOptions, LookOptions, Reason
+from global_learner.policyctl.options import CallOptions, DryRun, LookOptions, Reason, Yes, confirm
 from global_learner.policyctl.views import Facts, certificates_table, moment
 from policy_net.exchange.generated import fleet_pb2
 
@@ -43,6 +43,7 @@ def enroll_cluster(
 
     path = out or Path(f"{name}.enrollment")
     _check_out(path)
+    replaces = path.exists()
     with options.client() as client:
         reply = client.enroll_cluster(name)
     enrollment = EnrollmentFile(
@@ -55,7 +56,7 @@ def enroll_cluster(
             f"{path}: cannot be written ({error.strerror}); name another file with --out. The token is lost; enrolling "
             "again makes a new one"
         ) from error
-    facts = enrollment_facts(enrollment, path, reply.voided_tokens)
+    facts = {**enrollment_facts(enrollment, path, reply.voided_tokens), "file_replaced": replaces}
     options.show(facts, enrollment_table(facts))
 
 
@@ -68,11 +69,14 @@ def list_clusters(options: LookOptions) -> None:
 
 @cluster_app.command("revoke")
 @with_option_groups
-def revoke_cluster(name: Name, options: CallOptions) -> None:
+def revoke_cluster(
+    name: Name, yes: Yes = False, reason: Reason = "", dry_run: DryRun = False, *, options: CallOptions
+) -> None:
     """Turn a cluster out at once: its certificates and tokens count no longer, also on open connections."""
     with options.client() as client:
-        reply = client.revoke_cluster(name)
-    facts = revocation_facts(name, reply)
+        confirm(f"turn cluster {name[:63]} out, until it is enrolled again", yes or dry_run, lambda: options.place)
+        reply = client.revoke_cluster(name, reason, dry_run)
+    facts = revocation_facts(name, reply, dry_run)
     options.show(facts, revocation_table(facts))
 
 
@@ -126,9 +130,9 @@ def identity_facts(entry: fleet_pb2.ClusterIdentity) -> Facts:
     }
 
 
-def revocation_facts(cluster: str, reply: fleet_pb2.RevokeClusterReply) -> Facts:
+def revocation_facts(cluster: str, reply: fleet_pb2.RevokeClusterReply, dry_run: bool) -> Facts:
     """A revocation as JSON shows it."""
-    return {"cluster": cluster, "certificates": reply.certificates, "tokens": reply.tokens}
+    return {"cluster": cluster, "certificates": reply.certificates, "tokens": reply.tokens, "dry_run": dry_run}
 
 
 def enrollment_table(facts: Facts) -> FactSheet:
@@ -139,7 +143,12 @@ def enrollment_table(facts: Facts) -> FactSheet:
         ("good until", moment(facts["expires_unix_seconds"]) + " UTC, once"),
     ]
     if facts["voided_tokens"]:
-        rows.append(("in place of", "an earlier token that nobody had used: its file counts no longer, delete it"))
+        where = (
+            "a copy of its file counts no longer" if facts["file_replaced"] else "its file counts no longer, delete it"
+        )
+        rows.append(("in place of", f"an earlier token that nobody had used: {where}"))
+    if facts["file_replaced"]:
+        rows.append(("replaced", "the file that was there before"))
     rows.append(("next", "copy the file to the cluster, name it as learner.enrollment_file, start the agent"))
     return FactSheet("", rows)
 
@@ -154,10 +163,11 @@ def revocation_table(facts: Facts) -> FactSheet:
     return FactSheet(
         "",
         [
-            ("revoked", facts["cluster"]),
+            ("would be revoked" if facts["dry_run"] else "revoked", facts["cluster"]),
             ("certificates", str(facts["certificates"])),
             ("tokens", str(facts["tokens"])),
         ],
+        ["nothing was changed: --dry-run"] if facts["dry_run"] else [],
     )
 
 

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from foundation.figures import counted
 from foundation.option_groups import with_option_groups
 from foundation.tables import Column, FactSheet, FittedTable
 from global_learner.errors import BadConfig
-from global_learner.policyctl.options import CallOptions, DryRun, Reason, VersionArgument, version_number
+from global_learner.policyctl.options import (
+    CallOptions,
+    DryRun,
+    Reason,
+    VersionArgument,
+    Yes,
+    confirm,
+    version_number,
+)
 from global_learner.policyctl.views import Facts, version_name
 from policy_net.exchange.generated import fleet_pb2
+
+if TYPE_CHECKING:
+    from global_learner.policyctl.client import AdminClient
 
 head_app = typer.Typer(no_args_is_help=True, help="The learner's head: the newest weights.")
 
 Clusters = Annotated[list[str] | None, typer.Option("--cluster", help="A cluster's name (repeatable).")]
-All = Annotated[bool, typer.Option("--all", help="Every cluster that is registered now.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+All = Annotated[bool, typer.Option("--all", help="Every cluster that is registered now and was not revoked.")]
+_UNCHANGED = "nothing was changed: --dry-run"
 
 
 @with_option_groups
@@ -29,6 +40,7 @@ def assign_version(
     every: All = False,
     yes: Yes = False,
     reason: Reason = "",
+    dry_run: DryRun = False,
     *,
     options: CallOptions,
 ) -> None:
@@ -38,10 +50,10 @@ def assign_version(
     with options.client() as client:
         number = number or client.newest_version()
         if every:
-            _confirm(f"let every cluster act on v{number}", yes)
-        reply = client.assign(number, cluster or [], every, reason)
-    facts = assigned_facts(reply)
-    options.show(facts, assignments_table(facts, pinned_line(reply)))
+            confirm(f"let every cluster act on v{number}", yes or dry_run, _fleet_of(client, options))
+        reply = client.assign(number, cluster or [], every, reason, dry_run)
+    facts = assigned_facts(reply, dry_run)
+    options.show(facts, _assigned_table(facts, reply))
 
 
 @with_option_groups
@@ -50,17 +62,21 @@ def unassign_version(
     every: All = False,
     yes: Yes = False,
     reason: Reason = "",
+    dry_run: DryRun = False,
     *,
     options: CallOptions,
 ) -> None:
-    """Hold clusters no longer: they act on v1 again, or on the newest version where publish.auto_assign is on."""
+    """Hold clusters no longer: they act on what the latest finished rollout brought, or on v1 where there was none.
+
+    Where publish.auto_assign is on, they act on the newest version.
+    """
     _check_whom(cluster, every)
     with options.client() as client:
         if every:
-            _confirm("let no cluster be held on a version", yes)
-        reply = client.assign(0, cluster or [], every, reason)
-    facts = assigned_facts(reply)
-    options.show(facts, assignments_table(facts, pinned_line(reply)))
+            confirm("let no cluster be held on a version", yes or dry_run, _fleet_of(client, options))
+        reply = client.assign(0, cluster or [], every, reason, dry_run)
+    facts = assigned_facts(reply, dry_run)
+    options.show(facts, _assigned_table(facts, reply))
 
 
 @with_option_groups
@@ -76,10 +92,11 @@ def roll_back(
     """Let clusters act again on the version on which each acted before; not while a rollout runs."""
     _check_whom(cluster, every)
     with options.client() as client:
-        if every and not dry_run:
-            _confirm("let every cluster go back to the version before", yes)
-        facts = back_facts(client.roll_back(cluster or [], every, reason, dry_run), dry_run)
-    options.show(facts, back_table(facts))
+        if every:
+            confirm("let every cluster go back to the version before", yes or dry_run, _fleet_of(client, options))
+        reply = client.roll_back(cluster or [], every, reason, dry_run)
+    facts = back_facts(reply.assignments, dry_run)
+    options.show(facts, back_table(facts, reply.passed_over))
 
 
 @head_app.command("reset")
@@ -87,6 +104,8 @@ def roll_back(
 def reset_head(
     to: Annotated[str, typer.Option("--to", help="A version such as 3 or v3, or `latest`.")],
     yes: Yes = False,
+    reason: Reason = "",
+    dry_run: DryRun = False,
     *,
     options: CallOptions,
 ) -> None:
@@ -94,8 +113,9 @@ def reset_head(
     number = version_number(to)
     with options.client() as client:
         number = number or client.newest_version()
-        _confirm(f"reset the head to v{number}, and give up what it learned since", yes)
-        facts = reset_facts(number, client.reset_head(number))
+        what = f"reset the head to v{number}, and give up what it learned since"
+        confirm(what, yes or dry_run, _fleet_of(client, options))
+        facts = {**reset_facts(number, client.reset_head(number, reason, dry_run)), "dry_run": dry_run}
     options.show(facts, reset_table(facts))
 
 
@@ -104,13 +124,16 @@ def _check_whom(clusters: list[str] | None, every: bool) -> None:
         raise BadConfig("say whom: --cluster NAME (repeatable), or --all")
 
 
-def _confirm(what: str, yes: bool) -> None:
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise BadConfig(f"to {what}, add --yes: there is no terminal to ask on")
-    if not typer.confirm(f"{what[0].upper()}{what[1:]}?", err=True):
-        raise BadConfig("nothing was changed")
+def _fleet_of(client: AdminClient, options: CallOptions) -> Callable[[], str]:
+    """What a question about the whole fleet begins with: the learner, how many clusters, and on what they act now."""
+
+    def words() -> str:
+        views = [view for view in client.fleet().clusters if view.identity != "revoked"]
+        versions = ", ".join(version_name(number) for number in sorted({view.assigned_version for view in views}))
+        now = f", now on {versions}" if versions else ""
+        return f"{options.place}, {counted(len(views), 'cluster')}{now}"
+
+    return words
 
 
 def assignment_facts(entry: fleet_pb2.Assignment) -> Facts:
@@ -124,11 +147,15 @@ def assignment_facts(entry: fleet_pb2.Assignment) -> Facts:
     }
 
 
-def assigned_facts(reply: fleet_pb2.AssignVersionReply) -> list[Facts]:
+def assigned_facts(reply: fleet_pb2.AssignVersionReply, dry_run: bool) -> list[Facts]:
     """All clusters of a command as JSON shows them; of each, whether a running rollout leaves it alone from now on."""
     pinned = set(reply.pinned)
     return [
-        {**assignment_facts(entry), "pinned_in_rollout": reply.rollout if entry.cluster in pinned else None}
+        {
+            **assignment_facts(entry),
+            "pinned_in_rollout": reply.rollout if entry.cluster in pinned else None,
+            "dry_run": dry_run,
+        }
         for entry in reply.assignments
     ]
 
@@ -138,21 +165,25 @@ def back_facts(assignments: Sequence[fleet_pb2.Assignment], dry_run: bool) -> li
     return [{**assignment_facts(entry), "dry_run": dry_run} for entry in assignments]
 
 
-def back_table(facts: list[Facts]) -> FittedTable:
+def back_table(facts: list[Facts], passed_over: Sequence[str] = ()) -> FittedTable:
     """All clusters of a way back."""
-    if any(entry["dry_run"] for entry in facts):
-        return assignments_table(facts, "nothing was changed: --dry-run", in_force=False)
-    return assignments_table(facts)
+    return assignments_table(facts, _passed_over(passed_over))
 
 
-def pinned_line(reply: fleet_pb2.AssignVersionReply) -> str:
-    """What a running rollout makes of the command; empty if nothing."""
-    return f"rollout {reply.rollout} leaves alone: {', '.join(reply.pinned)}" if reply.pinned else ""
+def _assigned_table(facts: list[Facts], reply: fleet_pb2.AssignVersionReply) -> FittedTable:
+    """All clusters of a command, what a running rollout makes of it, and who was not meant."""
+    pinned = [f"rollout {reply.rollout} leaves alone: {', '.join(reply.pinned)}"] if reply.pinned else []
+    return assignments_table(facts, pinned + _passed_over(reply.passed_over))
 
 
-def assignments_table(assignments: list[Facts], more: str = "", *, in_force: bool = True) -> FittedTable:
+def _passed_over(revoked: Sequence[str]) -> list[str]:
+    return [f"passed over, as revoked: {', '.join(revoked)}"] if revoked else []
+
+
+def assignments_table(assignments: list[Facts], more: Sequence[str] = ()) -> FittedTable:
     """All clusters of a command."""
-    below = ["in force at a cluster's next heartbeat"] if in_force else []
+    unchanged = any(entry.get("dry_run") for entry in assignments)
+    below = [_UNCHANGED if unchanged else "in force at a cluster's next heartbeat"]
     columns = (
         Column("cluster"),
         Column("was to\nact on", 1),
@@ -168,7 +199,7 @@ def assignments_table(assignments: list[Facts], more: str = "", *, in_force: boo
         )
         for entry in assignments
     ]
-    return FittedTable("", columns, rows, below + ([more] if more else []))
+    return FittedTable("", columns, rows, [*below, *more])
 
 
 def reset_facts(version: int, reply: fleet_pb2.ResetHeadReply) -> Facts:
@@ -188,9 +219,10 @@ def reset_table(facts: Facts) -> FactSheet:
     return FactSheet(
         "",
         [
-            ("head", f"reset to v{facts['version']}"),
+            ("head", f"{'would be ' if facts['dry_run'] else ''}reset to v{facts['version']}"),
             ("step before", str(facts["from_step"])),
             ("step now", str(facts["head_step"]) + ("" if facts["changed"] else " (it was there already)")),
             ("moments", kept),
         ],
+        [_UNCHANGED] if facts["dry_run"] else [],
     )

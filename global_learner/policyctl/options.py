@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 VersionArgument = Annotated[str, typer.Argument(help="A version such as 3 or v3, or `latest`.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would happen, and change nothing.")]
 Reason = Annotated[str, typer.Option("--reason", help="Why, in a line for others.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 _AGO = re.compile(r"(\d{1,6})([smhd])", re.ASCII)
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 Debug = Annotated[bool, typer.Option("--debug", help="Print the traceback of an error.")]
@@ -102,7 +104,7 @@ class CallOptions:
         Raises:
             BadConfig: there is no such context, or the file of contexts cannot be used.
         """
-        context = self._context()
+        _, context = self._context()
         ca, cert, key = (None if path is None else str(path) for path in (self.ca, self.cert, self.key))
         if context is None:
             return Context(USUAL_LEARNER if self.learner is None else self.learner, ca, cert, key)
@@ -114,15 +116,26 @@ class CallOptions:
             return Context(learner, ca, cert, key)
         return Context(learner, context.ca, context.cert, context.key)
 
-    def _context(self) -> Context | None:
-        """The context that holds; None if what was typed, or the environment, names a learner and no context."""
+    @property
+    def place(self) -> str:
+        """The learner that is asked, as people know it: its context's name with its address, or its address alone.
+
+        Raises:
+            BadConfig: there is no such context, or the file of contexts cannot be used.
+        """
+        name, _ = self._context()
+        address = self.connection().learner
+        return f"{name} ({address})" if name else address
+
+    def _context(self) -> tuple[str, Context | None]:
+        """The context that holds; none if what was typed, or the environment, names a learner and no context."""
         if self.context is not None and (self.learner is None or not _is_of_environment("context")):
             file = contexts_file(os.environ)
-            return read_contexts(file).named(self.context, file)
+            return self.context, read_contexts(file).named(self.context, file)
         if self.learner is not None:
-            return None
+            return "", None
         contexts = read_contexts(contexts_file(os.environ))
-        return None if contexts.current is None else contexts.by_name[contexts.current]
+        return (contexts.current, contexts.by_name[contexts.current]) if contexts.current is not None else ("", None)
 
     def show(self, facts: Facts | list[Facts], table: Tables) -> None:
         """Print a result in the form that was asked for."""
@@ -159,6 +172,24 @@ def _is_of_environment(parameter: str) -> bool:
     """Whether an option's value was not typed, but is the environment's."""
     context = click.get_current_context(silent=True)
     return context is not None and context.get_parameter_source(parameter) is ParameterSource.ENVIRONMENT
+
+
+def confirm(what: str, yes: bool, where: Callable[[], str]) -> None:
+    """Ask whether to do something, on a terminal, unless that was said already.
+
+    Args:
+        what: with a small letter.
+        where: what the question begins with: on which learner, and how things are there.
+
+    Raises:
+        BadConfig: the answer is no, or there is no terminal to ask on.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise BadConfig(f"to {what}, add --yes: there is no terminal to ask on")
+    if not typer.confirm(f"On {where()}: {what}?", err=True):
+        raise BadConfig("nothing was changed")
 
 
 def version_number(text: str) -> int | None:

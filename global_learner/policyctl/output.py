@@ -75,12 +75,13 @@ def console_of(output: Output) -> Console:
     return Console() if sys.stdout.isatty() else Console(width=_FILE_WIDTH)
 
 
-def write_csv(table: Table) -> None:
-    """Print a table's headings and cells, all of them and whole."""
+def write_csv(table: Table, *, headings: bool = True) -> None:
+    """Print a table's headings, unless they stand above already, and its cells, all of them and whole."""
     import csv  # noqa: PLC0415  (few ask for it)
 
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(table.headings)
+    if headings:
+        writer.writerow(table.headings)
     writer.writerows(["" if cell == NOTHING else cell for cell in row] for row in table.cells)
 
 
@@ -161,6 +162,8 @@ def _next(
 def _print(found: Found, table: Callable[[Found], Table], output: Output, *, first: bool) -> None:
     if output is Output.JSON:
         print(json.dumps(found))
+    elif output is Output.CSV and not first and isinstance(shown := table(found), FittedTable):
+        write_csv(shown, headings=False)
     else:
         if not first:
             print("---" if output is Output.YAML else "")  # or nobody could tell one look from the next

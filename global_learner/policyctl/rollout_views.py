@@ -11,6 +11,15 @@ from global_learner.policyctl.views import Facts, moment, version_name
 from policy_net.exchange.generated import fleet_pb2
 
 _EVENTS_SHOWN = 8
+_EVENT_WORDS = {
+    "start": "began",
+    "seen": "heard on what {subject} acts",
+    "away": "{subject} is away",
+    "joined": "{subject} joined",
+    "left": "{subject} left",
+    "version-gone": "{subject} is gone",
+}
+"""What happened, where its word alone would not say it."""
 
 
 def rollout_facts(rollout: fleet_pb2.Rollout) -> Facts:
@@ -90,7 +99,7 @@ def rollout_facts(rollout: fleet_pb2.Rollout) -> Facts:
                 "actor": event.actor,
                 "what": event.what,
                 "subject": event.subject or None,
-                "why": event.why or None,
+                "why": event.why or (rollout.why if event.what == "start" else "") or None,
                 "came_of_it": list(event.came_of_it),
             }
             for event in rollout.events
@@ -121,7 +130,7 @@ def rollout_table(facts: Facts) -> FittedTable:
         (
             entry["cluster"],
             entry["role"] + (" (away)" if entry["away"] else ""),
-            version_name(entry["acting_version"]),
+            _acts_on(entry, facts),
             version_name(entry["incumbent_version"]),
             str(entry["blocks"]),
             f"{entry['shadow_agreed']}/{entry['shadow_decisions']}" if entry["shadow_decisions"] else NOTHING,
@@ -129,6 +138,12 @@ def rollout_table(facts: Facts) -> FittedTable:
         for entry in facts["clusters"]
     ]
     return FittedTable(line_of({**facts, "reason": None}), columns, rows, _below(facts))
+
+
+def _acts_on(entry: Facts, facts: Facts) -> str:
+    if entry["role"] == "alternating":
+        return f"{version_name(entry['incumbent_version'])}/{version_name(facts['candidate_version'])}"
+    return version_name(entry["acting_version"])
 
 
 def history_table(rollouts: list[Facts]) -> FittedTable:
@@ -165,11 +180,34 @@ def changes_table(facts: Facts) -> FactSheet:
     """What came of a command, or would."""
     label = "would change" if facts["dry_run"] else "changed"
     rows = [(label if not number else "", line) for number, line in enumerate(facts["changes"] or ["nothing"])]
+    if facts["dry_run"] and facts["changes"] and facts["changes"][0].startswith("rollout-started "):
+        rows += _stages(facts)
     return FactSheet(line_of(facts), rows, [facts["note"]] if facts["note"] else [])
+
+
+def _stages(facts: Facts) -> list[tuple[str, str]]:
+    """The plan's stages, each with its clusters and its longest time; who is drawn is known once it begins."""
+    taking_part = sum(entry["role"] not in ("pinned", "held") for entry in facts["clusters"])
+    rows = []
+    for number, stage in enumerate((facts["plan"] or {}).get("stages", ())):
+        clusters = f"all {taking_part} clusters"
+        if stage["kind"] == "gate":
+            clusters = "replays, no cluster"
+        elif stage.get("clusters"):
+            clusters = ", ".join(stage["clusters"])
+        elif stage["kind"] == "canary":
+            clusters = f"{min(stage['count'], taking_part)} of {taking_part} clusters"
+        elif stage["kind"] == "wave":
+            clusters = f"{math.ceil(stage['share'] * taking_part)} of {taking_part} clusters, with those before"
+        time = f", {stage['hours']:g} hours" if "hours" in stage else ""
+        time = f", at most {stage['days']:g} days" if "days" in stage else time
+        rows.append((f"stage {number + 1}, {stage['kind']}", clusters + time))
+    return rows
 
 
 def _below(facts: Facts) -> list[str]:
     lines = [facts["reason"]] if facts["reason"] else []
+    lines.append(_because(f"begun {moment(facts['started_unix_seconds'])} by {facts['actor']}", facts["why"]))
     states = Counter(sketch["state"] for sketch in facts["sketches"])
     if states:
         lines.append(
@@ -187,10 +225,18 @@ def _below(facts: Facts) -> list[str]:
         # A query's own line is newer than what a verdict said of it.
         lines += [f"  {reason}" for reason in verdict["reasons"] if not reason.startswith("query ")]
     for event in [event for event in facts["events"] if event["came_of_it"]][-_EVENTS_SHOWN:]:
-        lines.append(
-            f"{moment(event['unix_seconds'])} {event['actor']}: {event['what']} {event['subject'] or ''}".rstrip()
-        )
+        lines.append(_because(f"{moment(event['unix_seconds'])} {event['actor']}: {_event_words(event)}", event["why"]))
     return lines
+
+
+def _event_words(event: Facts) -> str:
+    subject = event["subject"] or ""
+    said = _EVENT_WORDS.get(event["what"], f"{event['what']} {{subject}}")
+    return said.format(subject=subject).rstrip()
+
+
+def _because(said: str, why: str | None) -> str:
+    return f"{said}: {why}" if why else said
 
 
 def _finite(value: float) -> float | None:

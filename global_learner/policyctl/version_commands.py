@@ -31,9 +31,16 @@ version_app = typer.Typer(no_args_is_help=True, help="Published policy versions.
 
 @version_app.command("list")
 @with_option_groups
-def list_versions(options: LookOptions) -> None:
+def list_versions(
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, max=2**31 - 1, help="Show so many, the newest; all unless given.")
+    ] = None,
+    *,
+    options: LookOptions,
+) -> None:
     """All versions, oldest first: what made them, how they score, what they take on disk."""
-    options.look(lambda client: [version_facts(card) for card in client.versions()], versions_table)
+    newest = slice(None if limit is None else -limit, None)
+    options.look(lambda client: [version_facts(card) for card in client.versions()[newest]], versions_table)
 
 
 @version_app.command("show")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from foundation.figures import counted
 from foundation.tables import NOTHING, Column, FittedTable
+from global_learner.errors import UnknownCluster
 from policy_net.exchange.generated import fleet_pb2
 
 Facts = dict[str, Any]
@@ -14,10 +17,20 @@ Facts = dict[str, Any]
 SHOWN_OF_A_KEY = 16
 """Characters of a key, or of a certificate's fingerprint, that tell it apart."""
 _HOUR_SECONDS = 3600.0
+_ALTERNATES = "alternating"
+_NOBODY = "no cluster has registered yet: `policyctl cluster enroll NAME` invites one, and its agent does the rest"
 
 
-def fleet_facts(reply: fleet_pb2.GetFleetReply) -> Facts:
-    """The fleet as JSON shows it."""
+def fleet_facts(reply: fleet_pb2.GetFleetReply, only: Collection[str] = ()) -> Facts:
+    """The fleet as JSON shows it.
+
+    Args:
+        only: the clusters that are meant; none for all.
+
+    Raises:
+        UnknownCluster: there is none of such a name.
+    """
+    _check_names(only, [view.cluster for view in reply.clusters])
     return {
         "head_step": reply.head_step,
         "updates_accepted": reply.updates_accepted,
@@ -29,8 +42,19 @@ def fleet_facts(reply: fleet_pb2.GetFleetReply) -> Facts:
         "disk_full": reply.disk_full or None,
         "upstream": _upstream_facts(reply.upstream) if reply.HasField("upstream") else None,
         "privacy": privacy_facts(reply.privacy) if reply.HasField("privacy") else None,
-        "clusters": [_cluster_facts(view) for view in reply.clusters],
+        "away_seconds": reply.away_seconds or None,
+        "clusters": [
+            _cluster_facts(view, reply.away_seconds) for view in reply.clusters if not only or view.cluster in only
+        ],
     }
+
+
+def _check_names(names: Collection[str], known: Sequence[str]) -> None:
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name[:63], known, 1)
+            advice = f"did you mean {near[0]}?" if near else "`policyctl fleet` shows which are"
+            raise UnknownCluster(f"no cluster {name[:63]!r} is registered; {advice}")
 
 
 def _upstream_facts(view: fleet_pb2.UpstreamView) -> Facts:
@@ -68,16 +92,22 @@ def _privacy_words(privacy: Facts | None) -> str:
     return f", privacy spent {privacy['epsilon']:.4g}" + (f" of {limit:g}" if limit else "")
 
 
-def _cluster_facts(view: fleet_pb2.ClusterView) -> Facts:
+def _cluster_facts(view: fleet_pb2.ClusterView, away_seconds: float) -> Facts:
     status = view.status
+    waited_for = view.identity != "revoked" and not status.finished
     return {
         "cluster": view.cluster,
         "incarnation": view.incarnation,
         "seconds_since_heard": view.seconds_since_heard if view.seconds_since_heard >= 0.0 else None,
+        "away": waited_for and 0.0 < away_seconds < view.seconds_since_heard,
         "assigned_version": view.assigned_version,
         "held": view.held,
         "identity": view.identity or None,
-        "acting_version": status.acting_version,
+        "reported": view.HasField("status"),
+        "acting_version": status.acting_version if view.HasField("status") else view.last_acting_version,
+        "rollout": status.rollout or None,
+        "rollout_role": status.rollout_role or None,
+        "beside_version": status.beside_version or None,
         "refused_version": status.refused_version or None,
         "refused_reason": status.refused_reason or None,
         "learning_step": status.learning_step,
@@ -102,8 +132,13 @@ def _cluster_facts(view: fleet_pb2.ClusterView) -> Facts:
     }
 
 
-def fleet_table(fleet: Facts) -> FittedTable:
-    """All clusters, with the head in the title; what is wrong with a cluster in words."""
+def fleet_table(fleet: Facts, place: str = "", *, revoked: bool = False) -> FittedTable:
+    """All clusters, with the head in the title; what is wrong with a cluster in words.
+
+    Args:
+        place: the learner, as the title begins with it.
+        revoked: also the clusters that were turned out.
+    """
     columns = (
         Column("cluster"),
         Column("heard", 3, text=True),
@@ -117,13 +152,14 @@ def fleet_table(fleet: Facts) -> FittedTable:
         Column("speeds", 9),
         Column("remarks", words=True),
     )
+    shown = [view for view in fleet["clusters"] if revoked or view["identity"] != "revoked"]
     rows = [
         (
             view["cluster"],
             _heard(view),
-            f"{view['jobs_running']}/{view['jobs_waiting']}/{view['jobs_done']}",
-            f"{view['avg_jct_seconds'] / _HOUR_SECONDS:.1f} h",
-            version_name(view["acting_version"]),
+            f"{view['jobs_running']}/{view['jobs_waiting']}/{view['jobs_done']}" if view["reported"] else NOTHING,
+            f"{view['avg_jct_seconds'] / _HOUR_SECONDS:.1f} h" if view["reported"] else NOTHING,
+            _acts_on(view),
             ("held " if view["held"] else "") + version_name(view["assigned_version"]),
             str(view["updates_accepted"]),
             str(sum(view["updates_rejected"].values())),
@@ -131,20 +167,49 @@ def fleet_table(fleet: Facts) -> FittedTable:
             str(view["speed_statistics"]),
             "; ".join(_remarks(view)),
         )
-        for view in fleet["clusters"]
+        for view in shown
+    ]
+    for_programs = [
+        (
+            view["cluster"],
+            NOTHING if view["seconds_since_heard"] is None else f"{view['seconds_since_heard']:.3f}",
+            f"{view['jobs_running']}/{view['jobs_waiting']}/{view['jobs_done']}" if view["reported"] else NOTHING,
+            f"{view['avg_jct_seconds']:.3f}" if view["reported"] else NOTHING,
+            *row[4:],
+        )
+        for view, row in zip(shown, rows, strict=True)
     ]
     title = (
-        f"head step {fleet['head_step']}, newest version {version_name(fleet['latest_version'])}, "
+        f"{place + ': ' if place else ''}head step {fleet['head_step']}, "
+        f"newest version {version_name(fleet['latest_version'])}, "
         f"{fleet['updates_accepted']} updates applied, {fleet['updates_rejected']} rejected"
         f"{_privacy_words(fleet['privacy'])}"
     )
-    below = [line for line in (_upstream_line(fleet["upstream"]), _disk_line(fleet)) if line]
-    return FittedTable(title, columns, rows, below)
+    hidden = len(fleet["clusters"]) - len(rows)
+    turned_out = (
+        f"not shown: {counted(hidden, 'revoked cluster')}; `policyctl cluster list` names all" if hidden else ""
+    )
+    lines = (_upstream_line(fleet["upstream"]), _disk_line(fleet), turned_out, "" if rows else _NOBODY)
+    below = [line for line in lines if line]
+    return FittedTable(title, columns, rows, below, for_programs)
+
+
+def _acts_on(view: Facts) -> str:
+    acting = version_name(view["acting_version"])
+    if view["rollout_role"] == _ALTERNATES and view["beside_version"]:
+        return f"{version_name(view['assigned_version'])}/{version_name(view['beside_version'])}"
+    return acting
 
 
 def _remarks(view: Facts) -> list[str]:
     """What people should know of a cluster beyond its figures."""
-    remarks = []
+    remarks = ["away"] if view["away"] else []
+    if view["rollout_role"] == _ALTERNATES:
+        remarks.append(f"alternates in rollout {view['rollout']}")
+    elif view["rollout_role"]:
+        remarks.append(f"{view['rollout_role']} of v{view['beside_version']} in rollout {view['rollout']}")
+    if not view["reported"] and view["identity"] != "revoked":
+        remarks.append("has not reported since the learner started")
     if view["refused_version"]:
         remarks.append(f"refused v{view['refused_version']}: {view['refused_reason']}")
     if view["quarantined_until_unix_seconds"]:
@@ -189,6 +254,11 @@ def _disk_line(fleet: Facts) -> str:
 def moment(unix_seconds: float) -> str:
     """A moment in UTC, to the minute."""
     return datetime.fromtimestamp(unix_seconds, UTC).strftime("%Y-%m-%d %H:%M")
+
+
+def whole_moment(unix_seconds: float) -> str:
+    """A moment in UTC as ISO 8601 has it, to the millisecond."""
+    return datetime.fromtimestamp(unix_seconds, UTC).isoformat(timespec="milliseconds")
 
 
 def moment_or_nothing(unix_seconds: float | None) -> str:

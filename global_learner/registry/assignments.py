@@ -68,8 +68,12 @@ def assign(
     actor: str,
     now: float,
     why: str = "",
+    gone: Collection[str] = (),
 ) -> list[Assignment]:
     """Let clusters act on a version, and hold them there; None is all that ever registered.
+
+    Args:
+        gone: those that were turned out, and are not meant where all are.
 
     Raises:
         UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
@@ -77,16 +81,19 @@ def assign(
         BadRequest: the version is of another spec than this learner's, or there is no cluster.
     """
     _check_spec(kept_row(session, version), spec_digest)
-    return _move(session, cluster_rows(session, clusters), version, held=True, actor=actor, now=now, why=why)
+    return _move(session, cluster_rows(session, clusters, gone), version, held=True, actor=actor, now=now, why=why)
 
 
-def way_back(session: Session, spec_digest: str, clusters: Collection[str] | None, hold: bool) -> list[Assignment]:
+def way_back(
+    session: Session, spec_digest: str, clusters: Collection[str] | None, hold: bool, gone: Collection[str] = ()
+) -> list[Assignment]:
     """What every cluster would act on if it went back to the version before; None is all that ever registered.
 
     Of all clusters, one of which no version before is known stays where it is.
 
     Args:
         hold: those that move are held, as something would move them on by itself; otherwise only who was held is.
+        gone: see `assign`.
 
     Raises:
         UnknownPolicyVersion: one of the versions is no longer kept.
@@ -95,7 +102,7 @@ def way_back(session: Session, spec_digest: str, clusters: Collection[str] | Non
     """
     moves = moves_of(AUDIT.entries(session))
     found = []
-    for row in cluster_rows(session, clusters):
+    for row in cluster_rows(session, clusters, gone):
         before = version_before(moves.get(row.cluster, ()), row.assigned_version)
         if before is None and clusters is not None:
             raise BadRequest(
@@ -122,7 +129,13 @@ def go_back(session: Session, way: Sequence[Assignment], actor: str, now: float,
 
 
 def release(
-    session: Session, clusters: Collection[str] | None, to_newest: bool, actor: str, now: float, why: str = ""
+    session: Session,
+    clusters: Collection[str] | None,
+    to_newest: bool,
+    actor: str,
+    now: float,
+    why: str = "",
+    gone: Collection[str] = (),
 ) -> list[Assignment]:
     """Let clusters act on what they would without an operator's word (see `registrations.fleet_version`).
 
@@ -130,7 +143,7 @@ def release(
         UnknownCluster, BadRequest: as `assign`.
     """
     version = fleet_version(session, to_newest)
-    return _move(session, cluster_rows(session, clusters), version, held=False, actor=actor, now=now, why=why)
+    return _move(session, cluster_rows(session, clusters, gone), version, held=False, actor=actor, now=now, why=why)
 
 
 def bring(session: Session, version: int, actor: str, now: float) -> list[Assignment]:
@@ -162,8 +175,8 @@ def note_refusal(session: Session, cluster: str, version: int, reason: str, now:
         AUDIT.record(session, now, cluster, "version-refused", cluster, detail)
 
 
-def cluster_rows(session: Session, clusters: Collection[str] | None) -> list[ClusterRow]:
-    """Rows of clusters, by name; None is all.
+def cluster_rows(session: Session, clusters: Collection[str] | None, gone: Collection[str] = ()) -> list[ClusterRow]:
+    """Rows of clusters, by name; None is all but those that are gone.
 
     Raises:
         UnknownCluster: one of them is not registered.
@@ -179,6 +192,10 @@ def cluster_rows(session: Session, clusters: Collection[str] | None) -> list[Clu
             f"no cluster {', '.join(map(repr, missing))} is registered, so nothing was changed; `policyctl fleet` "
             "shows which are"
         )
+    if clusters is None and rows:
+        rows = [row for row in rows if row.cluster not in gone]
+        if not rows:
+            raise BadRequest("all clusters that are registered were revoked, so nothing was changed")
     if not rows:
         raise BadRequest("no cluster is registered yet; start an agent first")
     return rows

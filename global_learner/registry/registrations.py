@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
@@ -17,6 +17,14 @@ _DONE = "done"
 
 
 @dataclass(frozen=True, slots=True)
+class LastHeard:
+    """When a cluster was heard last, and on which version it said that it acts; 0: it did not say."""
+
+    unix_seconds: float
+    acting_version: int
+
+
+@dataclass(frozen=True, slots=True)
 class Registration:
     """A cluster's durable state.
 
@@ -24,6 +32,7 @@ class Registration:
         held: an operator assigned its version.
         rollout: the running rollout that decides what it acts on; 0: none does.
         duty: what that asks of it besides; None: nothing.
+        heard: when it was heard last, as far as it was kept.
     """
 
     cluster: str
@@ -32,6 +41,7 @@ class Registration:
     held: bool = False
     rollout: int = 0
     duty: RolloutDuty | None = None
+    heard: LastHeard | None = field(default=None, compare=False)
 
 
 def register(
@@ -41,11 +51,19 @@ def register(
     row = session.get(ClusterRow, cluster)
     if row is None:
         row = ClusterRow(cluster=cluster, incarnation=0, assigned_version=fleet_version(session, on_newest), rollout=0)
+        row.heard_unix_seconds, row.acting_version = 0.0, 0
         session.add(row)
     row.incarnation += 1
     row.registered_unix_seconds = unix_seconds
     row.job_types = list(job_types)
     return registration(row)
+
+
+def keep_heard(session: Session, heard: Mapping[str, LastHeard]) -> None:
+    """Keep when clusters were heard last, so that it is known after a restart; others stay as they are."""
+    for row in session.scalars(select(ClusterRow).where(ClusterRow.cluster.in_(heard))):
+        row.heard_unix_seconds = heard[row.cluster].unix_seconds
+        row.acting_version = heard[row.cluster].acting_version
 
 
 def renew_incarnations(session: Session, applied: Mapping[str, int]) -> None:
@@ -80,4 +98,5 @@ def latest_done(session: Session) -> int | None:
 def registration(row: ClusterRow) -> Registration:
     """What a row says."""
     duty = None if row.duty is None else RolloutDuty.from_json(row.duty)
-    return Registration(row.cluster, row.incarnation, row.assigned_version, row.held, row.rollout, duty)
+    heard = LastHeard(max(row.heard_unix_seconds, row.registered_unix_seconds), row.acting_version)
+    return Registration(row.cluster, row.incarnation, row.assigned_version, row.held, row.rollout, duty, heard)

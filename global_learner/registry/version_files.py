@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 from global_learner.errors import StateUnusable
 from global_learner.registry.assignments import AUDIT
 from global_learner.registry.cards import FIRST_VERSION
+from global_learner.registry.moves import moves_of, version_before
 from global_learner.registry.policy_store import PolicyStore, superfluous
 from global_learner.registry.registrations import latest_done
 from global_learner.registry.tables import ClusterRow, RolloutRow, VersionRow
@@ -95,7 +96,10 @@ def newest_priors(session: Session, policies: PolicyStore) -> tuple[SpeedStatist
 def retire(session: Session, rule: Retention, unix_seconds: float) -> int:
     """Keep the files of versions that nobody needs no longer (see `retention`); how many."""
     rows = session.scalars(select(VersionRow).where(VersionRow.kept).order_by(VersionRow.version.desc())).all()
-    stale = superfluous(rows, _in_use(session), rule, unix_seconds)
+    used = _in_use(session)
+    stale = superfluous(rows, used, rule, unix_seconds)
+    if stale:  # the log is long, and is read only where something would go
+        stale = superfluous(rows, used | _before(session), rule, unix_seconds)
     for row in stale:
         row.kept = False
         row.head_digest, row.head_size_bytes = "", 0
@@ -109,6 +113,17 @@ def _in_use(session: Session) -> set[int]:
         used.update(versions)
     done = latest_done(session)
     return used if done is None else {*used, done}
+
+
+def _before(session: Session) -> set[int]:
+    """Versions to which clusters would go back, each to the one on which it acted before."""
+    moves = moves_of(AUDIT.entries(session))
+    found = set()
+    for row in session.scalars(select(ClusterRow)):
+        before = version_before(moves.get(row.cluster, ()), row.assigned_version)
+        if before is not None:
+            found.add(before)
+    return found
 
 
 def forget_moments(session: Session) -> int:

@@ -144,6 +144,12 @@ class AuditLine:
     subject: str
     detail: str
 
+    @property
+    def words(self) -> str:
+        """The line as people read it: what was done to whom, and what is to be said of it."""
+        said = f"{self.action} {self.subject}"
+        return f"{said}: {self.detail}" if self.detail else said
+
 
 @dataclass(frozen=True, slots=True)
 class Transition:

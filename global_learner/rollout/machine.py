@@ -61,12 +61,14 @@ def start(
     now: float,
     *,
     actor: str,
+    why: str = "",
     running: RolloutState | None = None,
 ) -> Transition:
     """Begin a rollout with its first stage.
 
     Args:
         number: above those of all rollouts before.
+        why: as whoever begins it says, for the audit log.
         running: the latest rollout.
 
     Raises:
@@ -104,7 +106,8 @@ def start(
         members=members,
     )
     begun = state.model_copy(update={"members": _entered(state)})
-    return _transition(state, begun, actor, ("rollout-started", f"v{candidate}, stage {begun.current.kind}"))
+    said = _because(f"v{candidate}, stage {begun.current.kind}", why)
+    return _transition(state, begun, actor, ("rollout-started", said))
 
 
 def step(state: RolloutState, event: Event) -> Transition:

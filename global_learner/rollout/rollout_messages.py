@@ -50,7 +50,7 @@ def taken_message(taken: Taken) -> fleet_pb2.Rollout:
 
 def change_lines(taken: Taken) -> list[str]:
     """What came of it, or would, a line each."""
-    return [f"{line.action} {line.subject}: {line.detail}" for line in taken.lines]
+    return [line.words for line in taken.lines]
 
 
 def overview_message(shown: Overview) -> fleet_pb2.Rollout:

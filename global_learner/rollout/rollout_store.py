@@ -83,8 +83,9 @@ class RolloutStore:
         with self._registry.session() as session:
             row = _latest(session) if number == 0 else session.get(RolloutRow, min(number, 2**31 - 1))
             if row is None or (number and row.number != number):
-                said = f"there is no rollout {number}" if number else "there was no rollout yet"
-                raise UnknownRollout(f"{said}; `policyctl rollout history` shows all, `rollout start` begins one")
+                if number:
+                    raise UnknownRollout(f"there is no rollout {number}; `policyctl rollout history` shows all")
+                raise UnknownRollout("there was no rollout yet; `policyctl rollout start VERSION` begins one")
             return _record(row)
 
     def records(self) -> list[Record]:
@@ -137,11 +138,11 @@ class RolloutStore:
             ) from error
         if dry_run:
             with self._registry.session() as session:
-                begun = self._begin(session, version, plan, away, gone, now, actor)
+                begun = self._begin(session, version, plan, away, gone, now, actor, why)
                 seed = seed_of(begun.state.number, now)
             return Taken(Record(begun.state, seed, actor, why), lines=begun.audit)
         with self._registry.transaction() as session:
-            begun = self._begin(session, version, plan, away, gone, now, actor)
+            begun = self._begin(session, version, plan, away, gone, now, actor, why)
             number = begun.state.number
             row = RolloutRow(number=number, candidate=version, seed=seed_of(number, now), actor=actor[:63], why=why)
             _keep(row, begun.state)
@@ -197,6 +198,8 @@ class RolloutStore:
         now: float,
         to_newest: bool,
         why: str = "",
+        gone: Collection[str] = (),
+        dry_run: bool = False,
     ) -> Taken:
         """Let clusters act on a version by an operator's word; a running rollout leaves them alone from now on.
 
@@ -204,6 +207,8 @@ class RolloutStore:
             version: 0 takes an earlier word back.
             clusters: None is all that ever registered.
             to_newest: as `assignments.release`.
+            gone: clusters that were turned out.
+            dry_run: only say what would come of it.
 
         Raises:
             UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
@@ -212,7 +217,8 @@ class RolloutStore:
         """
         if version:
             self._registry.policy_bytes(version)
-        with self._registry.transaction() as session:
+        # What a session changed that only reads is given up at its end.
+        with self._registry.session() if dry_run else self._registry.transaction() as session:
             row = _latest(session)
             told: tuple[Registration, ...] = ()
             pinned: list[str] = []
@@ -221,13 +227,14 @@ class RolloutStore:
                 pinned = [
                     member.cluster
                     for member in _state(row).members
-                    if member.role is not Role.PINNED and (named is None or member.cluster in named)
+                    if member.role is not Role.PINNED
+                    and (member.cluster in named if named else member.cluster not in gone)
                 ]
                 told, _ = _take(session, row, [Pin(cluster=cluster) for cluster in pinned], {}, now, actor)
             if version:
-                done = assignments.assign(session, version, spec_digest, clusters, actor, now, why)
+                done = assignments.assign(session, version, spec_digest, clusters, actor, now, why, gone)
             else:
-                done = assignments.release(session, clusters, to_newest, actor, now, why)
+                done = assignments.release(session, clusters, to_newest, actor, now, why, gone)
             session.flush()
             touched = {entry.cluster for entry in done} | {entry.cluster for entry in told}
             record = None if row is None else _record(row)
@@ -243,6 +250,7 @@ class RolloutStore:
         *,
         hold: bool,
         dry_run: bool,
+        gone: Collection[str] = (),
     ) -> Taken:
         """Let clusters act on the version before by an operator's word, or only say what would come of it.
 
@@ -262,7 +270,7 @@ class RolloutStore:
                     f"rollout {running.number} of v{running.candidate} is {running.phase}: `policyctl rollout abort` "
                     "takes its version back, and then clusters can go back further"
                 )
-            way = tuple(assignments.way_back(session, spec_digest, clusters, hold))
+            way = tuple(assignments.way_back(session, spec_digest, clusters, hold, gone))
         for version in {entry.to_version for entry in way}:
             self._registry.policy_bytes(version)
         if dry_run:
@@ -295,6 +303,7 @@ class RolloutStore:
         gone: Collection[str],
         now: float,
         actor: str,
+        why: str,
     ) -> Transition:
         assignments.kept_row(session, version)
         latest = _latest(session)
@@ -305,7 +314,7 @@ class RolloutStore:
         }
         number = 1 if latest is None else latest.number + 1
         running = None if latest is None else _state(latest)
-        return start(number, version, plan, fleet, now, actor=actor, running=running)
+        return start(number, version, plan, fleet, now, actor=actor, why=why, running=running)
 
 
 def _registrations(session: Session, clusters: Collection[str]) -> tuple[Registration, ...]:
@@ -348,7 +357,7 @@ def _keep(row: RolloutRow, state: RolloutState) -> None:
 def _note_event(
     session: Session, rollout: int, number: int, now: float, actor: str, event: str, transition: Transition
 ) -> None:
-    lines = [f"{line.action} {line.subject}: {line.detail}" for line in transition.audit]
+    lines = [line.words for line in transition.audit]
     session.add(
         RolloutEventRow(
             rollout=rollout, number=number, unix_seconds=now, actor=actor[:63], event=event, came_of_it=lines

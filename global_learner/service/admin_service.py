@@ -18,6 +18,7 @@ from global_learner.errors import BadRequest
 from global_learner.fleet import ClusterEntry
 from global_learner.identity import Identity, checked_name
 from global_learner.registry.cards import version_message
+from global_learner.rollout.events import check_reason
 from global_learner.rollout.rollout_messages import (
     AUTO_ASSIGN_NOTE,
     change_lines,
@@ -26,6 +27,7 @@ from global_learner.rollout.rollout_messages import (
     taken_message,
 )
 from global_learner.rollout.rollout_store import Taken
+from global_learner.rollout.state import Phase, Role
 from global_learner.service.calls import Context, answered
 from global_learner.service.fleet_service import FleetLearner
 from global_learner.telemetry import Telemetry
@@ -34,6 +36,7 @@ from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 from policy_net.exchange.signed_documents import SignedDocument
 
 _MAX_CLUSTERS = 100_000
+_OVER = frozenset(phase.value for phase in Phase if phase.over)
 
 
 class AdminService(fleet_pb2_grpc.AdminServicer):
@@ -119,7 +122,10 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
     ) -> fleet_pb2.RevokeClusterReply:
         """Turn a cluster out; its next call is refused."""
         actor = self._identity.person(context.auth_context())
-        certificates, tokens = await self._registrar.revoke(request.cluster, actor)
+        check_reason(request.reason)
+        certificates, tokens = await self._registrar.revoke(
+            request.cluster, actor, request.reason, dry_run=request.dry_run
+        )
         return fleet_pb2.RevokeClusterReply(certificates=certificates, tokens=tokens)
 
     @answered
@@ -189,11 +195,13 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
         """Let clusters act on a version from their next heartbeat on."""
         actor = self._identity.person(context.auth_context())
         clusters = _whom(request)
-        done = await self._learner.rollouts.assign(request.version, clusters, actor, request.reason)
+        rollouts = self._learner.rollouts
+        done = await rollouts.assign(request.version, clusters, actor, request.reason, dry_run=request.dry_run)
         return fleet_pb2.AssignVersionReply(
             assignments=_assignments(done),
             pinned=done.pinned,
             rollout=done.record.state.number if done.pinned and done.record is not None else 0,
+            passed_over=sorted(rollouts.gone()) if request.all else [],
         )
 
     @answered
@@ -201,7 +209,8 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
         """Let clusters act on the version before from their next heartbeat on."""
         actor = self._identity.person(context.auth_context())
         done = await self._learner.rollouts.go_back(_whom(request), actor, request.reason, dry_run=request.dry_run)
-        return fleet_pb2.RollBackReply(assignments=_assignments(done))
+        passed_over = sorted(self._learner.rollouts.gone()) if request.all else []
+        return fleet_pb2.RollBackReply(assignments=_assignments(done), passed_over=passed_over)
 
     # Rollouts.
 
@@ -221,9 +230,20 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
     async def GetRollout(self, request: fleet_pb2.GetRolloutRequest, context: Context) -> fleet_pb2.GetRolloutReply:
         """One rollout, with its clusters, verdicts and events."""
         self._identity.person(context.auth_context())
-        return fleet_pb2.GetRolloutReply(
-            rollout=overview_message(await self._learner.rollouts.overview(request.number))
-        )
+        shown = overview_message(await self._learner.rollouts.overview(request.number))
+        if shown.phase not in _OVER:
+            self._show_heard(shown)
+        return fleet_pb2.GetRolloutReply(rollout=shown)
+
+    def _show_heard(self, shown: fleet_pb2.Rollout) -> None:
+        """Have a rollout say what each cluster said last that it acts on, as `GetFleet` does.
+
+        What the rollout was told is older where a cluster is away, and is of no use to who asks what acts now.
+        """
+        for member in shown.members:
+            entry = self._learner.fleet.get(member.cluster)
+            if entry is not None and entry.status is not None and member.role != Role.ALTERNATING:
+                member.acting_version = entry.status.acting_version
 
     @answered
     async def ListRollouts(
@@ -265,7 +285,7 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
     async def ResetHead(self, request: fleet_pb2.ResetHeadRequest, context: Context) -> fleet_pb2.ResetHeadReply:
         """Let the head go on from a version."""
         actor = self._identity.person(context.auth_context())
-        done = await self._learner.operator.reset_head(request.version, actor)
+        done = await self._learner.operator.reset_head(request.version, actor, request.reason, dry_run=request.dry_run)
         return fleet_pb2.ResetHeadReply(
             from_step=done.from_step, head_step=done.head_step, moments_kept=done.moments_kept, changed=done.changed
         )
@@ -319,6 +339,7 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
             disk_full=str(learner.disk_full or ""),
             upstream=learner.upstream_view(),
             privacy=privacy_message(learner.privacy),
+            away_seconds=learner.rollouts.away_seconds,
         )
 
     async def _versions(self) -> list[fleet_pb2.VersionCard]:
@@ -339,6 +360,7 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
             last_staleness=record.last_staleness if record else 0,
             assigned_version=entry.assigned_version,
             status=entry.status,
+            last_acting_version=0 if entry.heard_before is None else entry.heard_before.acting_version,
             held=entry.held,
             quarantined_until_unix_seconds=self._learner.quarantine.until(entry.cluster) or 0.0,
             identity=identity,

@@ -24,6 +24,7 @@ from global_learner.storage.commits import WAY_OUT, Commits
 
 COUNTS = "commits"
 """The table of counts."""
+_RESTORE = "restore it from a backup, with the rest of the state directory"
 
 
 class Database(ABC):
@@ -78,10 +79,10 @@ def usable(where: Path | str, what: str) -> Iterator[None]:
     try:
         yield
     except DatabaseError as error:
-        kind = DatabaseAway if is_away(error) else StateUnusable
-        raise kind(f"{where}: no usable {what} ({str(error.orig).strip()})") from error
+        said = f"{where}: no usable {what} ({str(error.orig).strip()})"
+        raise (DatabaseAway(said) if is_away(error) else StateUnusable(f"{said}; {_RESTORE}")) from error
     except UnicodeDecodeError as error:  # of a text in it, or of what SQLite says of a damaged one
-        raise StateUnusable(f"{where}: no usable {what} ({error})") from error
+        raise StateUnusable(f"{where}: no usable {what} ({error}); {_RESTORE}") from error
     except OSError as error:
         raise StateUnusable(f"{where}: no usable {what} ({error.strerror})") from error
 

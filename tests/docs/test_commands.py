@@ -25,9 +25,12 @@ STARTERS = {"python": frozenset[str](), "torchrun": frozenset({"--nproc-per-node
 OPTIONS = {"--help", "--version", "--install-completion"}
 OPTIONS |= {name for parameter in PARAMETERS for name in (*parameter.opts, *parameter.secondary_opts)}
 OPTIONS |= {"--from-file", "--for", "--timeout", "--type", "--cascade"}  # of kubectl
+OPTIONS |= {"--no-deps", "--wheel-dir", "--index-url"}  # of pip
+OPTIONS |= {"--system", "--home-dir", "--create-home", "--shell", "--now"}  # of useradd and systemctl
 OPTIONS |= BENCHMARK_OPTIONS | {name for names in STARTERS.values() for name in names}
 ENVIRONMENT = {str(parameter.envvar) for parameter in PARAMETERS if parameter.envvar}
 FOREIGN = ("cd", "mkdir", "rm", "source", "sacct", "kubectl", "helm", "docker", "openssl")
+FOREIGN += ("python3", "scp", "useradd", "install", "systemctl", "journalctl", "sudo", "/opt/fedl2/bin/python")
 """Programs that are not ours, and may stand in a shell block."""
 METRIC = re.compile(r"\bfedl2_(?:learner|agent|elastic)_[a-z_]+\b")
 

@@ -128,7 +128,7 @@ SOUND: dict[str, Line] = {
     "policyctl operator revoke": asked("ada"),
     "policyctl cluster enroll": asked("west"),
     "policyctl cluster list": asked(),
-    "policyctl cluster revoke": asked("north"),
+    "policyctl cluster revoke": asked("north", "--yes"),
     "policyctl cluster release": asked("north"),
     **{f"{program} completion": lambda place: ["bash"] for program in COMPLETED},
     "python -m deploy.local": lambda place: ["--run-folder", str(place.folder / "run")],

@@ -133,7 +133,7 @@ ROWS: dict[str, Row] = {
     "AssignVersion": Row(  # of version 0: no longer held on any
         Caller.ADMIN,
         {"version": 1, "clusters": [GOOD_CLUSTER]},
-        frozenset({"version=zero", "all=false", "reason"}),
+        frozenset({"version=zero", "all=false", "reason", "dry_run"}),
         changes=True,
     ),
     "RollBack": Row(
@@ -143,7 +143,7 @@ ROWS: dict[str, Row] = {
     ),
     "PinVersion": Row(Caller.ADMIN, {"version": 1, "pinned": True}, frozenset({"pinned", "reason"}), changes=True),
     "NoteVersion": Row(Caller.ADMIN, {"version": 1, "text": "as a test"}, frozenset({"text"}), changes=True),
-    "ResetHead": Row(Caller.ADMIN, {"version": 1}, changes=True),
+    "ResetHead": Row(Caller.ADMIN, {"version": 1}, frozenset({"reason", "dry_run"}), changes=True),
     "ListAudit": Row(  # a moment is only compared with
         Caller.ADMIN, passes=frozenset(f"since_unix_seconds={kind}" for kind in ("negative", "largest", "denormal"))
     ),
@@ -162,7 +162,8 @@ ROWS: dict[str, Row] = {
     "EnrollOperator": Row(Caller.ADMIN, {"name": "ada", "role": "viewer", "signing_request": REQUEST}, changes=True),
     "ListOperators": Row(Caller.ADMIN),
     "RevokeOperator": Row(Caller.ADMIN, {"name": "ada"}, changes=True),
-    "RevokeCluster": Row(Caller.ADMIN, changes=True),
+    # Of a cluster that nobody invited: the one that was would be turned out, whatever reason is given for it.
+    "RevokeCluster": Row(Caller.ADMIN, {"cluster": "stranger"}, frozenset({"reason", "dry_run"}), changes=True),
     "ReleaseCluster": Row(Caller.ADMIN, passes=frozenset({"reason"})),
 }
 
@@ -185,7 +186,7 @@ def sound_request(method: str, incarnation: int) -> Message:
     kind = methods()[method][1]
     named = {"cluster": GOOD_CLUSTER, "incarnation": incarnation}
     fields = {name: value for name, value in named.items() if name in kind.DESCRIPTOR.fields_by_name}
-    return kind(**fields, **ROWS[method].fields)
+    return kind(**{**fields, **ROWS[method].fields})
 
 
 def passes(method: str, where: str, kind: str) -> bool:

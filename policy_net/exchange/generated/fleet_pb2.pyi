@@ -745,7 +745,7 @@ class ShowVersionReply(_message.Message):
     def __init__(self, card: _Optional[_Union[VersionCard, _Mapping]] = ..., spec_json: _Optional[str] = ...) -> None: ...
 
 class ClusterView(_message.Message):
-    __slots__ = ("cluster", "incarnation", "seconds_since_heard", "updates_accepted", "updates_duplicate", "updates_rejected", "last_staleness", "assigned_version", "status", "held", "quarantined_until_unix_seconds", "identity", "speed_statistics", "speed_observations")
+    __slots__ = ("cluster", "incarnation", "seconds_since_heard", "updates_accepted", "updates_duplicate", "updates_rejected", "last_staleness", "assigned_version", "status", "held", "quarantined_until_unix_seconds", "identity", "speed_statistics", "speed_observations", "last_acting_version")
     class UpdatesRejectedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -767,6 +767,7 @@ class ClusterView(_message.Message):
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
     SPEED_STATISTICS_FIELD_NUMBER: _ClassVar[int]
     SPEED_OBSERVATIONS_FIELD_NUMBER: _ClassVar[int]
+    LAST_ACTING_VERSION_FIELD_NUMBER: _ClassVar[int]
     cluster: str
     incarnation: int
     seconds_since_heard: float
@@ -781,7 +782,8 @@ class ClusterView(_message.Message):
     identity: str
     speed_statistics: int
     speed_observations: int
-    def __init__(self, cluster: _Optional[str] = ..., incarnation: _Optional[int] = ..., seconds_since_heard: _Optional[float] = ..., updates_accepted: _Optional[int] = ..., updates_duplicate: _Optional[int] = ..., updates_rejected: _Optional[_Mapping[str, int]] = ..., last_staleness: _Optional[int] = ..., assigned_version: _Optional[int] = ..., status: _Optional[_Union[ClusterStatus, _Mapping]] = ..., held: _Optional[bool] = ..., quarantined_until_unix_seconds: _Optional[float] = ..., identity: _Optional[str] = ..., speed_statistics: _Optional[int] = ..., speed_observations: _Optional[int] = ...) -> None: ...
+    last_acting_version: int
+    def __init__(self, cluster: _Optional[str] = ..., incarnation: _Optional[int] = ..., seconds_since_heard: _Optional[float] = ..., updates_accepted: _Optional[int] = ..., updates_duplicate: _Optional[int] = ..., updates_rejected: _Optional[_Mapping[str, int]] = ..., last_staleness: _Optional[int] = ..., assigned_version: _Optional[int] = ..., status: _Optional[_Union[ClusterStatus, _Mapping]] = ..., held: _Optional[bool] = ..., quarantined_until_unix_seconds: _Optional[float] = ..., identity: _Optional[str] = ..., speed_statistics: _Optional[int] = ..., speed_observations: _Optional[int] = ..., last_acting_version: _Optional[int] = ...) -> None: ...
 
 class ReleaseClusterRequest(_message.Message):
     __slots__ = ("cluster", "reason")
@@ -798,16 +800,18 @@ class ReleaseClusterReply(_message.Message):
     def __init__(self, released: _Optional[bool] = ...) -> None: ...
 
 class AssignVersionRequest(_message.Message):
-    __slots__ = ("version", "clusters", "all", "reason")
+    __slots__ = ("version", "clusters", "all", "reason", "dry_run")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     CLUSTERS_FIELD_NUMBER: _ClassVar[int]
     ALL_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
     version: int
     clusters: _containers.RepeatedScalarFieldContainer[str]
     all: bool
     reason: str
-    def __init__(self, version: _Optional[int] = ..., clusters: _Optional[_Iterable[str]] = ..., all: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
+    dry_run: bool
+    def __init__(self, version: _Optional[int] = ..., clusters: _Optional[_Iterable[str]] = ..., all: _Optional[bool] = ..., reason: _Optional[str] = ..., dry_run: _Optional[bool] = ...) -> None: ...
 
 class Assignment(_message.Message):
     __slots__ = ("cluster", "from_version", "to_version", "held")
@@ -822,14 +826,16 @@ class Assignment(_message.Message):
     def __init__(self, cluster: _Optional[str] = ..., from_version: _Optional[int] = ..., to_version: _Optional[int] = ..., held: _Optional[bool] = ...) -> None: ...
 
 class AssignVersionReply(_message.Message):
-    __slots__ = ("assignments", "pinned", "rollout")
+    __slots__ = ("assignments", "pinned", "rollout", "passed_over")
     ASSIGNMENTS_FIELD_NUMBER: _ClassVar[int]
     PINNED_FIELD_NUMBER: _ClassVar[int]
     ROLLOUT_FIELD_NUMBER: _ClassVar[int]
+    PASSED_OVER_FIELD_NUMBER: _ClassVar[int]
     assignments: _containers.RepeatedCompositeFieldContainer[Assignment]
     pinned: _containers.RepeatedScalarFieldContainer[str]
     rollout: int
-    def __init__(self, assignments: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ..., pinned: _Optional[_Iterable[str]] = ..., rollout: _Optional[int] = ...) -> None: ...
+    passed_over: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, assignments: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ..., pinned: _Optional[_Iterable[str]] = ..., rollout: _Optional[int] = ..., passed_over: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RollBackRequest(_message.Message):
     __slots__ = ("clusters", "all", "reason", "dry_run")
@@ -844,10 +850,12 @@ class RollBackRequest(_message.Message):
     def __init__(self, clusters: _Optional[_Iterable[str]] = ..., all: _Optional[bool] = ..., reason: _Optional[str] = ..., dry_run: _Optional[bool] = ...) -> None: ...
 
 class RollBackReply(_message.Message):
-    __slots__ = ("assignments",)
+    __slots__ = ("assignments", "passed_over")
     ASSIGNMENTS_FIELD_NUMBER: _ClassVar[int]
+    PASSED_OVER_FIELD_NUMBER: _ClassVar[int]
     assignments: _containers.RepeatedCompositeFieldContainer[Assignment]
-    def __init__(self, assignments: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ...) -> None: ...
+    passed_over: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, assignments: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ..., passed_over: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class PinVersionRequest(_message.Message):
     __slots__ = ("version", "pinned", "reason")
@@ -880,10 +888,14 @@ class NoteVersionReply(_message.Message):
     def __init__(self, changed: _Optional[bool] = ...) -> None: ...
 
 class ResetHeadRequest(_message.Message):
-    __slots__ = ("version",)
+    __slots__ = ("version", "reason", "dry_run")
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
     version: int
-    def __init__(self, version: _Optional[int] = ...) -> None: ...
+    reason: str
+    dry_run: bool
+    def __init__(self, version: _Optional[int] = ..., reason: _Optional[str] = ..., dry_run: _Optional[bool] = ...) -> None: ...
 
 class ResetHeadReply(_message.Message):
     __slots__ = ("from_step", "head_step", "moments_kept", "changed")
@@ -1170,7 +1182,7 @@ class GetFleetRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetFleetReply(_message.Message):
-    __slots__ = ("head_step", "updates_accepted", "updates_rejected", "staleness_p50", "clusters", "latest_version", "disk_bytes", "log_limit_bytes", "privacy", "disk_full", "upstream")
+    __slots__ = ("head_step", "updates_accepted", "updates_rejected", "staleness_p50", "clusters", "latest_version", "disk_bytes", "log_limit_bytes", "privacy", "disk_full", "upstream", "away_seconds")
     class DiskBytesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -1189,6 +1201,7 @@ class GetFleetReply(_message.Message):
     PRIVACY_FIELD_NUMBER: _ClassVar[int]
     DISK_FULL_FIELD_NUMBER: _ClassVar[int]
     UPSTREAM_FIELD_NUMBER: _ClassVar[int]
+    AWAY_SECONDS_FIELD_NUMBER: _ClassVar[int]
     head_step: int
     updates_accepted: int
     updates_rejected: int
@@ -1200,7 +1213,8 @@ class GetFleetReply(_message.Message):
     privacy: Privacy
     disk_full: str
     upstream: UpstreamView
-    def __init__(self, head_step: _Optional[int] = ..., updates_accepted: _Optional[int] = ..., updates_rejected: _Optional[int] = ..., staleness_p50: _Optional[float] = ..., clusters: _Optional[_Iterable[_Union[ClusterView, _Mapping]]] = ..., latest_version: _Optional[int] = ..., disk_bytes: _Optional[_Mapping[str, int]] = ..., log_limit_bytes: _Optional[int] = ..., privacy: _Optional[_Union[Privacy, _Mapping]] = ..., disk_full: _Optional[str] = ..., upstream: _Optional[_Union[UpstreamView, _Mapping]] = ...) -> None: ...
+    away_seconds: float
+    def __init__(self, head_step: _Optional[int] = ..., updates_accepted: _Optional[int] = ..., updates_rejected: _Optional[int] = ..., staleness_p50: _Optional[float] = ..., clusters: _Optional[_Iterable[_Union[ClusterView, _Mapping]]] = ..., latest_version: _Optional[int] = ..., disk_bytes: _Optional[_Mapping[str, int]] = ..., log_limit_bytes: _Optional[int] = ..., privacy: _Optional[_Union[Privacy, _Mapping]] = ..., disk_full: _Optional[str] = ..., upstream: _Optional[_Union[UpstreamView, _Mapping]] = ..., away_seconds: _Optional[float] = ...) -> None: ...
 
 class UpstreamView(_message.Message):
     __slots__ = ("address", "name", "seconds_since_heard", "base_step", "waiting_updates", "open_push_updates", "version_above", "fault")
@@ -1336,10 +1350,14 @@ class ListClustersReply(_message.Message):
     def __init__(self, clusters: _Optional[_Iterable[_Union[ClusterIdentity, _Mapping]]] = ...) -> None: ...
 
 class RevokeClusterRequest(_message.Message):
-    __slots__ = ("cluster",)
+    __slots__ = ("cluster", "reason", "dry_run")
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
     cluster: str
-    def __init__(self, cluster: _Optional[str] = ...) -> None: ...
+    reason: str
+    dry_run: bool
+    def __init__(self, cluster: _Optional[str] = ..., reason: _Optional[str] = ..., dry_run: _Optional[bool] = ...) -> None: ...
 
 class RevokeClusterReply(_message.Message):
     __slots__ = ("certificates", "tokens")

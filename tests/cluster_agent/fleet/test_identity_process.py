@@ -109,7 +109,12 @@ def test_a_cluster_is_enrolled_learns_is_turned_out_while_it_runs_and_comes_back
     with enrolled.channel(alpha) as open_connection:
         fleet = rpc.FleetStub(open_connection)
         fleet.FetchPolicy(pb.FetchPolicyRequest(version=1), timeout=CALL_SECONDS)
-        assert enrolled.ask("cluster", "revoke", "alpha") == {"cluster": "alpha", "certificates": 1, "tokens": 0}
+        assert enrolled.ask("cluster", "revoke", "alpha", "--yes") == {
+            "cluster": "alpha",
+            "certificates": 1,
+            "tokens": 0,
+            "dry_run": False,
+        }
         with pytest.raises(grpc.RpcError) as caught:
             fleet.FetchPolicy(pb.FetchPolicyRequest(version=1), timeout=CALL_SECONDS)
         assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED

@@ -45,9 +45,22 @@ def test_an_invitation_says_what_it_voids_and_is_not_made_where_it_cannot_be_wri
         assert code == 0
         assert "an earlier token that nobody had used: its file counts no longer, delete it" in out
         assert Path("north.enrollment").read_text() == first
+        code, out, _ = typed("cluster", "enroll", "north", "--out", "second.enrollment")
+        assert "a copy of its file counts no longer" in out
+        assert "the file that was there before" in out
         assert typed("cluster", "enroll", "south")[1].count("earlier token") == 0
         code, out, _ = typed("audit", "-o", "json")
         details = [line["detail"] for line in json.loads(out) if line["action"] == "invited"]
-        assert [", in place of 1 that nobody had used" in detail for detail in details] == [False, True, False]
+        assert [", in place of 1 that nobody had used" in detail for detail in details] == [False, True, True, False]
+
+        code, out, err = typed("cluster", "revoke", "north")
+        assert (code, out) == (2, "")
+        assert "to turn cluster north out, until it is enrolled again, add --yes" in err
+        code, out, _ = typed("cluster", "revoke", "north", "--dry-run", "-o", "json")
+        assert (code, json.loads(out)) == (0, {"cluster": "north", "certificates": 0, "tokens": 1, "dry_run": True})
+        states = {entry["cluster"]: entry["state"] for entry in json.loads(typed("cluster", "list", "-o", "json")[1])}
+        assert states["north"] == "invited"
+        assert typed("cluster", "revoke", "north", "--yes", "--reason", "sold")[0] == 0
+        assert "revoked north: no certificate, 1 token: sold" in " ".join(typed("audit")[1].split())
     finally:
         learner.close()

@@ -52,7 +52,7 @@ def test_an_operator_moves_the_fleet_to_a_version_and_the_head_back(tmp_path: Pa
             assert fleet.Heartbeat(heartbeat, timeout=60).assigned_version == 3
         clusters = {entry["cluster"]: entry for entry in asked("fleet")["clusters"]}
         assert [clusters["south"][key] for key in ("assigned_version", "held", "acting_version")] == [3, True, 1]
-        assert "held v3" in typed("fleet")[1]
+        _is_shown_by_name(asked, typed)
 
         for refused, says in (
             (("assign", "v9", "--cluster", "south"), "there is no version v9"),
@@ -72,6 +72,7 @@ def test_an_operator_moves_the_fleet_to_a_version_and_the_head_back(tmp_path: Pa
             (("version", "note", "v2", "x" * 501), "the note is longer than 500 characters"),
             (("version", "note", "v2", "two\nlines"), "or not one line"),
             (("audit", "--since", "yesterday"), "'yesterday' is no moment"),
+            (("fleet", "--cluster", "sout"), "no cluster 'sout' is registered; did you mean south?"),
         ):
             code, out, error = typed(*refused)
             assert (code, out, len(error.splitlines())) == (2, "", 1), refused
@@ -138,6 +139,18 @@ def _is_noted(asked: Callable[..., Any], typed: Callable[..., tuple[int, str, st
     assert (asked("version", "note", "v2", "")["note"], asked("version", "show", "v2")["note"]) == (None, None)
     assert asked("version", "note", "1", " the beginning ")["note"]["text"] == "the beginning"
     assert "v2: of the new queue" in typed("audit")[1]
+
+
+def _is_shown_by_name(asked: Callable[..., Any], typed: Callable[..., tuple[int, str, str]]) -> None:
+    shown = typed("fleet")[1]
+    assert "held v3" in shown
+    assert shown.startswith("unix:"), "the head line says which learner it is about"
+    assert [entry["cluster"] for entry in asked("fleet", "--cluster", "south")["clusters"]] == ["south"]
+    assert [card["version"] for card in asked("version", "list", "--limit", "2")] == [2, 3]
+    (said,) = asked("assign", "v2", "--cluster", "north", "--dry-run")
+    assert (said["to_version"], said["dry_run"]) == (2, True)
+    assert {entry["cluster"]: entry["assigned_version"] for entry in asked("fleet")["clusters"]}["north"] == 1
+    assert "nothing was changed" in typed("unassign", "--all", "--dry-run")[1]
 
 
 def _goes_back(asked, typed) -> None:

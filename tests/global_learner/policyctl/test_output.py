@@ -52,7 +52,7 @@ def test_json_is_a_line_a_look_and_yaml_a_document(capsys: pytest.CaptureFixture
     Looks(1, 2).watch(Output.YAML)
     assert capsys.readouterr().out == "step: 1\n---\nstep: 2\n"
     Looks(1, 2).watch(Output.CSV)
-    assert capsys.readouterr().out == "step\n1\n\nstep\n2\n"
+    assert capsys.readouterr().out == "step\n1\n2\n"
 
 
 def test_a_learner_that_is_away_for_a_while_is_waited_for(capsys: pytest.CaptureFixture[str]) -> None:

@@ -44,11 +44,16 @@ def test_an_operator_brings_a_version_and_takes_one_back(tmp_path: Path, capsys,
         refused("there is no version v9", "start", "v9")
         refused("did you mean stages", "start", "v2", "--plan", str(_written(tmp_path, {"stage": []})))
 
-        said = asked("start", "v2", "--plan", str(plan), "--dry-run")
-        assert said["changes"] == ["rollout-started rollout 1: v2, stage gate"]
+        said = asked("start", "v2", "--plan", str(plan), "--reason", "first try", "--dry-run")
+        assert said["changes"] == ["rollout-started rollout 1: v2, stage gate: first try"]
         assert asked("history") == []
         begun = asked("start", "latest", "--plan", str(plan), "--reason", "as a test")
         assert (begun["number"], begun["why"], begun["stage"]) == (1, "as a test", "gate")
+        assert run(policyctl.app, "policyctl", ["audit", "-o", "json"]) == 0
+        details = [line["detail"] for line in json.loads(capsys.readouterr().out)]
+        assert "v2, stage gate: as a test" in details
+        code, out, _ = typed("status")
+        assert out.count("as a test") == 2  # who began it and why, and the event
         refused("rollout 1 of v2 is", "start", "v2")
         fleet.live_until(lambda rollout: rollout.phase == "asking")
         refused("does not apply", "resume")

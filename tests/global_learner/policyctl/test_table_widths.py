@@ -31,7 +31,6 @@ from global_learner.policyctl.operator_commands import (
     assignments_table,
     back_facts,
     back_table,
-    pinned_line,
     reset_table,
 )
 from global_learner.policyctl.role_commands import enrolled_table, operator_facts, operators_table, revoked_table
@@ -193,7 +192,7 @@ def people() -> RenderableType:
 def assignments() -> RenderableType:
     given = [pb.Assignment(cluster=name, from_version=1189, to_version=1190, held=True) for name in (NAME, "south")]
     reply = pb.AssignVersionReply(assignments=given, rollout=12, pinned=[NAME, "south"])
-    return assignments_table(assigned_facts(reply), pinned_line(reply))
+    return assignments_table(assigned_facts(reply, dry_run=False), [f"rollout 12 leaves alone: {NAME}"])
 
 
 def back() -> RenderableType:
@@ -203,7 +202,8 @@ def back() -> RenderableType:
 
 def enrollment() -> RenderableType:
     file = "/home/somebody/of-a-long-name/enrollments/2026-09-21/gpu-cluster-of-the-northern-hall-17.enrollment"
-    return enrollment_table({"cluster": NAME, "file": file, "expires_unix_seconds": LATE, "voided_tokens": 1})
+    facts = {"cluster": NAME, "file": file, "expires_unix_seconds": LATE, "voided_tokens": 1, "file_replaced": True}
+    return enrollment_table(facts)
 
 
 def keys() -> RenderableType:
@@ -263,9 +263,16 @@ SAMPLES: dict[Callable[..., object], Callable[[], RenderableType]] = {
         {"page": "report/index.html", "headline": "12 of 1234 clusters learn", "clusters": 1234, "versions": 119}
     ),
     reset_table: lambda: reset_table(
-        {"version": 1190, "from_step": 103_480, "head_step": 103_481, "moments": "kept", "changed": False}
+        {
+            "version": 1190,
+            "from_step": 103_480,
+            "head_step": 103_481,
+            "moments": "kept",
+            "changed": False,
+            "dry_run": True,
+        }
     ),
-    revocation_table: lambda: revocation_table({"cluster": NAME, "certificates": 12, "tokens": 3}),
+    revocation_table: lambda: revocation_table({"cluster": NAME, "certificates": 12, "tokens": 3, "dry_run": True}),
     revoked_table: lambda: revoked_table({"name": "ada.lovelace@example.org", "certificates": 12}),
     rollout_table: lambda: rollout_table(rollout_facts(rollout())),
     rotated_table: lambda: rotated_table({"role": "version", "from_key": DIGEST, "to_key": DIGEST, "root": 12}),

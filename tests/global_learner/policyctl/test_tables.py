@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
+from global_learner.errors import UnknownCluster
 from global_learner.policyctl.rollout_views import changes_table, history_table, line_of, rollout_facts, rollout_table
 from global_learner.policyctl.version_views import version_facts, version_table, versions_table
 from global_learner.policyctl.views import fleet_facts, fleet_table
@@ -95,11 +96,12 @@ def test_rollouts_fit_a_terminal() -> None:
         reasons=["it may be 5%: " + 9 * "word "],
     )
     event = pb.RolloutEvent(
-        number=3, actor="ada", what="pin", subject="cluster-0", came_of_it=["rollout-assigned x: y"]
+        number=3, actor="ada", what="pin", subject="cluster-0", why="too busy", came_of_it=["rollout-assigned x: y"]
     )
+    seen = pb.RolloutEvent(number=4, actor="learner", what="seen", subject="cluster-1", came_of_it=["rolled-back"])
     rollout = pb.Rollout(
         number=12, candidate_version=119, phase="running", stage=2, stages=["gate", "shadow", "canary", "fleet"],
-        members=members, verdicts=[verdict], events=[event], actor="ada", started_unix_seconds=1.8e9,
+        members=members, verdicts=[verdict], events=[event, seen], actor="ada", started_unix_seconds=1.8e9,
     )  # fmt: skip
     facts = rollout_facts(rollout)
     shown = printed(rollout_table(facts), 80)
@@ -110,7 +112,9 @@ def test_rollouts_fit_a_terminal() -> None:
         "4095",
         "120000/123456",
         "loss +1.2% (-2.0% to +5.0%)",
-        "ada: pin",
+        "ada: pin cluster-0: too busy",
+        "begun 2027-01-15 08:00 by ada",
+        "learner: heard on what cluster-1 acts",
     ):
         assert word in shown
     history = printed(history_table([facts]), 80)
@@ -118,6 +122,18 @@ def test_rollouts_fit_a_terminal() -> None:
         assert word in history
     changes = {**facts, "changes": ["rollout-assigned north: v1 to v2"], "dry_run": True, "note": ""}
     assert "would change" in printed(changes_table(changes), 80)
+    stages = [{"kind": "gate"}, {"kind": "shadow", "hours": 24.0}, {"kind": "canary", "count": 2, "days": 14.0}]
+    stages += [{"kind": "wave", "share": 0.5, "days": 7.0}, {"kind": "fleet", "days": 14.0}]
+    started = {**changes, "changes": ["rollout-started rollout 12: v119, stage gate"], "plan": {"stages": stages}}
+    planned = printed(changes_table(started), 100)
+    for words in (
+        "stage 1, gate    replays, no cluster",
+        "stage 2, shadow  all 3 clusters, 24 hours",
+        "stage 3, canary  2 of 3 clusters, at most 14 days",
+        "stage 4, wave    2 of 3 clusters, with those before, at most 7 days",
+        "stage 5, fleet   all 3 clusters, at most 14 days",
+    ):
+        assert words in planned
     for text in (shown, history):
         assert max(map(len, text.splitlines())) <= 80
 
@@ -134,3 +150,31 @@ def test_what_is_not_known_is_null_and_no_infinity() -> None:
     rollout = pb.Rollout(verdicts=[pb.RolloutVerdict(loss_lower=-math.inf, loss_upper=math.inf)], stages=["fleet"])
     (verdict,) = json.loads(json.dumps(rollout_facts(rollout), allow_nan=False))["verdicts"]
     assert (verdict["loss_lower"], verdict["loss_upper"]) == (None, None)
+
+
+def test_the_fleets_table_says_who_is_away_who_alternates_and_nothing_of_the_revoked() -> None:
+    alternating = pb.ClusterStatus(
+        acting_version=20, rollout=1, rollout_role="alternating", beside_version=20, jobs_done=3
+    )
+    clusters = [
+        pb.ClusterView(cluster="east", seconds_since_heard=230.0, assigned_version=1, status=pb.ClusterStatus()),
+        pb.ClusterView(cluster="north", seconds_since_heard=2.0, assigned_version=1, status=alternating),
+        pb.ClusterView(cluster="west", seconds_since_heard=900.0, identity="revoked"),
+    ]
+    facts = fleet_facts(pb.GetFleetReply(clusters=clusters, away_seconds=180.0))
+    assert [view["away"] for view in facts["clusters"]] == [True, False, False]
+    table = fleet_table(facts, "lab (127.0.0.1:7070)")
+    assert table.title.startswith("lab (127.0.0.1:7070): head step 0")
+    east, north = table.rows
+    assert [row[1] for row in table.cells] == ["230.000", "2.000"], "programs read bare numbers"
+    assert (east[-1], north[4], north[-1]) == ("away", "v1/v20", "alternates in rollout 1")
+    assert "not shown: 1 revoked cluster" in printed(table, 100)
+    assert len(fleet_table(facts, revoked=True).cells) == 3
+    assert "policyctl cluster enroll NAME" in printed(fleet_table(fleet_facts(pb.GetFleetReply())), 100)
+
+
+def test_clusters_are_shown_by_name_and_one_that_is_not_there_is_refused() -> None:
+    reply = pb.GetFleetReply(clusters=[pb.ClusterView(cluster=name) for name in ("north", "south")])
+    assert [view["cluster"] for view in fleet_facts(reply, ["south"])["clusters"]] == ["south"]
+    with pytest.raises(UnknownCluster, match="no cluster 'nort' is registered; did you mean north"):
+        fleet_facts(reply, ["nort"])

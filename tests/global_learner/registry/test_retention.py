@@ -73,6 +73,20 @@ def test_the_moments_go_with_the_version(tmp_path: Path) -> None:
     registry.close()
 
 
+def test_the_version_to_which_a_cluster_would_go_back_stays(tmp_path: Path) -> None:
+    registry = published(tmp_path, 8)
+    registry.register("north", False, [], 0.0)
+    spec_digest = policy().spec.digest
+    registry.assign(3, spec_digest, None, "ada", 1.0)
+    registry.unassign(None, False, "ada", 2.0)
+    registry.assign(5, spec_digest, None, "ada", 3.0)
+    registry.assign(3, spec_digest, None, "ada", 4.0)
+    assert registry.prune(Retention(1), 0.0) == 1
+    # v3 acts, and v5 was acted on before it; the parents of both stay too
+    assert [card.version for card in registry.versions() if card.kept] == [1, 2, 3, 4, 5, 7, 8]
+    registry.close()
+
+
 def test_a_pinned_version_stays_until_it_is_unpinned(tmp_path: Path) -> None:
     registry = published(tmp_path, 5)
     assert registry.pin(3, True, "ada", 7.0)

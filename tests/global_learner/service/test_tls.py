@@ -144,7 +144,7 @@ def test_a_name_of_somebody_elses_authority_can_be_turned_out_too(
     with channel(learner, certificates, "south") as wire:
         fleet = rpc.FleetStub(wire)
         fleet.Register(pb.RegisterRequest(cluster="south"), timeout=CALL_SECONDS)
-        assert asked("cluster", "revoke", "south") == 0
+        assert asked("cluster", "revoke", "south", "--yes") == 0
         assert status_of(fleet.Register, pb.RegisterRequest(cluster="south")) is grpc.StatusCode.PERMISSION_DENIED
         assert status_of(fleet.FetchPolicy, pb.FetchPolicyRequest(version=1)) is grpc.StatusCode.PERMISSION_DENIED
     with channel(learner, certificates, "north") as wire:
