@@ -121,6 +121,7 @@ def replay_command(
             nodes_given=bool(world.nodes or world.gpu_types),
             locality=world.locality,
             gpu_hour_price=answer.gpu_hour_price,
+            elastic_share=world.elastic_share_of(of_world[0]),
         )
         for index, of_world in enumerate(worlds)  # two files of different folders may have one name
     ]
@@ -193,7 +194,7 @@ def _print_answers(comparisons: list[Comparison], answer: AnswerOptions) -> None
         if len(comparisons) > 1:
             console.print(f"{shown(comparison.workload.name)}:", markup=False, highlight=False)
         for sentence in sentences(comparison):
-            console.print(sentence, markup=False, highlight=False)
+            console.print(sentence, markup=False, highlight=False, soft_wrap=not sys.stdout.isatty())
 
 
 def _progress() -> Progress:

@@ -121,7 +121,7 @@ def test_the_average_is_that_of_the_log_and_the_simulation_of_the_same_sizes_com
     assert found["advised"]["policy"] == "set"
     assert found["advised"]["avgJctSeconds"] < found["requested"]["avgJctSeconds"], "two GPUs were idle"
     assert found["answer"].startswith("Your 3 jobs would have been done in ")
-    assert " less, by what is assumed), on the same 4 GPUs." in found["answer"], "resizes may stop jobs"
+    assert " less, by what is assumed), on the same 4 GPUs" in found["answer"], "resizes may stop jobs"
     assert (found["nodes"], found["gpus"]) == (1, 4)
     assert not any("caution" in note for note in found["notes"])
 
