@@ -126,8 +126,8 @@ def read_recorded(path: Path) -> RecordedJobs:
         speeds.observe(logged.observed)
         speeds.introduce(logged.state.jobs)
         if before is not None:
-            ended = _end_of(before, logged) if episodes.just_began else logged.state.time_seconds
-            _take_interval(before, logged, ended, there, rooms)
+            until = _end_of(before, logged) if episodes.just_began else logged.state.time_seconds
+            _take_interval(before, logged, until, there, rooms)
         there = {}
         for known in seen.values():
             known.present = False
