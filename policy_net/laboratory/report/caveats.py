@@ -324,6 +324,10 @@ def _limits(comparisons: Sequence[Comparison]) -> Iterator[str]:
             "FIFO is strict: no job passes another. A cluster that lets small jobs pass (backfill, as Slurm does) waits"
             f" less today: compare with --policy {BACKFILL[0]}."
         )
+    yield (
+        "Nothing here has been tried on your cluster. An agent of fedl2 runs on one machine and on Kubernetes; on Slurm"
+        " none does."
+    )
     yield "Averages hang on few long jobs; read them together with the slowdown and with who loses."
     yield (
         "“GPUs held” says how much was given out, not how much good it did: more GPUs speed a job up by less than their"
