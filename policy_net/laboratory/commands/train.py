@@ -138,7 +138,9 @@ def train(
             shown = Teacher.from_file(log, world.slot_seconds)
         elif teacher is not None:
             shown = watched(teacher, sources, load, truth, effect, world.seed)
-        begun = None if start is None else read_policy_file(start)
+        from policy_net.set_policy.policy import file_of  # noqa: PLC0415
+
+        begun = None if start is None else read_policy_file(file_of(start))
         from policy_net.laboratory.commands.train_set import SetTraining  # noqa: PLC0415
 
         trained = SetTraining(
@@ -161,6 +163,11 @@ def train(
             settings=settings.dl2,
             recorder=recorder,
         ).run(console)
+    begins = "--imitate NAME" if settings.policy == "dl2" else ""
+    if begins and not steps and teacher is None:
+        what = "the weights are random" if start is None else f"the weights are those of {start}"
+        console.print(f"nothing was trained: {what}; give --steps N or {begins}", soft_wrap=True)
+        trained = dataclasses.replace(trained, card={**trained.card, "trained": False})
     write_policy_file(out, trained)
     console.print(f"{out}: {trained.spec.policy}, {trained.spec.parameter_count} parameters")
     if recorder is not None:

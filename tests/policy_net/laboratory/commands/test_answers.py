@@ -1,9 +1,12 @@
 """The answer of `policy-net replay` on recorded jobs: its last sentence, and what stands beside it."""
 
+import csv
+import io
 import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from foundation import command_line
 from policy_net.cli import app
@@ -149,3 +152,32 @@ def test_the_report_has_range_record_and_owners(week: Path, tmp_path: Path, caps
     page = (folder / "index.html").read_text(encoding="utf-8")
     for part in ("by what is assumed", "How sure", "As recorded", "<h2>By user</h2>", "as many as the log names"):
         assert part in page
+
+
+def test_without_a_policy_those_of_a_report_are_compared(week: Path, capsys) -> None:
+    assert run("--workload", f"sacct:{week}", "-o", "json") == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["policy"] for row in rows] == ["fifo", "fifo-easy", "drf", "optimus", "set-taught"]
+
+
+def test_csv_has_a_line_a_policy_and_yaml_what_json_has(week: Path, capsys) -> None:
+    words = ["--workload", f"sacct:{week}", *POLICIES, "--range", "2"]
+    assert run(*words, "-o", "csv") == 0
+    lines = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [line["policy"] for line in lines] == ["fifo", "fifo-easy", "set"]
+    assert [line["range.replayed"] for line in lines] == ["", "", "3"]
+    assert float(lines[0]["recorded.wait_jobs"]) == 24
+    assert "range" not in lines[0]
+    assert run(*words, "-o", "yaml") == 0
+    rows = yaml.safe_load(capsys.readouterr().out)
+    assert rows[2]["range"]["replayed"] == 3
+    assert rows[1]["avg_jct_seconds"] == pytest.approx(float(lines[1]["avg_jct_seconds"]))
+
+
+def test_each_row_is_said_as_soon_as_it_is_there_and_the_answer_is_one_line(week: Path, capsys) -> None:
+    assert run("--workload", f"sacct:{week}", *POLICIES, "--range", "0") == 0
+    out, err = capsys.readouterr()
+    assert [line.split(" under ")[1].split(",")[0] for line in err.splitlines() if "done: " in line] == [
+        "fifo", "fifo-easy", "set"
+    ]  # fmt: skip
+    assert out.splitlines()[-1].startswith("Your 24 jobs would have been done in ")

@@ -81,7 +81,6 @@ def test_options_change_the_world(capsys) -> None:
     ("words", "said"),
     [
         (["--policy", "drf"], "--workload"),
-        (["--workload", SMALL], "--policy"),
         (["--workload", SMALL, "--policy", "best"], "'best'"),
         (["--workload", "missing.csv", "--policy", "drf"], "missing.csv"),
         (["--workload", "dl2:jobs=many", "--policy", "drf"], "'many'"),
