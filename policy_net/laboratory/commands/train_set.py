@@ -15,7 +15,7 @@ from rich.progress import Progress
 from policy_net.domain import PlacementEffect, SpeedModel
 from policy_net.errors import BadInput
 from policy_net.exchange.policy_file import PolicyFile, digest_of
-from policy_net.exchange.spec import SET, SetSpec
+from policy_net.exchange.spec import SET, SetSpec, Weights
 from policy_net.laboratory.commands.training_progress import training_progress
 from policy_net.laboratory.training.evolution import EvolutionSettings, evolve
 from policy_net.laboratory.training.offline import Episode, source_of_episode
@@ -31,6 +31,7 @@ from policy_net.laboratory.training.set_training import (
 )
 from policy_net.laboratory.training.settings import SetSettings
 from policy_net.laboratory.training.teacher import Teacher
+from policy_net.laboratory.training_checkpoint import Kept, TrainingCheckpoint
 from policy_net.laboratory.training_runs import RunRecorder
 from policy_net.set_policy.policy import default_set_file
 from policy_net.set_policy.residual import initial_residual
@@ -61,6 +62,8 @@ class SetTraining:
     teacher: Teacher | None = None
     settings: SetSettings = field(default_factory=SetSettings)
     recorder: RunRecorder | None = None
+    checkpoint: TrainingCheckpoint | None = None
+    kept: Kept | None = None
 
     def run(self, console: Console) -> PolicyFile:
         """Train; the card says from what, and how the residual did on the validation worlds.
@@ -70,7 +73,9 @@ class SetTraining:
         """
         with training_progress(console) as progress:
             worlds = Worlds(self._episode, self.speeds, self.placement_effect)
-            begun = self._begin(worlds, progress, console)
+            begun = self._begin(worlds, progress, console) if self.kept is None else self.kept.start
+            if self.checkpoint is not None and self.kept is None and self.generations:
+                self.checkpoint.begin(begun)
             return self._evolve(begun, worlds, progress, console) if self.generations else begun
 
     def _begin(self, worlds: Worlds, progress: Progress, console: Console) -> PolicyFile:
@@ -110,23 +115,29 @@ class SetTraining:
     def _evolve(self, begun: PolicyFile, worlds: Worlds, progress: Progress, console: Console) -> PolicyFile:
         """Evolve the residual; what does not win against what it began with is left out."""
         spec, wanted = _set_spec(begun), self.settings
-        settings = EvolutionSettings(wanted.pairs, wanted.sigma, wanted.learning_rate, self.seed)
+        before = 0 if self.kept is None else self.kept.done  # on whose draws and worlds no other follow
+        settings = EvolutionSettings(wanted.pairs, wanted.sigma, wanted.learning_rate, self.seed + before)
         deadline = None if self.max_seconds is None else time.monotonic() + self.max_seconds
         evolving = progress.add_task("evolution", total=self.generations, figure="")
-        done = 0
+        done = before
 
         def on_generation(generation: int, loss: float) -> None:
             nonlocal done
-            done = generation
-            progress.update(evolving, completed=generation, figure=f"log JCT {loss:.3f}")
+            done = before + generation
+            progress.update(evolving, completed=done, figure=f"log JCT {loss:.3f}")
             if self.recorder is not None:
-                self.recorder.point("evolution: average JCT [s]", generation, self.generations, math.exp(loss))
+                self.recorder.point("evolution: average JCT [s]", done, self.generations, math.exp(loss))
+
+        def on_average(_: int, reached: Weights) -> None:
+            if self.checkpoint is not None:
+                self.checkpoint.offer(done, lambda: PolicyFile(spec, reached, begun.card, begun.priors))
 
         weights = evolve(
-            begun.weights,
-            log_losses(worlds, spec, begun.priors, FIRST_EVOLUTION_WORLD),
+            begun.weights if self.kept is None else self.kept.policy.weights,
+            log_losses(worlds, spec, begun.priors, FIRST_EVOLUTION_WORLD + before * wanted.pairs),
             settings,
-            generations=self.generations,
+            generations=max(0, self.generations - before),
+            on_average=on_average,
             stop=lambda: deadline is not None and time.monotonic() > deadline,
             on_generation=on_generation,
         )
