@@ -9,6 +9,7 @@ from cluster_agent.jobs.client import JobClient
 from cluster_agent.jobs.cluster_access import Config, Context, Kubeconfig
 from cluster_agent.jobs.options import Debug, Form, Name, Output, Socket, show
 from cluster_agent.jobs.views import GUARD, TRIGGERS, clock_time, facts_table, tasks
+from foundation.figures import counted
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -85,7 +86,7 @@ def _steps(facts: dict[str, Any]) -> Table:
             f"{step['samplesPerSecond']:,.0f}",
             f"{step['timesAsFast']:.2f}" if step["timesAsFast"] else "–",
             f"{step['score']:.3g}",
-            f"{step['rank']} others" if step["rank"] else "none",
+            counted(step["rank"], "other") if step["rank"] else "none",
             "granted" if step["taken"] else "no room",
         )
     return table

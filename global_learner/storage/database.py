@@ -67,6 +67,9 @@ class Database(ABC):
         self._commits.lose(f"{self.where}: {what}")
 
 
+_RESTORE = "restore the state directory from a backup"
+
+
 @contextlib.contextmanager
 def usable(where: Path | str, what: str) -> Iterator[None]:
     """A database that cannot be read as what it should be is an unusable state.
@@ -78,10 +81,10 @@ def usable(where: Path | str, what: str) -> Iterator[None]:
     try:
         yield
     except DatabaseError as error:
-        kind = DatabaseAway if is_away(error) else StateUnusable
-        raise kind(f"{where}: no usable {what} ({str(error.orig).strip()})") from error
+        kind, remedy = (DatabaseAway, "") if is_away(error) else (StateUnusable, f"; {_RESTORE}")
+        raise kind(f"{where}: no usable {what} ({str(error.orig).strip()}){remedy}") from error
     except UnicodeDecodeError as error:  # of a text in it, or of what SQLite says of a damaged one
-        raise StateUnusable(f"{where}: no usable {what} ({error})") from error
+        raise StateUnusable(f"{where}: no usable {what} ({error}); {_RESTORE}") from error
     except OSError as error:
         raise StateUnusable(f"{where}: no usable {what} ({error.strerror})") from error
 
