@@ -31,7 +31,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 app = typer.Typer(
     help="Schedules one cluster's training jobs with the fleet's policy, and helps to improve it.",
     no_args_is_help=True,
-    add_completion=True,  # names of jobs are completed: --install-completion
+    add_completion=False,
 )
 
 

@@ -21,6 +21,7 @@ from policy_net.laboratory.commands.reproduce import reproduce
 from policy_net.laboratory.commands.runs import runs_command
 from policy_net.laboratory.commands.train import train
 from policy_net.laboratory.commands.tune import tune_command
+from policy_net.policy import policy_names
 
 if TYPE_CHECKING:
     from foundation.tables import FactSheet
@@ -38,7 +39,10 @@ app = typer.Typer(
 
 
 def inspect(
-    file: Annotated[Path, typer.Argument(help="A policy file, as `policy-net train` and the learner write them.")],
+    file: Annotated[
+        Path,
+        typer.Argument(help="A policy file, as `policy-net train` and the learner write them; or set, set-taught."),
+    ],
     output: Output = OutputFormat.TABLE,
     debug: Debug = False,
 ) -> None:
@@ -59,6 +63,10 @@ def describe(file: Path) -> dict[str, Any]:
     Raises:
         PolicyFileError: the file cannot be used.
     """
+    if str(file) in policy_names():
+        from policy_net.set_policy.policy import file_of  # noqa: PLC0415
+
+        file = file_of(file)
     try:
         data = file.read_bytes()
     except OSError as error:

@@ -43,7 +43,7 @@ from policy_net.exchange.policy_file import PolicyFile, digest_of, read_policy_f
 from policy_net.exchange.spec import SET, SET_TAUGHT, SetSpec, Weights
 from policy_net.laboratory.simulation.replay import replay
 from policy_net.set_policy.extended import extended
-from policy_net.set_policy.policy import SetPolicy, default_set_file, set_spec_of, shipped_file
+from policy_net.set_policy.policy import SetPolicy, default_set_file, file_of, set_spec_of, shipped_file
 
 PROGRAM = "python -m benchmarks.twin_learning"
 SETTINGS = {
@@ -273,7 +273,7 @@ def judge(options: argparse.Namespace, clusters: Sequence[Cluster]) -> dict[str,
         BadInput: it cannot be used, or no cluster has a window to judge on.
     """
     part = Part(options.judge)
-    files = [read_policy_file(path) for path in options.file]
+    files = [read_policy_file(file_of(path)) for path in options.file]
     for path, file in zip(options.file, files, strict=True):
         set_spec_of(file, str(path))
     if any(file.card.get("clusters") != files[0].card.get("clusters") for file in files):

@@ -9,6 +9,7 @@ from cluster_agent.jobs.client import JobClient
 from cluster_agent.jobs.cluster_access import Config, Context, Kubeconfig
 from cluster_agent.jobs.options import Debug, Form, Name, Output, Socket, show
 from cluster_agent.jobs.views import GUARD, TRIGGERS, clock_time, tasks
+from foundation.figures import counted
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -96,7 +97,7 @@ def _steps(facts: dict[str, Any]) -> FittedTable:
             f"{step['samplesPerSecond']:,.0f}",
             f"{step['timesAsFast']:.2f}" if step["timesAsFast"] else "–",
             f"{step['score']:.3g}",
-            f"{step['rank']} others" if step["rank"] else "none",
+            counted(step["rank"], "other") if step["rank"] else "none",
             "granted" if step["taken"] else "no room",
         )
         for step in facts["steps"]

@@ -38,8 +38,8 @@ AS_IT_WAS = "fifo-backfill"
 MOST_CASES = 2
 """Of longer stalls."""
 _DAY_SECONDS = 86_400.0
-_FAR = 0.25
-"""A simulation that is further from what was recorded is to be believed less."""
+_FAR, _TOO_FAR = 1.25, 2.0
+"""A simulation that is so many times off what was recorded is to be believed less, or not at all."""
 _DEBOUNCE_SECONDS = 10.0
 
 
@@ -95,11 +95,10 @@ def past_week(past: Past) -> dict[str, Any]:
         for each in (build_policy(AS_IT_WAS, PolicyContext()), policy)
     ]
     requested, advised = (_average(result) for result in results)
-    if abs(requested / average - 1) > _FAR:
-        notes.append(
-            f"caution: simulated at the sizes asked for they take {percent(abs(requested / average - 1))}"
-            f" {'less' if requested < average else 'more'} than was recorded; something else than sizes made them wait"
-        )
+    notes += [note for note in recorded.workload.notes if "episodes" in note]
+    off = _times_off(average, requested, advised)
+    if off > _FAR:
+        notes.append(f"caution: {_unlike_the_record(average, requested, advised, policy.name)}")
     comparison = _with_range(Comparison(workload, environment, tuple(results)), past, recorded.speeds)
     page = None
     if past.folder is not None:
@@ -114,10 +113,41 @@ def past_week(past: Past) -> dict[str, Any]:
         "recorded": {"avgJctSeconds": average},
         "requested": {"policy": AS_IT_WAS, "avgJctSeconds": requested},
         "advised": {"policy": policy.name, "avgJctSeconds": advised},
-        "answer": headline(comparison),
+        "answer": headline(comparison) if off <= _TOO_FAR else _no_answer(average, requested, advised, policy.name),
         "page": None if page is None else str(page),
         "notes": notes,
     }
+
+
+def _times_off(average: float, requested: float, advised: float) -> float:
+    """How many times the nearer of both simulations is off the record, whichever of them the cluster resembled."""
+    return min(max(simulated / average, average / simulated) for simulated in (requested, advised))
+
+
+def _unlike_the_record(average: float, requested: float, advised: float, policy: str) -> str:
+    """By which way both simulations are off, and what that may come from."""
+    nearer, how = min(
+        (requested, "at the sizes asked for"),
+        (advised, f"under {policy}"),
+        key=lambda way: max(way[0] / average, average / way[0]),
+    )
+    why = (
+        "something else than sizes made them wait: other work on the nodes, quotas, or pauses"
+        if nearer < average
+        else "the nodes had more room than is taken here, or the jobs ran in another order"
+    )
+    return (
+        f"simulated {how}, which is the nearer of both, they take {percent(abs(nearer / average - 1))}"
+        f" {'less' if nearer < average else 'more'} than was recorded; {why}"
+    )
+
+
+def _no_answer(average: float, requested: float, advised: float, policy: str) -> str:
+    return (
+        f"No answer: these jobs were done in {duration(average)} on average, and simulated in {duration(requested)} at"
+        f" the sizes that they asked for and in {duration(advised)} under {policy}. What is so far from the record says"
+        " nothing about it."
+    )
 
 
 def _with_range(comparison: Comparison, past: Past, speeds: SpeedModel) -> Comparison:

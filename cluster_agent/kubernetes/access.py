@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 _TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 
 
+_MOST_CONTEXTS = 8
+"""Named where another was asked for."""
+
+
 @dataclass(frozen=True, slots=True)
 class Access:
     """Where credentials come from.
@@ -63,8 +67,26 @@ def open_client(access: Access) -> ApiClient:
     except RecursionError as error:
         raise BadConfig(f"kubernetes: {where} cannot be used: it is nested too deeply") from error
     except (ConfigException, yaml.YAMLError, OSError, ValueError, KeyError, TypeError) as error:
-        said = " ".join(str(error).split()) or type(error).__name__
+        missing = None if in_pod or not access.context else _missing_context(where, access.context)
+        said = missing or " ".join(str(error).split()) or type(error).__name__
         raise BadConfig(f"kubernetes: {where} cannot be used: {said}") from error
+
+
+def _missing_context(where: str, context: str) -> str | None:
+    """That the file has no such context, and which it has; None where that is not what is wrong."""
+    from kubernetes.config import ConfigException, list_kube_config_contexts  # noqa: PLC0415
+
+    try:
+        contexts, _ = list_kube_config_contexts(where)
+        names = [str(each["name"]) for each in contexts]
+    except (ConfigException, yaml.YAMLError, OSError, ValueError, KeyError, TypeError):
+        return None  # something else is wrong, which is said in its own words
+    return None if context in names else f"it has no context {context}; there {_are(names)}"
+
+
+def _are(names: list[str]) -> str:
+    shown = ", ".join(names[:_MOST_CONTEXTS]) + (" …" if len(names) > _MOST_CONTEXTS else "")
+    return f"is {shown}" if len(names) == 1 else f"are {shown}"
 
 
 def _usual_file() -> str:

@@ -62,7 +62,8 @@ def _leaves(words: str, command: click.Command) -> Iterator[tuple[str, click.Com
 def _row(parameter: click.Parameter) -> str:
     meaning = _sentence(getattr(parameter, "help", None))
     if isinstance(parameter, click.Argument):
-        return f"| `{parameter.make_metavar(click.Context(click.Command('x')))}` | required | {meaning} |\n"
+        needed = "required" if parameter.required else "none"
+        return f"| `{parameter.make_metavar(click.Context(click.Command('x')))}` | {needed} | {meaning} |\n"
     names = ", ".join(f"`{name}`" for name in (*parameter.opts, *parameter.secondary_opts))
     if parameter.required:
         default = "required"

@@ -68,6 +68,9 @@ class Database(ABC):
         self._commits.lose(f"{self.where}: {what}")
 
 
+_RESTORE = "restore the state directory from a backup"
+
+
 @contextlib.contextmanager
 def usable(where: Path | str, what: str) -> Iterator[None]:
     """A database that cannot be read as what it should be is an unusable state.

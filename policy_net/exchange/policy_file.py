@@ -175,7 +175,6 @@ def check_writable(path: Path) -> None:
     partial = path.with_name(f".{path.name}.{os.getpid()}{PARTIAL}")
     try:
         check_replaceable(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
         partial.touch()
         partial.unlink()
     except OSError as error:

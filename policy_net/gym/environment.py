@@ -11,6 +11,7 @@ Deviation: the reward of a decision comes with the micro-action that completes i
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -22,6 +23,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from foundation.text import nearest
 from policy_net.dl2.batch import REMAINING_EPOCHS_SCALE, SLOTS_RUN_SCALE, Batch, BatchEncoder
 from policy_net.domain import Allocation, CapacityMode, ClusterState, Decision
 from policy_net.errors import BadInput
@@ -221,6 +223,12 @@ def world_options(given: Mapping[str, Any]) -> WorldOptions:
                 values[name] = choice(values[name])
             except (TypeError, ValueError) as error:
                 raise BadInput(f"{name} is {values[name]!r}: {error}") from error
+    known = [item.name for item in dataclasses.fields(WorldOptions) if item.name != "seed"]
+    for name in values:
+        if name not in known:
+            near = nearest(name, known)
+            meant = f"; did you mean {near}?" if near else "."
+            raise BadInput(f"the environment has no option {name}{meant} There are {', '.join(known)}")
     try:
         return WorldOptions(**values)
     except TypeError as error:

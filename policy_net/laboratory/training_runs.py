@@ -68,12 +68,20 @@ class RunRecorder:
     Args:
         settings: what was asked for, however deep.
         clock: seconds that only grow.
+        resume: go on with the run that the folder holds, which must have been asked for with the same settings.
 
     Raises:
-        BadInput: the folder cannot be written, or holds another run.
+        BadInput: the folder cannot be written, or holds another run, or none to go on with.
     """
 
-    def __init__(self, folder: Path, settings: Mapping[str, Any], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        settings: Mapping[str, Any],
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        resume: bool = False,
+    ) -> None:
         self._folder = folder
         self._settings = flat(settings)
         self._clock = clock
@@ -81,14 +89,32 @@ class RunRecorder:
         self._stretches: dict[str, list[tuple[int, float]]] = {}
         self._refused: OSError | None = None
         self._begun = False
+        if resume and (folder / RUN_FILE).exists():  # one that was interrupted before its first figure begins anew
+            self._check_resumable()
+            self._begun = True
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            if (folder / RUN_FILE).exists() or (folder / CURVE_FILE).exists():
-                raise BadInput(f"--run {folder}: holds a run already; name another folder")
+            if not resume and ((folder / RUN_FILE).exists() or (folder / CURVE_FILE).exists()):
+                raise BadInput(
+                    f"--run {folder}: holds a run already; name another folder, or go on with it by --resume"
+                )
             if not os.access(folder, os.W_OK | os.X_OK):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         except OSError as error:
             raise BadInput(f"--run {folder}: cannot be written ({error.strerror}); name another folder") from error
+
+    def _check_resumable(self) -> None:
+        found = read_run(self._folder)
+        if found.final:
+            raise BadInput(f"--resume: the run in {self._folder} has ended; name another folder to train anew")
+        asked = json.loads(json.dumps(self._settings))
+        names = [name for name in {**asked, **found.settings} if asked.get(name) != found.settings.get(name)]
+        other = next((name for name in names if name != "max_seconds"), None)
+        if other is not None:
+            raise BadInput(
+                f"--resume: the run in {self._folder} was begun with {other} {found.settings.get(other)}, not"
+                f" {asked.get(other)}; give the options that it was begun with"
+            )
 
     def point(self, figure: str, step: int, steps: int, value: float) -> None:
         """One step's figure.
@@ -167,10 +193,11 @@ def read_run(folder: Path) -> Run:
 def _curves(lines: list[Any]) -> tuple[Curve, ...]:
     points: dict[str, list[tuple[int, float]]] = {}
     for line in lines:
-        value = line["value"]
-        points.setdefault(str(line["figure"]), []).append(
-            (int(line["step"]), math.nan if value is None else float(value))
-        )
+        value, step = line["value"], int(line["step"])
+        of_figure = points.setdefault(str(line["figure"]), [])
+        while of_figure and of_figure[-1][0] >= step:  # a run that was resumed went that way once more
+            of_figure.pop()
+        of_figure.append((step, math.nan if value is None else float(value)))
     return tuple(Curve(figure, tuple(found)) for figure, found in points.items())
 
 

@@ -19,6 +19,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from foundation.files import is_file
 from policy_net.domain import (
     ClusterState,
     Decision,
@@ -32,6 +33,7 @@ from policy_net.errors import PolicyFileError
 from policy_net.exchange.policy_file import PolicyFile, read_policy_file
 from policy_net.exchange.spec import SET, SET_TAUGHT, SetSpec, Weights
 from policy_net.exchange.statistics import SpeedStatistic
+from policy_net.policy import policy_names
 from policy_net.set_policy.beliefs import SetBeliefs
 from policy_net.set_policy.draws import Array, Chance, SetSamples, drawn_plan
 from policy_net.set_policy.places import PlacedGrants, PlaceTables, PlaceView, dealt
@@ -307,6 +309,22 @@ def default_set_file() -> PolicyFile:
         PolicyFileError: it is missing or damaged: the package was installed badly.
     """
     return shipped_file(SET)
+
+
+def file_of(named: Path) -> Path:
+    """The file of a policy that ships, where its name is given in place of a file; else what is given.
+
+    Raises:
+        PolicyFileError: it names a heuristic, which has no file.
+    """
+    name = str(named)
+    if name in SHIPPED_FILES or is_file(named):
+        return SHIPPED_FILES.get(name, named)
+    if name in policy_names():
+        raise PolicyFileError(
+            f"{name} is a scheduler without a file: name a policy file, or one that ships, {' or '.join(SHIPPED_FILES)}"
+        )
+    return named
 
 
 @cache

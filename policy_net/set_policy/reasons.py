@@ -118,11 +118,11 @@ def _named(pool: str) -> str:
 
 def _prices_of(policy: SetPolicy, contention: float, job: Job) -> list[str]:
     prices = policy.price_terms.at(contention)
+    now, usually = (f"{_TENTH**each.work_exponent:.2g}" for each in (prices, USUAL_PRICES))
     found = [
-        f"jobs could use {math.exp(2.0 * contention):.2g} times what the cluster has; where it is so full, one with a"
-        f" tenth of the work counts {_TENTH**prices.work_exponent:.2g} times as much (usually"
-        f" {_TENTH**USUAL_PRICES.work_exponent:.2g})"
+        f"the jobs here could use {math.exp(2.0 * contention):.2g} times what the cluster has; when it is that full, a"
+        f" job with a tenth of another's work counts {now} times as much as the other (usually {usually} times)"
     ]
     if job.kind.uses_ps:
-        found.append(f"a parameter server costs as much as {prices.ps_price:.2g} workers (usually 1)")
+        found.append(f"a parameter server is reckoned as {prices.ps_price:.2g} workers (usually as 1)")
     return found

@@ -14,6 +14,7 @@ from policy_net.laboratory.report.comparison import Comparison
 from policy_net.laboratory.report.findings import as_recorded, certainty, fairness, money
 from policy_net.laboratory.report.headline import headline, subline
 from policy_net.laboratory.report.spread import (
+    ELASTIC_SHARES,
     KINDS,
     STALLS_SECONDS,
     Answer,
@@ -64,14 +65,19 @@ def with_spread(
     if not most:
         return comparison
     assumptions = _assumptions(setting.options)
-    workloads: dict[tuple[JobKindChoice, int], Workload] = {(assumptions.base.kind, assumptions.base.seed): base[0]}
+    workloads: dict[tuple[JobKindChoice, int, float], Workload] = {_drawn(assumptions.base): base[0]}
 
     def world(case: Case) -> World:
         resize, resume = case.stall_seconds
         options = dataclasses.replace(
-            setting.options, job_kind=case.kind, seed=case.seed, resize_seconds=resize, resume_seconds=resume
+            setting.options,
+            job_kind=case.kind,
+            seed=case.seed,
+            resize_seconds=resize,
+            resume_seconds=resume,
+            elastic_share=case.elastic_share,
         )
-        drawn = (case.kind, case.seed)
+        drawn = _drawn(case)
         if drawn not in workloads:
             workloads[drawn] = options.workload(setting.source, setting.truth, setting.recording)
         return workloads[drawn], options.environment(workloads[drawn])
@@ -91,14 +97,21 @@ def with_spread(
     return dataclasses.replace(comparison, spread=spread_of(answer, assumptions, replays, most, on_case))
 
 
+def _drawn(case: Case) -> tuple[JobKindChoice, int, float]:
+    """What a workload depends on."""
+    return case.kind, case.seed, case.elastic_share
+
+
 def _assumptions(options: WorldOptions) -> Assumptions:
     """What nobody said: what the user did say is not changed."""
     stall = (options.resize_seconds, options.resume_seconds)
-    base = Case(options.job_kind or JobKindChoice.ALLREDUCE, options.seed, stall)
+    share = 1.0 if options.elastic_share is None else options.elastic_share
+    base = Case(options.job_kind or JobKindChoice.ALLREDUCE, options.seed, stall, share)
     return Assumptions(
         base,
         kinds=KINDS if options.job_kind is None else (base.kind,),
         stalls_seconds=(stall,) if any(stall) else STALLS_SECONDS,
+        elastic_shares=ELASTIC_SHARES if options.elastic_share is None else (share,),
     )
 
 
@@ -128,6 +141,8 @@ def json_rows(comparison: Comparison) -> list[dict[str, Any]]:
                 "jobs_beyond_cluster": beyond,
                 "jobs_beyond_limit": capped,
                 "recorded": recorded,
+                "change_against_record": comparison.change_against_record(result),
+                "elastic_share": comparison.elastic_share,
                 "range": tried
                 and {
                     "against": comparison.today.policy,

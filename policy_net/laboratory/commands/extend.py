@@ -19,7 +19,7 @@ class Group(StrEnum):
 
 
 def extend(
-    file: Annotated[Path, typer.Argument(help="A policy file of kind set; or `set`, which ships.")],
+    file: Annotated[Path, typer.Argument(help="A policy file of kind set; or `set` or `set-taught`, which ship.")],
     groups: Annotated[
         list[Group],
         typer.Option("--with", help="What it gets (repeatable); policy-net inspect says what it has."),
@@ -35,10 +35,10 @@ def extend(
         write_policy_file,
     )
     from policy_net.set_policy.extended import extended  # noqa: PLC0415
-    from policy_net.set_policy.policy import SHIPPED_FILES  # noqa: PLC0415
+    from policy_net.set_policy.policy import file_of  # noqa: PLC0415
 
     check_writable(out)
-    content = extended(read_policy_file(SHIPPED_FILES.get(str(file), file)), str(file), {str(each) for each in groups})
+    content = extended(read_policy_file(file_of(file)), str(file), {str(each) for each in groups})
     write_policy_file(out, content)
     added = content.card["extended_with"]
     print(f"written: {out}, with {added}")

@@ -6,7 +6,6 @@ draws, is loaded when it is at its work: help and refusals of what was typed wai
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from itertools import repeat
@@ -17,12 +16,13 @@ import typer
 
 import policy_net.baselines
 import policy_net.set_policy  # noqa: F401  (both register policies' names)
-from foundation.command_line import Debug, Output, OutputFormat
+from foundation.command_line import Debug
 from foundation.figures import shown
 from foundation.option_groups import with_option_groups
 from policy_net.domain import PlacementEffect, PolicyContext, SpeedModel
-from policy_net.errors import BadInput
 from policy_net.laboratory.commands.answer_options import AnswerOptions
+from policy_net.laboratory.commands.output_form import Form, OutputForm, print_facts
+from policy_net.laboratory.commands.own_policies import register_own
 from policy_net.laboratory.commands.world_options import WorldOptions, warn_of_malformed_rows
 from policy_net.policy import DEFAULT_POLICY, check_known, policy_names
 
@@ -58,9 +58,9 @@ def replay_command(
         list[str] | None,
         typer.Option(
             "--policy",
-            metavar="NAME|FILE",
-            help=f"Policy file, or one of {', '.join(policy_names())} (repeatable); with --report, unless given, what a"
-            " report compares.",
+            metavar="NAME|FILE|MODULE:FUNCTION",
+            help=f"Policy file, module:function of your own, or one of {', '.join(policy_names())} (repeatable); unless"
+            " given, what a report compares.",
         ),
     ] = None,
     report: Annotated[
@@ -75,12 +75,13 @@ def replay_command(
         Path | None,
         typer.Option("--fit-points", help="Measured speeds (csv) to which optimus-fitted fits its speed model."),
     ] = None,
-    output: Output = OutputFormat.TABLE,
+    output: OutputForm = Form.TABLE,
     debug: Debug = False,
 ) -> None:
     """Replay workloads under policies, each pair from a fresh policy."""
     del debug  # The error boundary looks for the flag itself.
-    policies = _chosen_policies(policy, report)
+    policies = _chosen_policies(policy)
+    register_own(policies)
     check_known(policies)  # a slip of the pen is told before anything is read
     truth, effect = world.speeds(), world.placement_effect()
     measured = _measured(fit_points)
@@ -102,7 +103,7 @@ def replay_command(
         from policy_net.laboratory.report import prepare_folder  # noqa: PLC0415
 
         prepare_folder(report, len(worlds))
-    if output is OutputFormat.TABLE:
+    if output is Form.TABLE:
         _print_assumptions(worlds, world)
     else:
         for item, _ in worlds:
@@ -111,8 +112,11 @@ def replay_command(
     from policy_net.laboratory.report import Comparison, write_report  # noqa: PLC0415
 
     # The figures of a program's reader have always had our own times among them; a person asks for them.
-    timed = answer.timing or output is OutputFormat.JSON
-    results = _run(worlds, policies, truth, effect, context, record_timeline=report is not None, compiled=not timed)
+    timed = answer.timing or output is not Form.TABLE
+    told = output is Form.TABLE and not sys.stderr.isatty()
+    results = _run(
+        worlds, policies, truth, effect, context, record_timeline=report is not None, compiled=not timed, told=told
+    )
     each = len(policies)
     comparisons = [
         Comparison(
@@ -121,18 +125,20 @@ def replay_command(
             nodes_given=bool(world.nodes or world.gpu_types),
             locality=world.locality,
             gpu_hour_price=answer.gpu_hour_price,
+            elastic_share=world.elastic_share_of(of_world[0]),
         )
         for index, of_world in enumerate(worlds)  # two files of different folders may have one name
     ]
-    if answer.range_cases is not None or report is not None or output is OutputFormat.TABLE:
+    if answer.range_cases is not None or report is not None or output is Form.TABLE:
         settings = [
             Setting(*of_source, world, truth, effect, context) for of_source in zip(workload, recordings, strict=True)
         ]
         comparisons = _with_spreads(comparisons, settings, answer.range_cases)
-    if output is OutputFormat.JSON:
-        print(json.dumps([row for comparison in comparisons for row in json_rows(comparison)], indent=2))
-    else:
+    if output is Form.TABLE:
         _print_answers(comparisons, answer)
+    else:
+        rows = [row for comparison in comparisons for row in json_rows(comparison)]
+        print_facts(rows, rows, output)
     if report is not None:
         for path in write_report(comparisons, report):
             print(f"written: {path}", file=sys.stderr)
@@ -193,7 +199,7 @@ def _print_answers(comparisons: list[Comparison], answer: AnswerOptions) -> None
         if len(comparisons) > 1:
             console.print(f"{shown(comparison.workload.name)}:", markup=False, highlight=False)
         for sentence in sentences(comparison):
-            console.print(sentence, markup=False, highlight=False)
+            console.print(sentence, markup=False, highlight=False, soft_wrap=not sys.stdout.isatty())
 
 
 def _progress() -> Progress:
@@ -215,8 +221,13 @@ def _run(
     *,
     record_timeline: bool,
     compiled: bool,
+    told: bool,
 ) -> list[ReplayResult]:
-    """Every workload under every policy; a progress bar on a terminal."""
+    """Every workload under every policy; a progress bar on a terminal.
+
+    Args:
+        told: whether each is said on stderr as soon as it is there.
+    """
     from policy_net.laboratory.simulation.replay import replay  # noqa: PLC0415
     from policy_net.policy_kinds import load_policy  # noqa: PLC0415
 
@@ -238,7 +249,18 @@ def _run(
                     )
                 )
                 bar.remove_task(task)
+                if told:
+                    _tell(results[-1])
     return results
+
+
+def _tell(result: ReplayResult) -> None:
+    figures = result.to_json()
+    print(
+        f"  done: {result.workload} under {result.policy}, {figures['avg_jct_seconds'] / 3600:.2f} h on average",
+        file=sys.stderr,
+        flush=True,
+    )
 
 
 def _print_assumptions(worlds: list[World], options: WorldOptions) -> None:
@@ -253,19 +275,10 @@ def _print_assumptions(worlds: list[World], options: WorldOptions) -> None:
             print(f"  {note}", file=sys.stderr)
 
 
-def _chosen_policies(policies: Sequence[str] | None, report: Path | None) -> list[str]:
-    """Those named; for a report, unless any are, those that it compares.
-
-    Raises:
-        BadInput: none is named, and no report is asked for.
-    """
+def _chosen_policies(policies: Sequence[str] | None) -> list[str]:
+    """Those named; unless any are, those that a report compares."""
     if policies:
         return list(policies)
     from policy_net.laboratory.report import REPORT_POLICIES  # noqa: PLC0415
 
-    if report is None:
-        raise BadInput(
-            f"no --policy: give NAME or FILE, such as {DEFAULT_POLICY} (repeatable), or --report FOLDER, which compares"
-            f" {', '.join(REPORT_POLICIES)}"
-        )
     return list(REPORT_POLICIES)

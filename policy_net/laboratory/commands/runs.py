@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 import sys
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +14,7 @@ import typer
 from foundation.command_line import Debug
 from foundation.files import check_replaceable, write_whole
 from policy_net.errors import BadInput
+from policy_net.laboratory.commands.output_form import Form, OutputForm, print_facts
 
 if TYPE_CHECKING:
     from foundation.tables import FittedTable
@@ -25,14 +24,6 @@ MOST_RUNS = 24
 """More lines in one chart nobody tells apart."""
 
 
-class Form(StrEnum):
-    """How runs are printed."""
-
-    TABLE = "table"
-    JSON = "json"
-    CSV = "csv"
-
-
 def runs_command(
     folders: Annotated[
         list[Path], typer.Argument(metavar="DIR...", help="Folders that `policy-net train --run` has written.")
@@ -40,9 +31,7 @@ def runs_command(
     report: Annotated[
         Path | None, typer.Option("--report", metavar="FILE", help="Write a page of them, one file of HTML.")
     ] = None,
-    output: Annotated[
-        Form, typer.Option("-o", "--output", help="A table for people; JSON, with the curves, or csv for programs.")
-    ] = Form.TABLE,
+    output: OutputForm = Form.TABLE,
     debug: Debug = False,
 ) -> None:
     """Compare training runs: what came of each, which settings differ, and how each figure went."""
@@ -54,8 +43,8 @@ def runs_command(
     runs = named_apart([(folder, read_run(folder)) for folder in folders])
     if report is not None:
         _write_page(runs, report)
-    if output is Form.JSON:
-        print(json.dumps([run_facts(run) for run in runs], indent=2))
+    if output in (Form.JSON, Form.YAML):
+        print_facts([run_facts(run) for run in runs], (), output)
     elif output is Form.CSV:
         _print_csv(runs)
     else:
@@ -64,11 +53,17 @@ def runs_command(
         table_console().print(runs_table(runs, report))
 
 
+def state_of(run: Run) -> str:
+    """What became of a run, as far as its folder says: whether its process is still there is not written in it."""
+    return "ended" if run.final else "not ended"
+
+
 def run_facts(run: Run) -> dict[str, Any]:
     """A run as JSON shows it."""
     return {
         "run": run.name,
         "ended": bool(run.final),
+        "state": state_of(run),
         "settings": dict(run.settings),
         "final": dict(run.final),
         "curves": {
@@ -94,10 +89,10 @@ def _print_csv(runs: list[Run]) -> None:
 
     settings, figures = differing(runs), final_figures(runs)
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(["run", *settings, *figures])
+    writer.writerow(["run", "state", *settings, *figures])
     for run in runs:
         cells = [*(run.settings.get(name) for name in settings), *(run.final.get(name) for name in figures)]
-        writer.writerow([run.name, *("" if cell is None else cell for cell in cells)])
+        writer.writerow([run.name, state_of(run), *("" if cell is None else cell for cell in cells)])
 
 
 def runs_table(runs: Sequence[Run], report: Path | None) -> FittedTable:
@@ -107,7 +102,11 @@ def runs_table(runs: Sequence[Run], report: Path | None) -> FittedTable:
 
     figures = list(dict.fromkeys(curve.figure for run in runs for curve in run.curves))
     finals = final_figures(runs)
-    columns = [Column("run"), *(Column(name.replace(": ", ":\n"), 1) for name in figures)]
+    columns = [
+        Column("run"),
+        Column("state", 0, text=True),
+        *(Column(name.replace(": ", ":\n"), 1) for name in figures),
+    ]
     columns += [Column(name_in_words(name), 2 + place) for place, name in enumerate(finals)]
     columns.append(Column("differs in", words=True))
     names = differing(runs)
@@ -117,6 +116,6 @@ def runs_table(runs: Sequence[Run], report: Path | None) -> FittedTable:
         settings = [(name, run.settings[name]) for name in names if name in run.settings]
         differs = ", ".join(f"{name_in_words(name)} {in_words(value)}" for name, value in settings)
         cells = [*(ends.get(figure) for figure in figures), *(run.final.get(name) for name in finals)]
-        rows.append([run.name, *map(in_words, cells), differs + ("" if run.final else " (has not ended)")])
+        rows.append([run.name, state_of(run), *map(in_words, cells), differs])
     below = ["a figure that has a curve is the mean of its last tenth"] if figures else []
     return FittedTable("", columns, rows, below + ([f"page: {report}"] if report is not None else []))

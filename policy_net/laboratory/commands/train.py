@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,16 +18,19 @@ import policy_net.baselines
 import policy_net.set_policy  # noqa: F401  (both register names that can be imitated)
 from foundation.command_line import Debug
 from foundation.option_groups import with_option_groups
-from policy_net.domain import RewardKind
+from policy_net.domain import PlacementEffect, RewardKind, SpeedModel
 from policy_net.errors import BadInput
 from policy_net.laboratory.commands.world_options import WorldOptions, warn_of_malformed_rows
 from policy_net.laboratory.training import OFFLINE_LEARNING_RATE
 from policy_net.policy import policy_names
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from policy_net.exchange.policy_file import PolicyFile
     from policy_net.laboratory.training.offline import Episode
     from policy_net.laboratory.training.settings import Dl2Settings, TrainingSettings
+    from policy_net.laboratory.training_checkpoint import Kept, TrainingCheckpoint
     from policy_net.laboratory.training_runs import RunRecorder
 
 
@@ -96,6 +101,10 @@ def train(
             "--run", metavar="DIR", help="Write there how training went, step by step, for `policy-net runs`."
         ),
     ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Go on with the interrupted training in --run; give the same options again."),
+    ] = False,
     debug: Debug = False,
 ) -> None:
     """Train a policy in simulation and write it, with a card that says how it came to be."""
@@ -107,6 +116,8 @@ def train(
     for option, value in (("learning-rate", learning_rate), ("max-seconds", max_seconds)):
         if value is not None and not math.isfinite(value):
             raise BadInput(f"--{option} is {value}; use a finite number")
+    if resume and run is None:
+        raise BadInput("--resume: which training is to go on? Name its folder with --run DIR")
     settings = _settings_of(config, policy)
     _check_batch(jobs_per_batch, settings.policy)
     typed = _with_options(settings.dl2, imitation_steps, learning_rate, reward)
@@ -127,47 +138,124 @@ def train(
         warn_of_malformed_rows(load(source, 0)[0])  # bad input is said before any work is done
     from rich.console import Console  # noqa: PLC0415
 
-    from policy_net.exchange.policy_file import check_writable, read_policy_file, write_policy_file  # noqa: PLC0415
-    from policy_net.laboratory.training.teacher import Teacher, watched  # noqa: PLC0415
+    from policy_net.exchange.policy_file import check_writable, write_policy_file  # noqa: PLC0415
 
     check_writable(out)
-    recorder = None
+    recorder = checkpoint = kept = None
     if run is not None:
-        recorder = _recorder(run, settings, world, sources, steps, teacher, start, max_seconds, jobs_per_batch)
+        recorder = _recorder(run, settings, world, sources, steps, teacher, start, max_seconds, jobs_per_batch, resume)
+        checkpoint, kept = _checkpoint(run, resume)
     console = Console(stderr=True)
-    if settings.policy == SET:
-        shown = None
-        if log is not None:
-            shown = Teacher.from_file(log, world.slot_seconds)
-        elif teacher is not None:
-            shown = watched(teacher, sources, load, truth, effect, world.seed)
-        begun = None if start is None else read_policy_file(start)
-        from policy_net.laboratory.commands.train_set import SetTraining  # noqa: PLC0415
-
-        trained = SetTraining(
-            sources, load, truth, effect, world.seed, steps, max_seconds, begun, shown, settings.set, recorder
-        ).run(console)
-    else:
-        from policy_net.laboratory.commands.train_dl2 import Dl2Training  # noqa: PLC0415
-
-        trained = Dl2Training(
-            sources=sources,
-            load=load,
-            speeds=truth,
-            placement_effect=effect,
-            seed=world.seed,
-            start=start,
-            jobs_per_batch=jobs_per_batch,
-            teacher=teacher if log is None else Teacher.from_file(log, world.slot_seconds),
-            steps=steps,
-            max_seconds=max_seconds,
-            settings=settings.dl2,
-            recorder=recorder,
-        ).run(console)
+    asked = _Asked(settings, world, sources, load, steps, max_seconds, start, teacher, log, jobs_per_batch)
+    try:
+        trained = asked.train(truth, effect, console, recorder, checkpoint, kept)
+    except KeyboardInterrupt:
+        console.print(_what_is_kept(checkpoint, steps), soft_wrap=True)
+        raise
+    if asked.is_nothing:
+        what = "the weights are random" if start is None else f"the weights are those of {start}"
+        console.print(f"nothing was trained: {what}; give --steps N or --imitate NAME", soft_wrap=True)
+        trained = dataclasses.replace(trained, card={**trained.card, "trained": False})
     write_policy_file(out, trained)
     console.print(f"{out}: {trained.spec.policy}, {trained.spec.parameter_count} parameters")
     if recorder is not None:
         _end(recorder, out, trained)
+    if checkpoint is not None:
+        checkpoint.clear()
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What was asked for, checked."""
+
+    settings: TrainingSettings
+    world: WorldOptions
+    sources: list[str]
+    load: Callable[[str, int], Episode]
+    steps: int
+    max_seconds: float | None
+    start: Path | None
+    teacher: str | None
+    log: Path | None
+    jobs_per_batch: int | None
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether no training follows from it; a `set` policy is given its priors in any case."""
+        return self.settings.policy == "dl2" and not self.steps and self.teacher is None
+
+    def train(
+        self,
+        truth: SpeedModel,
+        effect: PlacementEffect | None,
+        console: Console,
+        recorder: RunRecorder | None,
+        checkpoint: TrainingCheckpoint | None,
+        kept: Kept | None,
+    ) -> PolicyFile:
+        """Raises BadInput if the start, the log or the learning rate cannot be used."""
+        from policy_net.laboratory.training.teacher import Teacher, watched  # noqa: PLC0415
+
+        shown = None if self.log is None else Teacher.from_file(self.log, self.world.slot_seconds)
+        seed = self.world.seed
+        if self.settings.policy == "dl2":
+            from policy_net.laboratory.commands.train_dl2 import Dl2Training  # noqa: PLC0415
+
+            return Dl2Training(
+                sources=self.sources,
+                load=self.load,
+                speeds=truth,
+                placement_effect=effect,
+                seed=seed,
+                start=self.start,
+                jobs_per_batch=self.jobs_per_batch,
+                teacher=shown or self.teacher,
+                steps=self.steps,
+                max_seconds=self.max_seconds,
+                settings=self.settings.dl2,
+                recorder=recorder,
+                checkpoint=checkpoint,
+                kept=kept,
+            ).run(console)
+        from policy_net.exchange.policy_file import read_policy_file  # noqa: PLC0415
+        from policy_net.laboratory.commands.train_set import SetTraining  # noqa: PLC0415
+        from policy_net.set_policy.policy import file_of  # noqa: PLC0415
+
+        if shown is None and self.teacher is not None and kept is None:
+            shown = watched(self.teacher, self.sources, self.load, truth, effect, seed)
+        return SetTraining(
+            sources=self.sources,
+            load=self.load,
+            speeds=truth,
+            placement_effect=effect,
+            seed=seed,
+            generations=self.steps,
+            max_seconds=self.max_seconds,
+            start=None if self.start is None else read_policy_file(file_of(self.start)),
+            teacher=shown,
+            settings=self.settings.set,
+            recorder=recorder,
+            checkpoint=checkpoint,
+            kept=kept,
+        ).run(console)
+
+
+def _checkpoint(run: Path, resume: bool) -> tuple[TrainingCheckpoint, Kept | None]:
+    """What keeps checkpoints in the run's folder, and what is kept there already of a run that is to go on."""
+    from policy_net.laboratory.training_checkpoint import TrainingCheckpoint, read_checkpoint  # noqa: PLC0415
+    from policy_net.laboratory.training_runs import RUN_FILE  # noqa: PLC0415
+
+    return TrainingCheckpoint(run), read_checkpoint(run) if resume and (run / RUN_FILE).exists() else None
+
+
+def _what_is_kept(checkpoint: TrainingCheckpoint | None, steps: int) -> str:
+    """What an interrupted training leaves; keeps what it can first."""
+    if checkpoint is None:
+        return "nothing is kept: with --run DIR an interrupted training can go on"
+    checkpoint.keep()
+    if checkpoint.kept is None:
+        return "no step is kept yet: --resume begins anew in the same folder"
+    return f"kept: {checkpoint.path}, after {checkpoint.kept} of {steps} steps; the same command with --resume goes on"
 
 
 def _check_batch(jobs_per_batch: int | None, policy: str) -> None:
@@ -198,6 +286,7 @@ def _recorder(
     start: Path | None,
     max_seconds: float | None,
     jobs_per_batch: int | None,
+    resume: bool,
 ) -> RunRecorder:
     """What writes the run's folder, with all that was asked for."""
     from policy_net.laboratory.training_runs import RunRecorder  # noqa: PLC0415
@@ -215,6 +304,7 @@ def _recorder(
             "training": settings.model_dump(mode="json")[settings.policy],
             "world": dataclasses.asdict(world),
         },
+        resume=resume,
     )
 
 

@@ -24,6 +24,7 @@ from policy_net.laboratory.training.imitation import demonstrate, imitate, watch
 from policy_net.laboratory.training.offline import Episode, OfflineSettings, endless_episodes, train_offline
 from policy_net.laboratory.training.settings import Dl2Settings
 from policy_net.laboratory.training.teacher import Teacher
+from policy_net.laboratory.training_checkpoint import Kept, TrainingCheckpoint
 from policy_net.laboratory.training_runs import RunRecorder
 
 DEMONSTRATED_EPISODES = 20
@@ -53,6 +54,8 @@ class Dl2Training:
     max_seconds: float | None
     settings: Dl2Settings
     recorder: RunRecorder | None = None
+    checkpoint: TrainingCheckpoint | None = None
+    kept: Kept | None = None
 
     def run(self, console: Console) -> PolicyFile:
         """Train; the card says how it came to be.
@@ -62,8 +65,12 @@ class Dl2Training:
         """
         spec, weights, parent = self._beginning()
         card: dict[str, Any] = {"workloads": self.sources, "seed": self.seed, "parent": parent}
+        done = 0
         with training_progress(console) as progress:
-            if isinstance(self.teacher, Teacher):
+            if self.kept is not None:
+                spec, weights, done = self.kept.policy.network_spec, self.kept.policy.weights, self.kept.done
+                card = {**self.kept.start.card, "resumed_at": done}
+            elif isinstance(self.teacher, Teacher):
                 on_step = self._imitating(self.teacher.name, progress)
                 imitated = self.teacher.imitate_dl2(
                     weights, spec, self.settings.imitation_steps, self.seed, on_step, self.settings.imitation
@@ -76,7 +83,10 @@ class Dl2Training:
                 weights = self._warm_start(self.teacher, weights, spec, progress)
                 card |= {"imitated": self.teacher, "imitation_steps": self.settings.imitation_steps}
             if self.steps:
-                weights, updates = self._reinforce(weights, spec, progress)
+                begun = PolicyFile(spec, weights, card)
+                if self.checkpoint is not None and self.kept is None:
+                    self.checkpoint.begin(begun)
+                weights, updates = self._reinforce(begun, done, progress)
                 reward = self.settings.actor_critic.reward.value
                 card |= {"updates": updates, "learning_rate": self.settings.learning_rate, "reward": reward}
         return PolicyFile(spec, weights, card)
@@ -120,22 +130,28 @@ class Dl2Training:
 
         return on_step
 
-    def _reinforce(self, weights: Weights, spec: PolicySpec, progress: Progress) -> tuple[Weights, int]:
-        """Actor-critic in simulation; the weights and how many updates were made."""
-        task = progress.add_task("actor-critic", total=self.steps, figure="")
-        deadline = None if self.max_seconds is None else time.monotonic() + self.max_seconds
-        taken = itertools.count(1)
-        updates = 0
+    def _reinforce(self, begun: PolicyFile, before: int, progress: Progress) -> tuple[Weights, int]:
+        """Actor-critic in simulation; the weights and how many updates were made.
 
-        def on_step(done: int, _: Weights) -> None:
+        Args:
+            before: updates of an earlier run, on whose seeds and episodes no other follow.
+        """
+        spec, weights = begun.network_spec, begun.weights
+        task = progress.add_task("actor-critic", total=self.steps, completed=before, figure="")
+        deadline = None if self.max_seconds is None else time.monotonic() + self.max_seconds
+        updates = before
+
+        def on_step(done: int, reached: Weights) -> None:
             nonlocal updates
-            updates = done
-            progress.update(task, completed=next(taken))
+            updates = before + done
+            progress.update(task, completed=updates)
+            if self.checkpoint is not None:
+                self.checkpoint.offer(updates, lambda: PolicyFile(spec, reached.copy(), begun.card))
 
         def on_reward(done: int, reward: float) -> None:
             if self.recorder is not None:
                 kind = self.settings.actor_critic.reward.value
-                self.recorder.point(f"actor-critic: reward of a decision ({kind})", done, self.steps, reward)
+                self.recorder.point(f"actor-critic: reward of a decision ({kind})", before + done, self.steps, reward)
 
         diverged = f"--learning-rate {self.settings.learning_rate:g}: the weights became infinite; use a smaller one"
         try:
@@ -143,16 +159,16 @@ class Dl2Training:
                 weights = train_offline(
                     weights,
                     spec,
-                    endless_episodes(self.sources, self.load),
+                    endless_episodes(self.sources, lambda source, number: self.load(source, before + number)),
                     self.speeds,
                     self.settings.actor_critic,
                     OfflineSettings(
                         learning_rate=self.settings.learning_rate,
                         epsilon=self.settings.exploration,
-                        seed=self.seed,
+                        seed=self.seed + before,
                         replay_samples=self.settings.replay_samples,
                     ),
-                    steps=self.steps,
+                    steps=max(0, self.steps - before),
                     placement_effect=self.placement_effect,
                     stop=lambda: deadline is not None and time.monotonic() > deadline,
                     on_step=on_step,

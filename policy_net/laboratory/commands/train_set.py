@@ -35,6 +35,7 @@ from policy_net.laboratory.training.settings import SetSettings
 from policy_net.laboratory.training.teacher import Teacher
 from policy_net.laboratory.training.twin_teaching import begin, teach
 from policy_net.laboratory.training.twin_windows import TwinWindow
+from policy_net.laboratory.training_checkpoint import Kept, TrainingCheckpoint
 from policy_net.laboratory.training_runs import RunRecorder
 from policy_net.set_policy.policy import default_set_file
 from policy_net.set_policy.residual import initial_residual
@@ -67,6 +68,8 @@ class SetTraining:
     teacher: Teacher | None = None
     settings: SetSettings = field(default_factory=SetSettings)
     recorder: RunRecorder | None = None
+    checkpoint: TrainingCheckpoint | None = None
+    kept: Kept | None = None
 
     def run(self, console: Console) -> PolicyFile:
         """Train; the card says from what, and how the residual did on the validation worlds.
@@ -76,7 +79,9 @@ class SetTraining:
         """
         with training_progress(console) as progress:
             worlds = Worlds(self._episode, self.speeds, self.placement_effect)
-            begun = self._begin(worlds, progress, console)
+            begun = self._begin(worlds, progress, console) if self.kept is None else self.kept.start
+            if self.checkpoint is not None and self.kept is None and self.generations:
+                self.checkpoint.begin(begun)
             return self._evolve(begun, worlds, progress, console) if self.generations else begun
 
     def _begin(self, worlds: Worlds, progress: Progress, console: Console) -> PolicyFile:
@@ -160,22 +165,28 @@ class SetTraining:
     ) -> tuple[Weights, int, dict[str, Any]]:
         """Weights, generations, and what the card says of them."""
         wanted = self.settings
-        settings = EvolutionSettings(wanted.pairs, wanted.sigma, wanted.learning_rate, self.seed)
+        before = 0 if self.kept is None else self.kept.done  # on whose draws and worlds no other follow
+        settings = EvolutionSettings(wanted.pairs, wanted.sigma, wanted.learning_rate, self.seed + before)
         evolving = progress.add_task("evolution", total=self.generations, figure="")
-        done = 0
+        done = before
 
         def on_generation(generation: int, loss: float) -> None:
             nonlocal done
-            done = generation
-            progress.update(evolving, completed=generation, figure=f"log JCT {loss:.3f}")
+            done = before + generation
+            progress.update(evolving, completed=done, figure=f"log JCT {loss:.3f}")
             if self.recorder is not None:
-                self.recorder.point("evolution: average JCT [s]", generation, self.generations, math.exp(loss))
+                self.recorder.point("evolution: average JCT [s]", done, self.generations, math.exp(loss))
+
+        def on_average(_: int, reached: Weights) -> None:
+            if self.checkpoint is not None:
+                self.checkpoint.offer(done, lambda: PolicyFile(spec, reached, begun.card, begun.priors))
 
         weights = evolve(
-            begun.weights,
-            log_losses(worlds, spec, begun.priors, FIRST_EVOLUTION_WORLD),
+            begun.weights if self.kept is None else self.kept.policy.weights,
+            log_losses(worlds, spec, begun.priors, FIRST_EVOLUTION_WORLD + before * wanted.pairs),
             settings,
-            generations=self.generations,
+            generations=max(0, self.generations - before),
+            on_average=on_average,
             stop=stop,
             on_generation=on_generation,
         )
@@ -187,7 +198,7 @@ class SetTraining:
         """The same of updates by replays in a twin."""
         teaching = progress.add_task("twin", total=self.generations, figure="")
         read: dict[int, Episode] = {}
-        done = 0
+        spec, done = _set_spec(begun), 0 if self.kept is None else self.kept.done
 
         def draw(generator: np.random.Generator) -> TwinWindow:
             number = int(generator.integers(TWIN_WORLDS * len(self.sources)))
@@ -195,15 +206,26 @@ class SetTraining:
                 read[number] = self._episode(FIRST_EVOLUTION_WORLD + number)
             return TwinWindow(*read[number], self.speeds, self.placement_effect)
 
-        def on_update(update: int, _: Weights, difference: float) -> None:
+        def on_update(update: int, reached: Weights, difference: float) -> None:
             nonlocal done
             done = update
+            if self.checkpoint is not None:
+                self.checkpoint.offer(done, lambda: PolicyFile(spec, reached, begun.card, begun.priors))
             progress.update(teaching, completed=update, figure=f"pairs differ by {difference:.2%}")
             if self.recorder is not None:
                 self.recorder.point("twin: half the log ratio of a pair", update, self.generations, difference)
 
         wanted = self.settings.twin
-        weights = teach(begun, draw, wanted, self.seed, updates=self.generations, stop=stop, on_update=on_update)
+        weights = teach(
+            begun,
+            draw,
+            wanted,
+            self.seed,
+            updates=self.generations,
+            stop=stop,
+            on_update=on_update,
+            reached=None if self.kept is None else (done, self.kept.policy.weights),
+        )
         return weights, done, {"updates": done, "twin": wanted.model_dump(mode="json")}
 
     def _episode(self, number: int) -> Episode:

@@ -19,6 +19,7 @@ from foundation.command_line import Debug
 from foundation.option_groups import with_option_groups
 from policy_net.domain import PlacementEffect, SpeedModel
 from policy_net.errors import BadInput
+from policy_net.laboratory.commands.output_form import Form, OutputForm
 from policy_net.laboratory.commands.world_options import WorldOptions, warn_of_malformed_rows
 from policy_net.laboratory.training import SetMethod
 
@@ -32,14 +33,6 @@ USUAL_STEPS = {"dl2": 200, "set": 12}
 """A trial takes half a minute of one core."""
 MOST_STEPS = 1_000_000
 """More are a slip of the pen: a trial is a short training."""
-
-
-class Form(StrEnum):
-    """How results are printed."""
-
-    TABLE = "table"
-    JSON = "json"
-    YAML = "yaml"
 
 
 class EngineName(StrEnum):
@@ -164,9 +157,7 @@ def tune_command(
     machine: MachineOptions,
     world: WorldOptions,
     policy: Annotated[str, typer.Option("--policy", help="The kind of policy to tune: dl2 or set.")] = "dl2",
-    output: Annotated[Form, typer.Option("-o", "--output", help="A table for people, JSON or YAML for programs.")] = (
-        Form.TABLE
-    ),
+    output: OutputForm = Form.TABLE,
     debug: Debug = False,
 ) -> None:
     """Choose settings of training by trials; the best ones become a file for `policy-net train --config`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import yaml
 
 from foundation.files import write_whole
 from foundation.tables import Column, FittedTable, table_console
+from policy_net.laboratory.commands.output_form import Form, print_facts
 from policy_net.laboratory.tuning.comparing import CONFIDENCE, change_between, ranked, row, state_of
 from policy_net.laboratory.tuning.space import Value
 from policy_net.laboratory.tuning.study_file import Trial
@@ -35,19 +35,13 @@ def write_best(folder: Path, plan: Plan, outcome: Outcome) -> Path | None:
     return path
 
 
-def show(plan: Plan, outcome: Outcome, written: Path | None, form: str) -> None:
-    """Print the result.
-
-    Args:
-        form: table, json or yaml.
-    """
-    facts = facts_of(plan, outcome, written)
-    if form == "json":
-        print(json.dumps(facts, indent=2))
-    elif form == "yaml":
-        print(yaml.safe_dump(facts, sort_keys=False, allow_unicode=True), end="")
-    else:
+def show(plan: Plan, outcome: Outcome, written: Path | None, form: Form) -> None:
+    """Print the result; a csv has a line a trial."""
+    if form is Form.TABLE:
         _show_table(plan, outcome, written)
+    else:
+        facts = facts_of(plan, outcome, written)
+        print_facts(facts, facts["rows"], form)
 
 
 def facts_of(plan: Plan, outcome: Outcome, written: Path | None) -> dict[str, Any]:

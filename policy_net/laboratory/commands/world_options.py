@@ -104,6 +104,16 @@ JobKindOption = Annotated[
         help="How recorded jobs train, allreduce unless given; mix: half ps, half allreduce, drawn from the seed.",
     ),
 ]
+ElasticShare = Annotated[
+    float | None,
+    typer.Option(
+        "--elastic-share",
+        min=0.0,
+        max=1.0,
+        help="Share of the jobs, drawn with the seed, that may change size; the others keep what they asked for. All"
+        " unless given, and half in the answer's range.",
+    ),
+]
 DebounceSeconds = Annotated[
     float, _seconds("--debounce-seconds", help="Least time between two event decisions, but for nodes.")
 ]
@@ -176,6 +186,7 @@ class WorldOptions:
     window: Window = 0
     arrival_scale: ArrivalScale = 1.0
     job_kind: JobKindOption = None
+    elastic_share: ElasticShare = None
     strict: Strict = False
     speeds_file: Speeds = None
     speed_noise: SpeedNoise = 0.0
@@ -260,7 +271,18 @@ class WorldOptions:
             ),
             recording,
         )
-        return with_estimates(loaded, estimates, self.seed)
+        loaded = with_estimates(loaded, estimates, self.seed)
+        if self.elastic_share is None:
+            return loaded
+        from policy_net.laboratory.simulation.fixed_sizes import with_elastic_share  # noqa: PLC0415
+
+        return with_elastic_share(loaded, self.environment(loaded), self.elastic_share, self.seed)
+
+    def elastic_share_of(self, workload: Workload) -> float | None:
+        """The share of a recorded workload's jobs that can be resized, as said or assumed; None where a log says it."""
+        if self.elastic_share is not None or workload.machines is None:
+            return self.elastic_share
+        return 1.0
 
     def environment(self, workload: Workload) -> Environment:
         """The machines and the decision rule for one workload.

@@ -5,16 +5,14 @@ Assumptions are taken from the settings that were used, not from memory.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from foundation.figures import counted, duration, percent, shown
+from foundation.figures import counted, duration, percent, shown, unit_for
 from policy_net.domain import CapacityMode, JobKind
-from policy_net.laboratory.report.comparison import Comparison, gpu_use
+from policy_net.laboratory.report.comparison import NOTICEABLE_SECONDS, Comparison, gpu_use
 from policy_net.laboratory.report.policies import label
 from policy_net.laboratory.simulation.environment import DecideOn, Environment, PlacementStrategy
-from policy_net.laboratory.simulation.replay import ReplayResult
 from policy_net.laboratory.workloads.workload import Origin, Workload
 
 FEW_JOBS = 100
@@ -23,13 +21,11 @@ OVERFULL = 0.1
 """With more of all jobs waiting than this when the last one comes, the cluster does not keep up."""
 SHORT_QUEUE = 10
 """So many may wait at any moment."""
-AS_REQUESTED = ("fifo", "fifo-backfill", "fifo-easy", "las")
-"""Policies whose jobs take longer than alone only because they wait."""
-WAITS_LITTLE = 0.05
-"""With less of the jobs' time than this spent on waiting, a better order can save next to nothing."""
 PLAIN, BACKFILL = "fifo", ("fifo-easy", "fifo-backfill")
 FAR = 0.25
 """A simulation that is further from what was recorded is to be believed less."""
+WAITS_APART, LEAST_APART = 3.0, 0.05
+"""Waits are far apart when one is so many times the other, and they differ by such a share of the time to the end."""
 
 
 def cautions(comparison: Comparison) -> tuple[str, ...]:
@@ -67,7 +63,7 @@ def _cautions(comparison: Comparison) -> Iterator[str]:
 def about_the_queue(comparison: Comparison) -> Iterator[str]:
     """Where the queue of today does not do in simulation what was recorded, or leaves next to nothing to save."""
     yield from _unlike_the_record(comparison)
-    if comparison.compares and comparison.today.policy in AS_REQUESTED and _waits_little(comparison.today):
+    if comparison.hardly_waits:
         yield (
             f"Under {label(comparison.today.policy)} jobs hardly wait. What is saved or lost then comes from running"
             " them at other sizes than they asked for, and hangs on how fast they are assumed to be there."
@@ -76,27 +72,37 @@ def about_the_queue(comparison: Comparison) -> Iterator[str]:
 
 def _unlike_the_record(comparison: Comparison) -> Iterator[str]:
     recorded = comparison.recorded
-    _, simulated = comparison.simulated_like_recorded(comparison.today)
-    if recorded is None or not recorded.avg_jct_seconds or simulated is None:
+    if recorded is None:
         return
-    share = simulated / recorded.avg_jct_seconds - 1
-    if abs(share) > FAR:
+    peak, today = comparison.recorded_peak_gpus, label(comparison.today.policy)
+    if comparison.gpus and peak > comparison.gpus:
         yield (
-            f"Simulated under {label(comparison.today.policy)}, the jobs are done in {percent(abs(share))}"
-            f" {'less' if share < 0 else 'more'} time than was recorded ({duration(recorded.avg_jct_seconds)}): other"
-            " machines, other rules of the queue, or what ran there besides. Believe the change less than that"
+            f"At its busiest the log has {peak:,} GPUs in use at once, and there are {comparison.gpus:,} here: machines"
+            " are missing, so the simulated queue is longer than yours was, and so is what is saved. Give the machines"
+            " that ran these jobs."
+        )
+    share = comparison.change_against_record(comparison.today)
+    if share is not None and abs(share) > FAR:
+        yield (
+            f"Simulated under {today}, the jobs are done in {percent(abs(share))}"
+            f" {'less' if share < 0 else 'more'} time than was recorded ({duration(recorded.avg_jct_seconds or 0.0)}):"
+            f" {_LESS_THAN_RECORDED if share < 0 else _MORE_THAN_RECORDED}. Believe the change less than that"
             " difference, and look for what is missing."
         )
-
-
-def _waits_little(result: ReplayResult) -> bool:
-    """Whether the jobs are done in hardly more than the time that they take alone."""
-    known = [
-        (job.jct_seconds, job.alone_seconds)
-        for job in result.job_results
-        if job.jct_seconds is not None and job.alone_seconds is not None
-    ]
-    return math.fsum(jct - alone for jct, alone in known) < WAITS_LITTLE * math.fsum(jct for jct, _ in known)
+    wait, _ = comparison.simulated_like_recorded(comparison.today)
+    really = recorded.avg_wait_seconds
+    if wait is None or really is None:
+        return
+    shorter, longer = sorted((wait, really))
+    of_all = recorded.avg_jct_seconds or 0.0
+    if longer > WAITS_APART * shorter and longer - shorter > max(LEAST_APART * of_all, NOTICEABLE_SECONDS):
+        unit = unit_for(wait, really)
+        yield (
+            f"Simulated under {today}, jobs wait {unit.text(wait)} on average for their first start; really they waited"
+            f" {unit.text(really)}: {_LESS_THAN_RECORDED if wait < really else _MORE_THAN_RECORDED}. The answer"
+            f" compares with the simulated waits; beside your record the saving is"
+            f" {'larger' if wait < really else 'smaller'}."
+        )
 
 
 def assumptions(comparison: Comparison) -> tuple[str, ...]:
@@ -110,7 +116,7 @@ def summary(comparison: Comparison) -> str:
     given = _said_by(comparison)
     sentences = [
         f"{counted(environment.nodes, 'machine')}, {given}.",
-        "Running jobs can be resized, suspended and resumed.",
+        _sizes_in_short(comparison),
         _kinds(workload),
         _knowledge(workload),
         _resizing(environment),
@@ -122,10 +128,7 @@ def summary(comparison: Comparison) -> str:
 
 def _assumptions(comparison: Comparison) -> Iterator[str]:
     workload, environment = comparison.workload, comparison.environment
-    yield (
-        "Jobs can be resized: all policies but those with fixed sizes change the number of GPUs of running jobs, and"
-        " suspend and resume them. Jobs that cannot be resized gain only what a better order gives."
-    )
+    yield _sizes(comparison)
     yield _machines(comparison)
     if workload.slotted:
         yield "The jobs are generated, or a published sample; they are nobody's last week."
@@ -150,6 +153,28 @@ def _assumptions(comparison: Comparison) -> Iterator[str]:
         "The cluster is empty at the first submission and runs until the last job is done: what was running before, and"
         " what comes after, is not there."
     )
+
+
+def _sizes(comparison: Comparison) -> str:
+    jobs, share = comparison.workload.jobs, comparison.elastic_share
+    if share is None or share == 1.0:
+        return (
+            "Jobs can be resized: all policies but those with fixed sizes change the number of GPUs of running jobs,"
+            " and suspend and resume them. Jobs that cannot be resized gain only what a better order gives."
+        )
+    fixed = sum(job.fixed_size for job in jobs)
+    return (
+        f"{counted(fixed, 'job')} of {len(jobs):,}, drawn with the seed, {'keeps' if fixed == 1 else 'keep'} the size"
+        " asked for, and can only be suspended and resumed. The others can be resized, by all policies but those with"
+        " fixed sizes."
+    )
+
+
+def _sizes_in_short(comparison: Comparison) -> str:
+    share = comparison.elastic_share
+    if share is None or share == 1.0:
+        return "Running jobs can be resized, suspended and resumed."
+    return f"{percent(share)} of the jobs can be resized; all can be suspended and resumed."
 
 
 def _machines(comparison: Comparison) -> str:
@@ -274,6 +299,8 @@ def _decisions(environment: Environment) -> str:
     )
 
 
+_MORE_THAN_RECORDED = "machines are missing here, or your queue lets more jobs pass"
+_LESS_THAN_RECORDED = "other work ran there besides, there are more machines here, or other rules held jobs back"
 _KINDS = {
     JobKind.PS: "with parameter servers, in step",
     JobKind.ASYNC: "with parameter servers, each worker at its own pace",
@@ -297,6 +324,10 @@ def _limits(comparisons: Sequence[Comparison]) -> Iterator[str]:
             "FIFO is strict: no job passes another. A cluster that lets small jobs pass (backfill, as Slurm does) waits"
             f" less today: compare with --policy {BACKFILL[0]}."
         )
+    yield (
+        "Nothing here has been tried on your cluster. An agent of fedl2 runs on one machine and on Kubernetes; on Slurm"
+        " none does."
+    )
     yield "Averages hang on few long jobs; read them together with the slowdown and with who loses."
     yield (
         "“GPUs held” says how much was given out, not how much good it did: more GPUs speed a job up by less than their"

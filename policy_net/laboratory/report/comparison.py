@@ -24,6 +24,10 @@ Array = NDArray[np.float64]
 QUEUES = ("fifo-easy", "fifo")
 """What clusters do today, and what every other policy is compared with: the first of them that was replayed. Slurm and
 its like backfill; a plain queue would make every other policy look better than it is."""
+AS_REQUESTED = ("fifo", "fifo-backfill", "fifo-easy", "las")
+"""Policies whose jobs take longer than alone only because they wait."""
+WAITS_LITTLE = 0.05
+"""With less of the jobs' time than this spent on waiting, a better order can save next to nothing."""
 NOTICEABLE_SECONDS = 60.0
 """A job is earlier or later only by more than this: decisions are a minute apart anyway."""
 SIZE_CLASSES = ((1, 1), (2, 4), (5, None))
@@ -108,6 +112,7 @@ class Comparison:
         locality: whether it costs speed where a job's workers lie apart.
         spread: what the answer is under other assumptions; None where nobody asked.
         gpu_hour_price: what a GPU costs an hour, in any currency; None where nobody said.
+        elastic_share: of the jobs, that can be resized; None where the jobs themselves say so.
     """
 
     workload: Workload
@@ -117,6 +122,7 @@ class Comparison:
     locality: bool = False
     spread: Spread | None = None
     gpu_hour_price: float | None = None
+    elastic_share: float | None = None
 
     @property
     def gpus(self) -> int:
@@ -171,6 +177,41 @@ class Comparison:
             if record is not None and record.jct_seconds is not None and outcome.jct_seconds is not None:
                 jcts.append(outcome.jct_seconds)
         return _mean(waits), _mean(jcts)
+
+    def change_against_record(self, result: ReplayResult) -> float | None:
+        """Average completion time over the recorded one, less 1, of just the jobs of which that is recorded."""
+        recorded = self.recorded
+        _, simulated = self.simulated_like_recorded(result)
+        if recorded is None or not recorded.avg_jct_seconds or simulated is None:
+            return None
+        return simulated / recorded.avg_jct_seconds - 1
+
+    @cached_property
+    def recorded_peak_gpus(self) -> int:
+        """The most GPUs that the recorded jobs held at a time; 0 where the record says no starts and ends."""
+        changes: list[tuple[float, int]] = []
+        for spec in self.workload.jobs:
+            record = self.workload.records.get(spec.job_id)
+            if record is not None and record.wait_seconds is not None and record.jct_seconds is not None:
+                changes.append((spec.submit_time_seconds + record.wait_seconds, record.gpus))
+                changes.append((spec.submit_time_seconds + record.jct_seconds, -record.gpus))
+        held = most = 0
+        for _, change in sorted(changes):  # who ends at a moment lets go before another begins
+            held += change
+            most = max(most, held)
+        return most
+
+    @cached_property
+    def hardly_waits(self) -> bool:
+        """Whether jobs of fixed sizes are done today in hardly more than the time that they take alone."""
+        known = [
+            (job.jct_seconds, job.alone_seconds)
+            for job in self.today.job_results
+            if job.jct_seconds is not None and job.alone_seconds is not None
+        ]
+        waited = math.fsum(jct - alone for jct, alone in known)
+        fixed = self.compares and self.today.policy in AS_REQUESTED
+        return fixed and waited < WAITS_LITTLE * math.fsum(jct for jct, _ in known)
 
     @cached_property
     def cut_jobs(self) -> tuple[int, int]:

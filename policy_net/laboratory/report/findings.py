@@ -10,7 +10,7 @@ from policy_net.laboratory.report.comparison import Comparison, PairedJobs, best
 from policy_net.laboratory.report.headline import SAME, case_in_words, change, interval
 from policy_net.laboratory.report.owners import FIELDS, Owner, owners_by
 from policy_net.laboratory.report.policies import label
-from policy_net.laboratory.report.spread import KIND, MODELS, STALLS
+from policy_net.laboratory.report.spread import ELASTIC, KIND, MODELS, STALLS
 from policy_net.laboratory.simulation.replay import ReplayResult
 
 MOST_NAMED = 3
@@ -62,7 +62,12 @@ def certainty(comparison: Comparison) -> Iterator[Finding]:
     if spread is None or len(spread.changes) < 2:
         return
     tried = f"{len(spread.changes):,} of {spread.planned:,} sets of assumptions were replayed"
-    what = {KIND: "how the jobs train", MODELS: "the seed that draws their models", STALLS: "the stalls of a resize"}
+    what = {
+        KIND: "how the jobs train",
+        MODELS: "the seed that draws their models",
+        STALLS: "the stalls of a resize",
+        ELASTIC: "the share of jobs that can be resized",
+    }
     over = [what[name] for name in spread.assumptions.each]
     text = f"Over {_listed(over)} the answer is {interval(spread.least, spread.most)}; {tried}."
     moved = spread.moved_most_by

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from foundation.figures import counted, duration, percent, unit_for
 from policy_net.domain import MAX_ALLREDUCE_WORKERS, MAX_TASKS_PER_ROLE
-from policy_net.laboratory.report.comparison import QUEUES, Comparison
+from policy_net.laboratory.report.comparison import AS_REQUESTED, QUEUES, Comparison
 from policy_net.laboratory.report.policies import label
-from policy_net.laboratory.report.spread import KIND, MODELS, Case
+from policy_net.laboratory.report.spread import ELASTIC, KIND, MODELS, Case
 from policy_net.laboratory.workloads.workload import JobKindChoice
 from policy_net.policy import DEFAULT_POLICY
 
@@ -45,13 +45,26 @@ def _answer(comparison: Comparison) -> str:
         these = "this" if gpus.startswith("1 ") else "these"
         return (
             f"{jobs} would have been done in {duration(after)} on average either way: no gain{_range(comparison)} on"
-            f" {these} {gpus}."
+            f" {these} {gpus}{_conditions(comparison)}."
         )
     unit = unit_for(before, after)
     return (
         f"{jobs} would have been done in {unit.text(after)} instead of {unit.text(before)} on average:"
-        f" {change(after, before)}{_range(comparison)}, on the same {gpus}."
+        f" {change(after, before)}{_range(comparison)}, on the same {gpus}{_conditions(comparison)}."
     )
+
+
+def _conditions(comparison: Comparison) -> str:
+    """What the answer costs in GPU-hours, and what must hold of the jobs."""
+    before, after = (result.counters.gpu_seconds for result in (comparison.today, comparison.proposed))
+    held = ""
+    if comparison.gpus and before and abs(after / before - 1) >= SAME:
+        held = f", held for {percent(abs(after / before - 1))} {'fewer' if after < before else 'more'} GPU-hours"
+    share = comparison.elastic_share
+    if share is None or comparison.proposed.policy in (*AS_REQUESTED, "tetris"):
+        return held
+    which = "all" if share == 1.0 else f"{percent(share)} of"
+    return f"{held}, if {which} your jobs can be resized"
 
 
 def subline(comparison: Comparison) -> str:
@@ -99,6 +112,8 @@ def case_in_words(assumption: str, case: Case) -> str:
     """What a case assumes, to stand after a figure."""
     if assumption == KIND:
         return _KIND_WORDS[case.kind]
+    if assumption == ELASTIC:
+        return f"if {'all' if case.elastic_share == 1.0 else percent(case.elastic_share)} can be resized"
     if assumption == MODELS:
         return f"with seed {case.seed}"
     resize, resume = case.stall_seconds
@@ -108,8 +123,14 @@ def case_in_words(assumption: str, case: Case) -> str:
 
 
 def _warnings(comparison: Comparison) -> list[str]:
-    """What a reader must not miss: jobs that were cut, and machines that nobody named."""
+    """What a reader must not miss: what the record says, jobs that were cut, and machines that nobody named."""
     warnings = []
+    recorded, against = comparison.recorded, comparison.change_against_record(comparison.proposed)
+    if comparison.compares and recorded is not None and against is not None:
+        really = duration(recorded.avg_jct_seconds or 0.0)
+        warnings.append(f"Against your record ({really}): {change(1 + against, 1)}.")
+    if comparison.hardly_waits:
+        warnings.append("But jobs hardly wait here: the change comes from other sizes than they asked for.")
     beyond, capped = comparison.cut_jobs
     if beyond:
         warnings.append(

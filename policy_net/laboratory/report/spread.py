@@ -1,4 +1,4 @@
-"""Spread of an answer over what nobody said: how the jobs train, which models they are, how long a resize stops them.
+"""Spread of an answer over what nobody said: how jobs train, what models they are, how they can be resized.
 
 Every assumption is first changed by itself, then together with the others, up to a number of replays that follows from
 the workload alone, so that the same command gives the same range everywhere. What `set` does is simulated by the
@@ -9,7 +9,7 @@ can differ: where GPUs alone decide what fits, it is the same for every model an
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import TypeVar
 
@@ -27,7 +27,9 @@ STALLS_SECONDS = ((0.0, 0.0), (30.0, 60.0), (120.0, 300.0))
 KINDS = (JobKindChoice.ALLREDUCE, JobKindChoice.PS, JobKindChoice.ASYNC)
 SEEDS = 3
 """Draws of the models, from the given seed on."""
-COMPILED_JOBS, OTHER_JOBS = 30_000, 3_000
+ELASTIC_SHARES = (1.0, 0.5)
+"""Shares of the jobs that can be resized; nobody writes into a log whether a job can."""
+COMPILED_JOBS, OTHER_JOBS = 60_000, 3_000
 """Jobs that are replayed again for a range, all cases together, by the twin and by the policy itself: under a minute on
 one core, mostly."""
 
@@ -42,6 +44,7 @@ class Case:
     kind: JobKindChoice
     seed: int
     stall_seconds: tuple[float, float]
+    elastic_share: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,7 @@ class Assumptions:
     kinds: tuple[JobKindChoice, ...] = KINDS
     stalls_seconds: tuple[tuple[float, float], ...] = STALLS_SECONDS
     seeds: int = SEEDS
+    elastic_shares: tuple[float, ...] = (1.0,)
 
     @property
     def each(self) -> Mapping[str, tuple[Case, ...]]:
@@ -63,10 +67,13 @@ class Assumptions:
         base = self.base
         seeds = range(base.seed, base.seed + self.seeds)
         cases = {
-            KIND: tuple(Case(kind, base.seed, base.stall_seconds) for kind in _first(base.kind, self.kinds)),
-            MODELS: tuple(Case(base.kind, seed, base.stall_seconds) for seed in seeds),
+            KIND: tuple(replace(base, kind=kind) for kind in _first(base.kind, self.kinds)),
+            MODELS: tuple(replace(base, seed=seed) for seed in seeds),
             STALLS: tuple(
-                Case(base.kind, base.seed, stall) for stall in _first(base.stall_seconds, self.stalls_seconds)
+                replace(base, stall_seconds=stall) for stall in _first(base.stall_seconds, self.stalls_seconds)
+            ),
+            ELASTIC: tuple(
+                replace(base, elastic_share=share) for share in _first(base.elastic_share, self.elastic_shares)
             ),
         }
         return {name: of_name for name, of_name in cases.items() if len(of_name) > 1}
@@ -76,7 +83,7 @@ class Assumptions:
         seen = {self.base}
         alone = [case for of_name in self.each.values() for case in of_name]
         seeds = range(self.base.seed, self.base.seed + self.seeds)
-        together = (Case(*values) for values in product(self.kinds, seeds, self.stalls_seconds))
+        together = (Case(*values) for values in product(self.kinds, seeds, self.stalls_seconds, self.elastic_shares))
         for case in (*alone, *together):
             if case not in seen:
                 seen.add(case)
@@ -84,6 +91,7 @@ class Assumptions:
 
 
 KIND, MODELS, STALLS = "how the jobs train", "which models they are", "how long a resize stops them"
+ELASTIC = "how many can be resized"
 
 
 def _first(base: Value, values: Sequence[Value]) -> tuple[Value, ...]:
@@ -210,7 +218,7 @@ def spread_of(
 
 def usual_cases(jobs: int, *, compiled: bool) -> int:
     """How many cases are replayed unless the user says otherwise: with the twin, all that change one assumption."""
-    return max(COMPILED_JOBS // jobs, 2 + 2 + 2) if compiled else OTHER_JOBS // jobs
+    return max(COMPILED_JOBS // jobs, 2 + 2 + 2 + 1) if compiled else OTHER_JOBS // jobs
 
 
 def _what_a_queue_sees(world: World, speeds: SpeedModel) -> object | None:

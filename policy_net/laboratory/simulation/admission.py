@@ -39,8 +39,7 @@ def check_jobs_can_run(
         if kind in checked:
             continue
         checked.add(kind)
-        demands = (job.worker_demand,) * job.min_workers + (job.ps_demand,) * job.min_ps
-        if not any(_empty(nodes, environment).fits(*demands) for nodes in phases):
+        if not _fits(job, phases, environment):
             raise BadInput(
                 f"workload {workload.name!r}: job {job.job_id!r} never fits: {_least(job)} need more than"
                 f" {_cluster(environment)} have: use larger nodes or leave the job out"
@@ -52,6 +51,16 @@ def check_jobs_can_run(
                 f" from {job.min_workers} to {job.max_workers} workers and {job.min_ps} to {job.max_ps} PSs:"
                 " correct the speed table or leave the job out"
             )
+
+
+def fits_empty_cluster(job: JobSpec, environment: Environment) -> bool:
+    """Whether the least with which a job trains fits the empty cluster, before or after a planned change of nodes."""
+    return _fits(job, planned_node_sets(environment), environment)
+
+
+def _fits(job: JobSpec, phases: Sequence[tuple[Node, ...]], environment: Environment) -> bool:
+    demands = (job.worker_demand,) * job.min_workers + (job.ps_demand,) * job.min_ps
+    return any(_empty(nodes, environment).fits(*demands) for nodes in phases)
 
 
 def _empty(nodes: tuple[Node, ...], environment: Environment) -> Capacity:

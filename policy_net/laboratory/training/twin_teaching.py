@@ -54,6 +54,7 @@ def teach(
     updates: int,
     stop: Callable[[], bool] = lambda: False,
     on_update: Callable[[int, Weights, float], None] | None = None,
+    reached: tuple[int, Weights] | None = None,
 ) -> Weights:
     """The average of the head after so many updates, or fewer if `stop` says so; shape (parameter_count,).
 
@@ -61,22 +62,26 @@ def teach(
         start: a `set` policy; its priors are what every replay begins with.
         on_update: is told how many updates are done, the average, and the root mean square of half the log ratios of
             the update's pairs.
+        reached: of a teaching that was interrupted, how many of the updates are done, and the average then; it goes on
+            on other draws.
     """
     spec = set_spec_of(start, "what is taught")
     spreads = spreads_of(spec)
     region = TrustRegion.around(start.weights, settings.trust_radius, spreads)
-    weights = start.weights.astype(np.float32)
+    before, begun = (0, start.weights) if reached is None else reached
+    weights = begun.astype(np.float32)
     average = weights.copy()
     first, second = np.zeros_like(weights), np.zeros_like(weights)
-    drawing, directing = (np.random.default_rng((seed, stream)) for stream in range(2))
-    for done in range(updates):
+    drawn_on = (before,) if before else ()
+    drawing, directing = (np.random.default_rng((seed, stream, *drawn_on)) for stream in range(2))
+    for done in range(before, updates):
         if stop():
             break
         window = part_of(windows(drawing), settings.window_jobs, settings.speed_spread, drawing)
         cost = cost_of(window, spec, start.priors)
         found = twin_gradient(weights.copy(), spreads, cost, settings.gradient, directing)
         rate = settings.learning_rate / (1.0 + done / (settings.decay_share * updates))
-        adam_step(weights, first, second, done + 1, found.gradient, rate, AdamConstants(), spreads)
+        adam_step(weights, first, second, done + 1 - before, found.gradient, rate, AdamConstants(), spreads)
         if region is not None:
             region.keep_in(weights)
         follow(average, weights, settings.average_decay)

@@ -120,12 +120,14 @@ def read_recorded(path: Path) -> RecordedJobs:
     speeds = OnlineFit()
     pauses: list[float] = []
     before: LoggedDecision | None = None
-    for logged in logged_decisions(path):
+    episodes = _Episodes()
+    for logged in map(episodes.placed, logged_decisions(path)):
         pauses += [entry.paused_seconds for entry in logged.observed if entry.paused_seconds > 0.0]
         speeds.observe(logged.observed)
         speeds.introduce(logged.state.jobs)
         if before is not None:
-            _take_interval(before, logged, there, rooms)
+            until = _end_of(before, logged) if episodes.just_began else logged.state.time_seconds
+            _take_interval(before, logged, until, there, rooms)
         there = {}
         for known in seen.values():
             known.present = False
@@ -159,7 +161,7 @@ def read_recorded(path: Path) -> RecordedJobs:
     workload = Workload(
         path.resolve().name,
         tuple(jobs),
-        _notes(len(jobs), left_out, before),
+        _notes(len(jobs), left_out, before, episodes.count),
         suggested_nodes=len(state.nodes),
         slotted=False,
         records={
@@ -173,11 +175,64 @@ def read_recorded(path: Path) -> RecordedJobs:
     )
 
 
+@dataclass
+class _Episodes:
+    """Episodes of a simulated cluster, whose clock begins anew with each, on one clock.
+
+    After each comes as much time without jobs as it took, so that what would have taken longer under another policy
+    does not run into the next.
+
+    Attributes:
+        count: of those that were met.
+        just_began: whether the decision that was placed last is an episode's first, but not the log's.
+    """
+
+    count: int = 1
+    just_began: bool = False
+    _shift_seconds: float = 0.0
+    _began_seconds: float | None = None
+    _before: LoggedDecision | None = None
+
+    def placed(self, logged: LoggedDecision) -> LoggedDecision:
+        """The decision with its times on the one clock."""
+        before, slot = self._before, logged.state.slot_seconds
+        time = logged.state.time_seconds + self._shift_seconds
+        self.just_began = before is not None and time < before.state.time_seconds - slot
+        if before is not None and self.just_began:
+            ended = _end_of(before, logged)
+            took = ended - (before.state.time_seconds if self._began_seconds is None else self._began_seconds)
+            self._shift_seconds = ended + took - logged.state.time_seconds
+            self.count += 1
+        shifted = _later(logged, self._shift_seconds)
+        if self.just_began or self._began_seconds is None:
+            self._began_seconds = shifted.state.time_seconds
+        self._before = shifted
+        return shifted
+
+
+def _end_of(before: LoggedDecision, logged: LoggedDecision) -> float:
+    """When an episode ended: its last interval took as long as the job that was seen longest in it."""
+    took = [entry.paused_seconds + entry.seconds for entry in logged.observed]
+    return before.state.time_seconds + (max(took) if any(took) else before.state.slot_seconds)
+
+
+def _later(logged: LoggedDecision, seconds: float) -> LoggedDecision:
+    if not seconds:
+        return logged
+    state = logged.state
+    jobs = tuple(replace(job, submit_time_seconds=job.submit_time_seconds + seconds) for job in state.jobs)
+    return replace(logged, state=replace(state, time_seconds=state.time_seconds + seconds, jobs=jobs))
+
+
 def _take_interval(
-    before: LoggedDecision, logged: LoggedDecision, there: dict[str, _Seen], rooms: dict[tuple[Resources, ...], float]
+    before: LoggedDecision,
+    logged: LoggedDecision,
+    ended: float,
+    there: dict[str, _Seen],
+    rooms: dict[tuple[Resources, ...], float],
 ) -> None:
-    """What jobs did between two decisions, and what nodes there were."""
-    began, ended = before.state.time_seconds, logged.state.time_seconds
+    """What jobs did between two decisions, and what nodes there were, until `ended`."""
+    began = before.state.time_seconds
     seconds = max(0.0, ended - began)
     nodes = tuple(node.capacity for node in before.state.nodes)
     rooms[nodes] = rooms.get(nodes, 0.0) + seconds
@@ -226,7 +281,7 @@ def _names(job_ids: list[str]) -> list[str]:
     return names
 
 
-def _notes(jobs: int, left_out: int, last: LoggedDecision) -> tuple[str, ...]:
+def _notes(jobs: int, left_out: int, last: LoggedDecision, episodes: int) -> tuple[str, ...]:
     nodes = [node.capacity for node in last.state.nodes]
     notes = [f"{jobs} jobs of a decision log, with the work that they did, time from the first"]
     if nodes:
@@ -234,6 +289,11 @@ def _notes(jobs: int, left_out: int, last: LoggedDecision) -> tuple[str, ...]:
         notes.append(
             f"decided on {len(nodes)} nodes of {largest.cpu_milli / 1000:g} CPU and {largest.gpu} GPU, every"
             f" {last.state.slot_seconds:g} s: say so with --cpus-per-node, --gpus-per-node and --slot-seconds"
+        )
+    if episodes > 1:
+        notes.append(
+            f"{episodes} episodes of a simulated cluster, one after the other, each followed by as much time without"
+            " jobs"
         )
     if left_out:
         notes.append(f"{left_out} jobs left out: they were taken away, or had not ended and said nothing of their work")

@@ -24,6 +24,7 @@ from statistics import median
 
 import numpy as np
 
+from foundation.figures import counted
 from policy_net.domain import MAX_TASKS_PER_ROLE, Allocation, JobKind, SpeedModel
 from policy_net.errors import BadInput
 from policy_net.laboratory.catalogue import CATALOGUE, ModelProfile, find_model, model_names
@@ -127,8 +128,9 @@ def workload_of(recording: Recording, options: WorkloadOptions) -> Workload:
     ]
     if too_large:
         notes.append(
-            f"{too_large} requests need more CPU than {suggested} nodes of {machines.cpus_per_node} CPU have:"
-            " a fixed-size scheduler cannot start them there"
+            f"{counted(too_large, 'request')} {'needs' if too_large == 1 else 'need'} more than"
+            f" {counted(suggested, 'node')} of {machines.cpus_per_node} CPU and {machines.gpus_per_node} GPU"
+            f" {'has' if suggested == 1 else 'have'}: cut to what there is, under every policy"
         )
     return Workload(
         recording.name,

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from foundation.files import is_file, is_folder
+from foundation.text import nearest
 from policy_net.errors import BadInput
 from policy_net.laboratory.catalogue import ALLREDUCE_MODEL_NAMES, CATALOGUE, MODEL_NAMES, find_model
 from policy_net.laboratory.csv_rows import shown
@@ -79,12 +80,21 @@ def load_workload(source: str, options: WorkloadOptions | None = None, recording
         workload = workload_of(recording, options) if in_other_format else trace_of(recording, options)
     else:
         formats = ", ".join(f"{name}:FILE" for name in FORMATS)
-        missing = "is a folder" if is_folder(Path(source)) else "no such file"
+        missing = "is a folder" if is_folder(Path(source)) else f"no such file{_meant(source)}"
         raise BadInput(
             f"workload {shown(source)}: {missing}; give a csv file, {formats}, {REFERENCE_PREFIX}TRACE@FILE,"
             f" or {GENERATOR_PREFIX}jobs=60,arrivals=google,…"
         )
     return _scale_arrivals(workload, options.arrival_scale)
+
+
+def _meant(source: str) -> str:
+    """The word before the colon that was probably meant, if there is one."""
+    word, colon, _ = source.partition(":")
+    near = nearest(
+        word, [*FORMATS, *(prefix[:-1] for prefix in (GENERATOR_PREFIX, REFERENCE_PREFIX, DECISIONS_PREFIX))]
+    )
+    return f"; did you mean {near}: before it?" if colon and near else ""
 
 
 def parse_generator(source: str, default_seed: int = 0) -> GeneratorSettings:

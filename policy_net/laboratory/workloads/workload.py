@@ -90,6 +90,11 @@ class JobSpec:
                 raise BadInput(f"job {self.job_id}: min_{role} is {least}: use 1 to {most}, the job's max_{role}")
 
     @property
+    def fixed_size(self) -> bool:
+        """Whether it has one size only, or nothing."""
+        return (self.min_workers, self.min_ps) == (self.max_workers, self.max_ps)
+
+    @property
     def shown_epochs(self) -> float:
         """The total that schedulers are told."""
         return self.total_epochs if self.declared_epochs is None else self.declared_epochs

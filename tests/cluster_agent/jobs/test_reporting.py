@@ -63,11 +63,26 @@ class Ran:
         )  # fmt: skip
 
 
-def logged(folder: Path, jobs: Sequence[Ran], gpus: int = 4, slots: int = 200) -> Path:
-    """The log of a cluster that runs jobs in order of submission, at the sizes that they ask for."""
+def logged(
+    folder: Path, jobs: Sequence[Ran], gpus: int = 4, slots: int = 200, episodes: int = 1, held_slots: int = 0
+) -> Path:
+    """The log of a cluster that runs jobs in order of submission, at the sizes that they ask for.
+
+    Args:
+        episodes: the same again and again, from the same time on.
+        held_slots: for so long nothing is started, though there is room.
+    """
+    tape: list[Interval] = []
+    for _ in range(episodes):
+        tape += _episode([replace(each) for each in jobs] if episodes > 1 else jobs, gpus, slots, held_slots)
+    live(folder, tape, CandidateFactory(PolicySettings()).from_name_or_file("set"))
+    return folder
+
+
+def _episode(jobs: Sequence[Ran], gpus: int, slots: int, held_slots: int) -> list[Interval]:
     tape: list[Interval] = []
     for slot in range(slots):
-        now, free = slot * SLOT, gpus
+        now, free = slot * SLOT, gpus if slot >= held_slots else 0
         holds: list[tuple[Ran, int]] = []
         for each in jobs:
             if each.submitted <= now and each.ended is None:
@@ -87,8 +102,7 @@ def logged(folder: Path, jobs: Sequence[Ran], gpus: int = 4, slots: int = 200) -
             held = Allocation(size, 0)
             progress.append(Progress(each.name, "resnet", held, told_seconds, samples, samples, 1.0, over))
         tape.append((state, progress))
-    live(folder, tape, CandidateFactory(PolicySettings()).from_name_or_file("set"))
-    return folder
+    return tape
 
 
 def jobs() -> list[Ran]:
@@ -121,7 +135,7 @@ def test_the_average_is_that_of_the_log_and_the_simulation_of_the_same_sizes_com
     assert found["advised"]["policy"] == "set"
     assert found["advised"]["avgJctSeconds"] < found["requested"]["avgJctSeconds"], "two GPUs were idle"
     assert found["answer"].startswith("Your 3 jobs would have been done in ")
-    assert " less, by what is assumed), on the same 4 GPUs." in found["answer"], "resizes may stop jobs"
+    assert " less, by what is assumed), on the same 4 GPUs" in found["answer"], "resizes may stop jobs"
     assert (found["nodes"], found["gpus"]) == (1, 4)
     assert not any("caution" in note for note in found["notes"])
 
@@ -187,6 +201,31 @@ def test_a_page_is_written_and_says_what_was_recorded(tmp_path: Path, capsys: py
     assert '<th scope="row">As recorded</th>' in page
     assert "What moves it most by itself is how long a resize stops them" in page
     assert (tmp_path / "page" / "report.png").stat().st_size > 0
+
+
+def test_episodes_of_a_simulated_cluster_are_kept_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    apart = reported(capsys, str(logged(tmp_path / "one", jobs(), slots=31)))
+    many = logged(tmp_path / "many", jobs(), slots=31, episodes=5)
+    found = reported(capsys, str(many))
+    assert found["jobs"] == 15
+    assert found["recorded"]["avgJctSeconds"] == pytest.approx(apart["recorded"]["avgJctSeconds"])
+    assert found["requested"]["avgJctSeconds"] == pytest.approx(apart["requested"]["avgJctSeconds"], rel=0.05)
+    assert not any("caution" in note for note in found["notes"])
+    assert any(note.startswith("5 episodes of a simulated cluster") for note in found["notes"])
+
+
+def test_where_no_simulation_is_near_the_record_there_is_no_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    alone = [Ran("first", 0.0, 4, 12_000.0), *(Ran(f"tiny-{number}", 0.0, 1, 300.0) for number in range(8))]
+    late = [replace(alone[0]), *(replace(job, submitted=300.0) for job in alone[1:])]
+    found = reported(capsys, str(logged(tmp_path, late)))
+    assert found["recorded"]["avgJctSeconds"] > 10_000
+    assert not found["answer"].startswith("No answer"), "the queue explains it"
+    idle = [Ran(f"slow-{number}", 0.0, 1, 300.0) for number in range(3)]
+    found = reported(capsys, str(logged(tmp_path / "held", idle, held_slots=60)))
+    assert found["answer"].startswith("No answer: these jobs were done in ")
+    assert any("less than was recorded; something else than sizes made them wait" in note for note in found["notes"])
 
 
 @pytest.mark.parametrize("columns", [60, 80])

@@ -31,8 +31,7 @@ def test_kustomize_takes_the_overlay_of_the_guide(tmp_path: Path) -> None:
     (tmp_path / "fedl2").symlink_to(DEPLOY.parent)
     own = tmp_path / "own"
     own.mkdir()
-    # Debian's kubectl takes folders as `bases` only.
-    (own / "kustomization.yaml").write_text(text.replace("resources: [", "bases: ["), encoding="utf-8")
+    (own / "kustomization.yaml").write_text(text, encoding="utf-8")
     settings = settings_text(by_kustomize("advice")).replace("my-cluster", "gpu-east")
     (own / "agent.yaml").write_text(settings, encoding="utf-8")
     command = [tool("kubectl", "kubernetes-client"), "kustomize", str(own)]

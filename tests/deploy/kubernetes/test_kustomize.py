@@ -97,7 +97,7 @@ def test_metrics_are_scraped_from_one_namespace_by_a_patch_as_by_the_chart(tmp_p
     own = tmp_path / "kustomize" / "overlays" / "own"
     own.mkdir()
     shutil.copy(DEPLOY / "kustomize" / "metrics-from.yaml", own)
-    lines = ["bases: [../training]", "patchesStrategicMerge: [metrics-from.yaml]"]
+    lines = ["resources: [../training]", "patches: [{path: metrics-from.yaml}]"]
     (own / "kustomization.yaml").write_text("\n".join(lines) + "\n", encoding="utf-8")
     command = [tool("kubectl", "kubernetes-client"), "kustomize", str(own)]
     made = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
@@ -123,10 +123,15 @@ def test_it_installs_nothing_that_the_chart_does_not_but_the_namespace(mode: str
     assert namespace["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
 
 
-def test_no_file_needs_a_newer_kubectl_than_debians() -> None:
+@each_mode
+def test_no_overlay_makes_kubectl_warn(mode: str) -> None:
+    command = [tool("kubectl", "kubernetes-client"), "kustomize", str(DEPLOY / "kustomize" / "overlays" / mode)]
+    assert subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stderr == ""
+
+
+def test_every_file_that_is_named_is_there() -> None:
     for path in (DEPLOY / "kustomize").rglob("kustomization.yaml"):
         stated = yaml.safe_load(path.read_text(encoding="utf-8"))
-        patches = {"patchesStrategicMerge"}  # and not `patches`, as newer ones would have it
-        assert set(stated) <= {"apiVersion", "kind", "namespace", "bases", "resources", "configMapGenerator"} | patches
-        assert all((path.parent / name).is_file() for name in stated.get("resources", []))
-        assert all((path.parent / name).is_dir() for name in stated.get("bases", []))
+        assert set(stated) <= {"apiVersion", "kind", "namespace", "resources", "patches", "configMapGenerator"}
+        assert all((path.parent / name).exists() for name in stated.get("resources", []))
+        assert all((path.parent / patch["path"]).is_file() for patch in stated.get("patches", []))

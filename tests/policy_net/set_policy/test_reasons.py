@@ -60,8 +60,9 @@ def test_prices_are_said_where_they_are_not_the_usual_ones_and_servers_only_to_t
     priced = policy({PRICES: [0.0, 0.0, 0.0, 0.0, -0.693147, 0.0]})
     state = make_state([make_job(0), replace(make_job(1, "bert"), kind=JobKind.ALLREDUCE)])
     of_ps = reasons_of(priced, state, "job-0")
-    assert "times what the cluster has; where it is so full, one with a tenth of the work counts 1.8" in of_ps[0]
-    assert of_ps[1] == "a parameter server costs as much as 0.5 workers (usually 1)"
+    said = "times what the cluster has; when it is that full, a job with a tenth of another's work counts 1.8 times as"
+    assert said in of_ps[0]
+    assert of_ps[1] == "a parameter server is reckoned as 0.5 workers (usually as 1)"
     assert len(reasons_of(priced, state, "job-1")) == 1
 
 

@@ -82,6 +82,8 @@ def read_csv(path: Path, strict: bool = False) -> Recording:
     if _is_of_sacct(path):
         recording = read_sacct(path, strict)
         return replace(recording, notes=("read as sacct:FILE, by its header", *recording.notes))
+    if _is_json(path):
+        raise BadInput(f"{path}: is JSON, not csv: write k8s:FILE for kubectl's pods, philly:FILE for Philly's job log")
     intake = Intake(path, strict, "job_id")
     for row in read_rows(path, COLUMNS, intake.on_malformed):
         with intake.one():
@@ -97,6 +99,14 @@ def _is_of_sacct(path: Path) -> bool:
     with open_bytes(path) as file:
         header = file.readline(_LONGEST_HEADER_BYTES).decode("utf-8-sig", errors="replace")
     return set(re.split(r"[|,\s]+", header)) >= _SACCT_WORDS
+
+
+def _is_json(path: Path) -> bool:
+    """Whether the first line begins as an object or a list does. A pipe is not looked at: it is read once."""
+    if not path.is_file():
+        return False
+    with open_bytes(path) as file:
+        return file.readline(_LONGEST_HEADER_BYTES).lstrip(b"\xef\xbb\xbf \t\r\n").startswith((b"{", b"["))
 
 
 def _record(row: Row) -> RecordedJob:

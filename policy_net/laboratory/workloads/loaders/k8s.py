@@ -81,7 +81,7 @@ def read_k8s(path: Path, strict: bool = False) -> Recording:
         try:
             pod = item(path, number, UNIT, value)
             if pod.fields.get("kind", "Pod") != "Pod":
-                intake.leave_out("no pod")
+                intake.leave_out("no pod, but another kind of object: use `kubectl get pods -A -o json`")
                 continue
             _add(pod, jobs)
         except MalformedRow as error:

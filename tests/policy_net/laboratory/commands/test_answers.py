@@ -1,9 +1,12 @@
 """The answer of `policy-net replay` on recorded jobs: its last sentence, and what stands beside it."""
 
+import csv
+import io
 import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from foundation import command_line
 from policy_net.cli import app
@@ -49,9 +52,9 @@ def test_the_terminal_ends_with_the_answer_and_its_range(week: Path, capsys) -> 
     words = " ".join(out.split())
     answer = words[words.rindex("Your 24 jobs would have been done in ") :]
     assert ", by what is assumed)" in answer
-    assert answer.endswith(" GPUs.")
+    assert ", if all your jobs can be resized. Against your record (" in answer
     assert "The machines are assumed" not in answer
-    assert "27 of 27 sets of assumptions were replayed. What moves it most by itself is " in words
+    assert "54 of 54 sets of assumptions were replayed. What moves it most by itself is " in words
     assert "infer" not in out
     assert "machines in the log: 2 nodes" in err
 
@@ -79,7 +82,7 @@ def test_the_same_figures_are_in_the_json(week: Path, capsys) -> None:
     found = rows[2]["range"]
     change = rows[2]["avg_jct_seconds"] / rows[1]["avg_jct_seconds"] - 1
     assert found["against"] == "fifo-easy"
-    assert (found["replayed"], found["planned"]) == (7, 27)
+    assert (found["replayed"], found["planned"]) == (7, 54)
     assert found["least_change"] <= change <= found["most_change"]
     assert rows[0]["gpu_hours"] > 0
     assert rows[0]["slot_decide_p99_ms"] > 0
@@ -89,9 +92,7 @@ def test_jobs_beyond_the_cluster_are_counted_in_the_answer(week: Path, capsys) -
     words = ["--workload", f"sacct:{week}", *POLICIES, "--range", "0", "--nodes", "1", "--gpus-per-node", "2"]
     assert run(*words) == 0
     answer = " ".join(capsys.readouterr().out.split())
-    assert answer.endswith(
-        "on the same 2 GPUs. But 6 of the 24 jobs asked for more GPUs than these 2 and are cut to what there is."
-    )
+    assert answer.endswith("But 6 of the 24 jobs asked for more GPUs than these 2 and are cut to what there is.")
     assert run(*words, "-o", "json") == 0
     assert {row["jobs_beyond_cluster"] for row in json.loads(capsys.readouterr().out)} == {6}
 
@@ -110,10 +111,12 @@ def test_machines_that_nobody_named_are_asked_for_in_the_answer(tmp_path: Path, 
 
 def test_what_the_user_says_is_not_varied(week: Path, capsys) -> None:
     words = ["--workload", f"sacct:{week}", *POLICIES, "--job-kind", "ps", "--resize-seconds", "30"]
+    words += ["--elastic-share", "0.5"]
     assert run(*words) == 0
     words_said = " ".join(capsys.readouterr().out.split())
     assert "Over the seed that draws their models the answer is " in words_said
     assert "3 of 3 sets of assumptions" in words_said
+    assert ", if 50% of your jobs can be resized." in words_said
 
 
 def test_users_and_accounts_have_tables_and_who_waits_longer_is_said(week: Path, capsys) -> None:
@@ -137,7 +140,9 @@ def test_a_price_makes_gpu_hours_money(week: Path, capsys) -> None:
 def test_generated_jobs_have_an_answer_without_range_or_owners(capsys) -> None:
     assert run("--workload", "dl2:jobs=6,seed=5,mix=wlm+resnext-110", "--policy", "fifo", "--policy", "drf") == 0
     words = " ".join(capsys.readouterr().out.split())
-    assert words[words.rindex("These 6 jobs ") :].endswith(" GPUs.")
+    answer = words[words.rindex("These 6 jobs ") :]
+    assert ", on the same " in answer
+    assert answer.endswith((" GPUs.", " GPU-hours."))
     assert "How sure" not in words
 
 
@@ -147,3 +152,32 @@ def test_the_report_has_range_record_and_owners(week: Path, tmp_path: Path, caps
     page = (folder / "index.html").read_text(encoding="utf-8")
     for part in ("by what is assumed", "How sure", "As recorded", "<h2>By user</h2>", "as many as the log names"):
         assert part in page
+
+
+def test_without_a_policy_those_of_a_report_are_compared(week: Path, capsys) -> None:
+    assert run("--workload", f"sacct:{week}", "-o", "json") == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["policy"] for row in rows] == ["fifo", "fifo-easy", "drf", "optimus", "set-taught"]
+
+
+def test_csv_has_a_line_a_policy_and_yaml_what_json_has(week: Path, capsys) -> None:
+    words = ["--workload", f"sacct:{week}", *POLICIES, "--range", "2"]
+    assert run(*words, "-o", "csv") == 0
+    lines = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [line["policy"] for line in lines] == ["fifo", "fifo-easy", "set"]
+    assert [line["range.replayed"] for line in lines] == ["", "", "3"]
+    assert float(lines[0]["recorded.wait_jobs"]) == 24
+    assert "range" not in lines[0]
+    assert run(*words, "-o", "yaml") == 0
+    rows = yaml.safe_load(capsys.readouterr().out)
+    assert rows[2]["range"]["replayed"] == 3
+    assert rows[1]["avg_jct_seconds"] == pytest.approx(float(lines[1]["avg_jct_seconds"]))
+
+
+def test_each_row_is_said_as_soon_as_it_is_there_and_the_answer_is_one_line(week: Path, capsys) -> None:
+    assert run("--workload", f"sacct:{week}", *POLICIES, "--range", "0") == 0
+    out, err = capsys.readouterr()
+    assert [line.split(" under ")[1].split(",")[0] for line in err.splitlines() if "done: " in line] == [
+        "fifo", "fifo-easy", "set"
+    ]  # fmt: skip
+    assert out.splitlines()[-1].startswith("Your 24 jobs would have been done in ")

@@ -83,3 +83,10 @@ def test_a_policy_with_prices_and_sessions_says_so(tmp_path: Path, capsys: pytes
     write_policy_file(path, PolicyFile(spec, initial_residual(spec, 1), {}))
     assert _inspect(str(path)) == 0
     assert "with prices and with sessions" in " ".join(capsys.readouterr().out.split())
+
+
+def test_what_ships_is_named_in_place_of_a_file(capsys) -> None:
+    assert _inspect("set-taught", "-o", "json") == 0
+    assert json.loads(capsys.readouterr().out)["policy"] == "set"
+    assert _inspect("drf") == 2
+    assert "drf is a scheduler without a file" in capsys.readouterr().err

@@ -15,7 +15,7 @@ KEYS = [
     "makespan_seconds", "avg_wait_seconds", "avg_bounded_slowdown", "p99_bounded_slowdown", "starved_jobs",
     "avg_jct_without_tail_seconds",
     "gpu_utilization", "gpu_training_share", "gpu_hours", "inference_p50_us", "slot_decide_p99_ms", "wall_seconds",
-    "jobs_beyond_cluster", "jobs_beyond_limit", "recorded", "range",
+    "jobs_beyond_cluster", "jobs_beyond_limit", "recorded", "change_against_record", "elastic_share", "range",
 ]  # fmt: skip
 SMALL = "dl2:jobs=6,sizes=fixed,seed=5,mix=wlm+resnext-110"
 CSV = "job_id,submit_time_s,duration_s,num_gpus\na,0,600,1\nb,60,900,2\nc,90,300,1\n"
@@ -81,7 +81,6 @@ def test_options_change_the_world(capsys) -> None:
     ("words", "said"),
     [
         (["--policy", "drf"], "--workload"),
-        (["--workload", SMALL], "--policy"),
         (["--workload", SMALL, "--policy", "best"], "'best'"),
         (["--workload", "missing.csv", "--policy", "drf"], "missing.csv"),
         (["--workload", "dl2:jobs=many", "--policy", "drf"], "'many'"),

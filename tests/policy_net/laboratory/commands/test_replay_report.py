@@ -66,13 +66,6 @@ def test_two_workloads_of_one_name_are_kept_apart(trace: Path, tmp_path: Path, c
     assert (tmp_path / "r" / "index.html").read_text(encoding="utf-8").count("<article>") == 2
 
 
-def test_without_policy_and_report_the_usage_error_names_both(trace: Path, capsys) -> None:
-    assert _policy_net("replay", "--workload", str(trace)) == 2
-    err = capsys.readouterr().err
-    assert "--policy" in err
-    assert "--report" in err
-
-
 def _occupied(tmp_path: Path) -> Path:
     (tmp_path / "file").write_text("mine")
     return tmp_path / "file"

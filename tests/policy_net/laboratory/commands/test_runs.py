@@ -39,8 +39,8 @@ def test_a_table_says_what_came_of_each_and_what_differs(
     monkeypatch.setenv("COLUMNS", "160")
     code, out, err = typed(capsys, "runs", *folders)
     assert (code, err) == (0, "")
-    assert re.search(r"^a +997 +-0\.01 +3 +0 +world\.seed 1$", out, re.MULTILINE)
-    assert re.search(r"^killed +1997 +– +– +– +world\.seed 2 \(has not ended\)$", out, re.MULTILINE)
+    assert re.search(r"^a +ended +997 +-0\.01 +3 +0 +world\.seed 1$", out, re.MULTILINE)
+    assert re.search(r"^killed +not ended +1997 +– +– +– +world\.seed 2$", out, re.MULTILINE)
 
 
 def test_programs_get_the_curves_or_a_line_a_run(folders: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -49,10 +49,10 @@ def test_programs_get_the_curves_or_a_line_a_run(folders: list[str], capsys: pyt
     assert first["settings"] == {"policy": "set", "world.seed": 1, "steps": 3}
     assert first["curves"] == {"evolution: average JCT [s]": [[1, 999.0], [2, 998.0], [3, 997.0]]}
     assert typed(capsys, "runs", *folders, "-o", "csv")[1].splitlines() == [
-        "run,world.seed,validation_change,updates,seconds",
-        "a,1,-0.01,3,0.0",
-        "b,2,-0.02,3,0.0",
-        "killed,2,,,",
+        "run,state,world.seed,validation_change,updates,seconds",
+        "a,ended,1,-0.01,3,0.0",
+        "b,ended,2,-0.02,3,0.0",
+        "killed,not ended,2,,,",
     ]
 
 

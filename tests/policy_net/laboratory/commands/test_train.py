@@ -17,7 +17,7 @@ def _train(*words: str) -> int:
 
 
 def test_what_is_written_can_be_read_and_says_how_it_came_to_be(tmp_path: Path) -> None:
-    out = tmp_path / "new" / "small.safetensors"
+    out = tmp_path / "small.safetensors"
     assert _train("--out", str(out), "--imitate", "drf", "--imitation-steps", "2") == 0
     card = read_policy_file(out).card
     assert (card["imitated"], card["updates"]) == ("drf", 2)
@@ -148,3 +148,16 @@ def test_a_config_that_cannot_be_used_is_one_line(tmp_path: Path, capsys, text, 
     assert len(error.splitlines()) == 1
     assert says in error
     assert not out.exists()
+
+
+def test_a_training_of_nothing_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "x.safetensors"
+    assert _train("--out", str(out), "--steps", "0") == 0
+    assert "nothing was trained: the weights are random" in capsys.readouterr().err
+    assert read_policy_file(out).card["trained"] is False
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _train("--out", str(tmp_path / "nowhere" / "x.safetensors")) == 2
+    assert "cannot be written (No such file or directory)" in capsys.readouterr().err
+    assert not (tmp_path / "nowhere").exists()

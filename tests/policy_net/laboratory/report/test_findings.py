@@ -9,7 +9,8 @@ from policy_net.laboratory.report.headline import change, headline, subline
 def test_a_better_policy_is_said_to_be_better(made) -> None:
     comparison = made({"fifo": [11.0, 13.0], "set-taught": [2.0, 4.0]})
     assert headline(comparison) == (
-        "Your 2 jobs would have been done in 3 h instead of 12 h on average: 75% less, on the same 8 GPUs."
+        "Your 2 jobs would have been done in 3 h instead of 12 h on average: 75% less, on the same 8 GPUs,"
+        " held for 75% fewer GPU-hours."
     )
     assert "fedl2 (set-taught), the default policy, against FIFO" in subline(comparison)
 
@@ -17,7 +18,8 @@ def test_a_better_policy_is_said_to_be_better(made) -> None:
 def test_a_worse_policy_is_said_to_be_worse(made) -> None:
     comparison = made({"fifo": [10.0, 10.0], "set-taught": [10.0, 13.0]})
     assert headline(comparison) == (
-        "Your 2 jobs would have been done in 11.5 h instead of 10 h on average: 15% more, on the same 8 GPUs."
+        "Your 2 jobs would have been done in 11.5 h instead of 10 h on average: 15% more, on the same 8 GPUs,"
+        " held for 15% more GPU-hours."
     )
 
 
@@ -30,7 +32,9 @@ def test_a_difference_below_one_percent_is_no_gain(made) -> None:
 
 def test_one_gpu_and_one_day_are_named_as_one(made) -> None:
     comparison = made({"fifo": [300.0], "marginal": [24.0 * 3]}, nodes=1, gpus_per_node=1)
-    assert headline(comparison).endswith("in 3 days instead of 12.5 days on average: 76% less, on the same 1 GPU.")
+    assert headline(comparison).endswith(
+        "in 3 days instead of 12.5 days on average: 76% less, on the same 1 GPU, held for 76% fewer GPU-hours."
+    )
     assert " in 1 day instead of 12.5 days " in headline(made({"fifo": [300.0], "marginal": [24.0]}))
     assert headline(made({"fifo": [2.0], "marginal": [1.0]}, gpus_per_node=0)).endswith(", on the same 4 machines.")
     same = made({"fifo": [24.0], "marginal": [24.0]}, nodes=1, gpus_per_node=1)

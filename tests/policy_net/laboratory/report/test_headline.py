@@ -45,7 +45,10 @@ def test_a_range_is_said_in_words(least: float, most: float, words: str) -> None
 
 def test_the_range_stands_in_the_headline_and_the_finding_says_what_moves_it_most(made) -> None:
     comparison = with_spread(made({"fifo": [12.0], "set-taught": [3.0]}), {BASE: -0.75, PS: -0.40, SEED: -0.78})
-    assert "75% less (40% to 78% less, by what is assumed), on the same 8 GPUs." in headline(comparison)
+    assert (
+        "75% less (40% to 78% less, by what is assumed), on the same 8 GPUs, held for 75% fewer GPU-hours."
+        in headline(comparison)
+    )
     assert said(comparison)["How sure"] == (
         "Over how the jobs train, the seed that draws their models and the stalls of a resize the answer is 40% to 78%"
         " less; 3 of 27 sets of assumptions were replayed. What moves it most by itself is how the jobs train: 75% less"
@@ -73,12 +76,13 @@ def test_jobs_that_asked_for_more_than_there_is_are_counted_in_the_headline(made
     assert "asked for more" not in headline(comparison)
     cut = with_records(comparison, job_0=JobRecord(12), job_1=JobRecord(8), job_2=JobRecord(64))
     assert headline(cut).endswith(
-        "on the same 8 GPUs. But 2 of the 3 jobs asked for more GPUs than these 8 and are cut to what there is."
+        "held for 57% fewer GPU-hours. But 2 of the 3 jobs asked for more GPUs than these 8 and are cut to what there"
+        " is."
     )
     large = with_records(made({"fifo": [2.0], "set-taught": [1.0]}, nodes=40), job_0=JobRecord(32))
     assert headline(large).endswith(
-        "on the same 80 GPUs. But 1 job asked for more than a job may have here (16 GPUs, by all-reduce 64), and is"
-        " cut to that."
+        "on the same 80 GPUs, held for 50% fewer GPU-hours. But 1 job asked for more than a job may have here (16"
+        " GPUs, by all-reduce 64), and is cut to that."
     )
 
 
@@ -118,6 +122,50 @@ def test_recorded_times_stand_beside_todays_simulated_ones(made) -> None:
     assert said(some)["As recorded"].startswith("Really the 1 job with a recorded start waited 60 min")
     far = with_records(made({"fifo": [6.0, 9.0], "set-taught": [1.0, 1.0]}), job_0=JobRecord(1, hour, 3 * hour))
     assert any("are done in 100% more time than was recorded (3 h)" in caution for caution in cautions(far))
+
+
+def test_the_answer_says_what_must_hold_of_the_jobs_and_what_it_costs(made) -> None:
+    comparison = made({"fifo": [4.0], "set-taught": [2.0]})
+    assert "can be resized" not in headline(comparison)
+    every = dataclasses.replace(comparison, elastic_share=1.0)
+    assert headline(every).endswith(", held for 50% fewer GPU-hours, if all your jobs can be resized.")
+    half = dataclasses.replace(comparison, elastic_share=0.5)
+    assert headline(half).endswith(", if 50% of your jobs can be resized.")
+    queue = dataclasses.replace(made({"fifo": [4.0], "fifo-backfill": [3.0]}), elastic_share=1.0)
+    assert "can be resized" not in headline(queue)
+
+
+def test_the_answer_is_compared_with_the_record_too(made) -> None:
+    recorded = with_records(made({"fifo": [6.0], "set-taught": [2.0]}), job_0=JobRecord(1, 0.0, 4 * 3600.0))
+    assert "Against your record (4 h): 50% less." in headline(recorded)
+    assert recorded.change_against_record(recorded.today) == pytest.approx(0.5)
+
+
+def test_where_nobody_waits_the_answer_says_so(made) -> None:
+    assert "But jobs hardly wait here" in headline(made({"fifo": [1.0, 1.0], "set-taught": [0.5, 0.5]}))
+    assert "hardly wait" not in headline(made({"fifo": [2.0, 2.0], "set-taught": [0.5, 0.5]}))
+
+
+def test_waits_that_are_far_from_the_recorded_ones_are_cautioned_against(made) -> None:
+    comparison = made({"fifo": [6.0, 6.0], "set-taught": [2.0, 2.0]})
+    hour = 3600.0
+    waited = with_records(comparison, job_0=JobRecord(1, 2 * hour, 6 * hour), job_1=JobRecord(1, hour, 6 * hour))
+    found = [caution for caution in cautions(waited) if "really they waited" in caution]
+    assert len(found) == 1
+    assert "jobs wait 0 min on average for their first start; really they waited 90 min: other work ran" in found[0]
+    near = with_records(comparison, job_0=JobRecord(1, 60.0, 6 * hour), job_1=JobRecord(1, 60.0, 6 * hour))
+    assert not any("really they waited" in caution for caution in cautions(near))
+
+
+def test_a_log_that_overfills_the_machines_is_cautioned_against(made) -> None:
+    comparison = made({"fifo": [6.0, 6.0], "set-taught": [2.0, 2.0]}, nodes=1)
+    hour = 3600.0
+    over = with_records(comparison, job_0=JobRecord(2, 0.0, 6 * hour), job_1=JobRecord(1, hour, 6 * hour))
+    assert over.recorded_peak_gpus == 3
+    assert any("the log has 3 GPUs in use at once, and there are 2 here" in caution for caution in cautions(over))
+    turns = with_records(comparison, job_0=JobRecord(2, 0.0, hour), job_1=JobRecord(2, hour, 2 * hour))
+    assert turns.recorded_peak_gpus == 2
+    assert not any("in use at once" in caution for caution in cautions(turns))
 
 
 def test_money_is_what_a_year_like_this_costs(made) -> None:

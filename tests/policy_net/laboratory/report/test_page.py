@@ -41,7 +41,7 @@ class Page(HTMLParser):
 
 def test_the_page_answers_in_its_first_heading(made) -> None:
     page = Page(page_html([made(BETTER)]))
-    assert "75% less, on the same 8 GPUs." in page.text
+    assert "75% less, on the same 8 GPUs, held for 75% fewer GPU-hours." in page.text
     assert [tag for tag, _ in page.tags].count("h1") == 1
 
 

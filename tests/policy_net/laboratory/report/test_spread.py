@@ -42,6 +42,9 @@ def test_every_assumption_is_changed_by_itself_first_and_then_with_the_others() 
     changed = [sum((case.kind != BASE.kind, case.seed != 7, case.stall_seconds != (0.0, 0.0))) for case in cases]
     assert changed[:6] == [1] * 6
     assert min(changed[6:]) == 2
+    shares = list(Assumptions(BASE, elastic_shares=(1.0, 0.5)).cases())
+    assert len(shares) == 2 * (len(cases) + 1) - 1
+    assert shares[6] == Case(BASE.kind, BASE.seed, BASE.stall_seconds, elastic_share=0.5)
     assert {case.seed for case in cases} == {7, 8, 9}
 
 
@@ -54,8 +57,8 @@ def test_what_the_user_said_is_not_changed() -> None:
 
 
 def test_the_number_of_cases_follows_from_the_jobs_alone() -> None:
-    assert usual_cases(40, compiled=True) >= 26
-    assert usual_cases(100_000, compiled=True) == 6
+    assert usual_cases(1_000, compiled=True) >= 53
+    assert usual_cases(100_000, compiled=True) == 7
     assert (usual_cases(1_000, compiled=False), usual_cases(5_000, compiled=False)) == (3, 0)
 
 

@@ -112,3 +112,18 @@ def test_arrival_scale_stretches_time_and_keeps_work_and_cluster(tmp_path: Path)
 def test_an_option_that_cannot_be_used_is_refused(changes: dict[str, object], expected: str) -> None:
     with pytest.raises(BadInput, match=expected):
         WorkloadOptions(**changes)
+
+
+@pytest.mark.parametrize(
+    ("source", "meant"), [("sact:week.txt", "sacct:"), ("dl3:jobs=3", "dl2:"), ("philli:log", "philly:")]
+)
+def test_the_word_that_was_meant_is_named(source: str, meant: str) -> None:
+    with pytest.raises(BadInput, match=f"did you mean {meant} before it"):
+        load_workload(source)
+
+
+def test_json_without_its_format_is_no_csv(tmp_path: Path) -> None:
+    path = tmp_path / "pods.json"
+    path.write_text('{\n "items": []}')
+    with pytest.raises(BadInput, match="is JSON, not csv: write k8s:FILE"):
+        load_workload(str(path))
