@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from cluster_agent.jobs.commands import cancel, job, jobs, logs, resume, suspend_job
+from cluster_agent.jobs.commands import cancel, delete, job, jobs, logs, resume, suspend_job
 from cluster_agent.jobs.explaining import explain
 from cluster_agent.jobs.reporting import report
 from cluster_agent.jobs.simulating import simulate
@@ -96,6 +96,7 @@ app.command("logs")(logs)
 app.command("cancel")(cancel)
 app.command("suspend")(suspend_job)
 app.command("resume")(resume)
+app.command("delete")(delete)
 app.command("explain")(explain)
 app.command("simulate")(simulate)
 app.command("report")(report)

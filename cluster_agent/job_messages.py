@@ -12,8 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-METHODS = ("submit", "jobs", "cancel", "suspend", "resume", "explain", "simulate")
+METHODS = ("submit", "jobs", "cancel", "suspend", "resume", "delete", "explain", "simulate")
 """What can be asked: each takes an object and answers with one."""
+SOCKET_VARIABLE: Final = "CLUSTER_AGENT_SOCKET"
+"""Names the socket, to an agent whose configuration does not and to the commands."""
 CALL_SECONDS = 10.0
 """Of every call; an agent answers in milliseconds unless the machine is overloaded."""
 LARGEST_REQUEST_BYTES: Final = 4_000_000
@@ -47,7 +49,10 @@ def decode(data: bytes) -> Facts:
 
 
 def default_socket(environment: Mapping[str, str]) -> Path:
-    """The socket of the one agent that a user runs here."""
+    """The socket of the one agent that a user runs here: what the environment names, else below where state is kept."""
+    stated = environment.get(SOCKET_VARIABLE, "")
+    if stated:
+        return Path(stated).absolute()
     state = environment.get("XDG_STATE_HOME", "")
     base = Path(state) if state.startswith("/") else Path(environment.get("HOME", "~")).expanduser() / ".local/state"
     return base / "fedl2" / "agent" / "jobs.sock"

@@ -3,7 +3,6 @@
 The names below are loaded when they are first used: a coordinator, or an agent that asks one, works without PyTorch.
 """
 
-import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -44,9 +43,8 @@ _PLACES = {
 
 
 def __getattr__(name: str) -> Any:
-    """A public name that is not loaded yet; a script of a job asks for one before it can use anything wrongly."""
+    """A public name that is not loaded yet; a script asks for one before it can use anything wrongly."""
     if name in _PLACES:
-        if os.environ.get("ELASTIC_COORDINATOR"):
-            end_with_2_for_bad_input()
+        end_with_2_for_bad_input()
         return getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -78,13 +78,27 @@ class CoordinatorUnproven(CoordinatorMistrusted, BadInput):
 def end_with_2_for_bad_input() -> None:
     """A script that ends by a `BadInput` ends with 2 from now on; Python's code for any exception is 1.
 
-    Whoever started the script learns that another try would end the same.
+    Whoever started the script learns that another try would end the same. Its traceback ends where the script called
+    us: what is wrong is there.
     """
     before = sys.excepthook
 
     def end(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if isinstance(error, BadInput):
+            _cut_at_the_script(trace)
         before(kind, error, trace)
         if isinstance(error, BadInput):
             raise SystemExit(BadInput.exit_code)  # the interpreter ends with it, in good order
 
     sys.excepthook = end
+
+
+def _cut_at_the_script(trace: TracebackType | None) -> None:
+    """Leave out the frames below the last one that is not ours."""
+    last = trace
+    while trace is not None:
+        if not str(trace.tb_frame.f_globals.get("__name__", "")).startswith("elastic_runtime"):
+            last = trace
+        trace = trace.tb_next
+    if last is not None:
+        last.tb_next = None

@@ -1,4 +1,4 @@
-"""The commands `cluster-agent jobs`, `job`, `logs`, `cancel`, `suspend` and `resume`."""
+"""The commands `cluster-agent jobs`, `job`, `logs`, `cancel`, `suspend`, `resume` and `delete`."""
 
 from __future__ import annotations
 
@@ -85,6 +85,14 @@ def suspend_job(name: Name, socket: Socket = None, output: Output = Form.TABLE, 
 def resume(name: Name, socket: Socket = None, output: Output = Form.TABLE, debug: Debug = False) -> None:
     """Let a held job be scheduled again."""
     _act("resume", name, socket, output, debug)
+
+
+def delete(name: Name, socket: Socket = None, output: Output = Form.TABLE, debug: Debug = False) -> None:
+    """Remove a job that has ended, with its logs and checkpoints; its name is free again."""
+    del debug
+    with JobClient(socket) as client:
+        facts = client.call("delete", {"name": name})
+    show(output, facts, f"{name} is deleted")
 
 
 def _act(method: str, name: str, socket: Path | None, output: Form, debug: bool) -> None:

@@ -15,7 +15,17 @@ from cluster_agent.errors import BadJobFile, JobRefused
 from cluster_agent.jobs.client import JobClient
 from cluster_agent.jobs.cluster_access import Config, Context, Kubeconfig
 from cluster_agent.jobs.options import Debug, Form, Output, Socket, show
-from cluster_agent.jobs.submission import Cpu, Epochs, ModelType, PsCpu, Servers, Workers, described
+from cluster_agent.jobs.submission import (
+    Cpu,
+    Epochs,
+    Gpu,
+    ModelType,
+    PsCpu,
+    Servers,
+    TaskWords,
+    Workers,
+    described,
+)
 from foundation.figures import counted, duration
 
 if TYPE_CHECKING:
@@ -60,6 +70,7 @@ def simulate(
     ps: Servers = None,
     cpu: Cpu = None,
     ps_cpu: PsCpu = None,
+    gpu: Gpu = None,
     samples: Samples = None,
     hours: Hours = None,
     runs: Runs = 15,
@@ -74,7 +85,10 @@ def simulate(
     """Say when a job would start and end if it were submitted now, with an interval; nothing is submitted."""
     if filename is not None:
         of_jobs = {"--model-type": model_type, "--epochs": epochs, "--workers": workers, "--ps": ps, "--cpu": cpu}
-        _refuse(of_jobs | {"--ps-cpu": ps_cpu, "a job": job or None}, "does not go with -f, whose manifest says it")
+        _refuse(
+            of_jobs | {"--ps-cpu": ps_cpu, "--gpu": gpu, "a job": job or None},
+            "does not go with -f, whose manifest says it",
+        )
         # Loaded here: this takes a second, and jobs of this machine need nothing of it.
         from cluster_agent.jobs.cluster_access import opened  # noqa: PLC0415
 
@@ -90,7 +104,7 @@ def simulate(
     if not job:
         raise BadJobFile("no job: give a job file, a command, or a Kubernetes manifest with -f")
     given = {"modelType": model_type, "work": None if epochs is None else {"epochs": epochs}}
-    messages = described(job, given, {"worker": (workers, cpu), "ps": (ps, ps_cpu)})
+    messages = described(job, given, {"worker": TaskWords(workers, cpu, gpu), "ps": TaskWords(ps, ps_cpu)})
     if len(messages) > 1:
         raise BadJobFile(f"there are {len(messages)} jobs; one at a time is foreseen")
     with JobClient(socket) as client:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +11,10 @@ import typer
 from cluster_agent.errors import BadJobFile
 from cluster_agent.jobs.client import JobClient, check_done, wait_for_end
 from cluster_agent.jobs.options import Debug, Form, Output, Socket, show
+from cluster_agent.jobs.views import clock_time
 
+_STARTERS = frozenset({"torchrun", "accelerate", "deepspeed", "mpirun", "horovodrun"})
+"""Programs that start a script's processes, which the agent does itself."""
 Described = Annotated[
     list[str],
     typer.Argument(
@@ -23,6 +27,7 @@ Epochs = Annotated[float | None, typer.Option(min=0.0, help="How much it has to 
 Workers = Annotated[str | None, typer.Option(metavar="MIN-MAX", help="How many workers it may have.")]
 Servers = Annotated[str | None, typer.Option("--ps", metavar="MIN-MAX", help="How many parameter servers.")]
 Cpu = Annotated[str | None, typer.Option(help="Cores of one worker, such as 1 or 500m.")]
+Gpu = Annotated[int | None, typer.Option("--gpu", min=0, max=64, help="GPUs of one worker.")]
 PsCpu = Annotated[str | None, typer.Option("--ps-cpu", help="Cores of one parameter server, such as 1 or 500m.")]
 
 
@@ -35,6 +40,7 @@ def submit(
     ps: Servers = None,
     cpu: Cpu = None,
     ps_cpu: PsCpu = None,
+    gpu: Gpu = None,
     suspend: Annotated[bool, typer.Option(help="Take it, and wait for `cluster-agent resume`.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Until all have ended; exit code 1 unless done.")] = False,
     socket: Socket = None,
@@ -45,7 +51,7 @@ def submit(
 
     A file may be changed afterwards; what counts is what was submitted.
     """
-    sizes = {"worker": (workers, cpu), "ps": (ps, ps_cpu)}
+    sizes = {"worker": TaskWords(workers, cpu, gpu), "ps": TaskWords(ps, ps_cpu)}
     given: dict[str, Any] = {"name": name, "modelType": model_type, "suspend": suspend or None}
     given["work"] = None if epochs is None else {"epochs": epochs}
     messages = described(job, given, sizes)
@@ -61,6 +67,10 @@ def submit(
                 show(output, facts, f"{facts['name']} is {waits}; `cluster-agent job {facts['name']}` says how it is")
         if wait:
             taken = [wait_for_end(client, facts["name"]) for facts in taken]
+            if output is Form.TABLE:
+                for facts in taken:
+                    if facts["state"] == "done":  # any other end is an error's line
+                        show(output, facts, f"{facts['name']} is done after {clock_time(facts['ageSeconds'])}")
         if output is not Form.TABLE:
             show(output, taken[0] if len(taken) == 1 else taken, None)
     if wait:
@@ -68,23 +78,35 @@ def submit(
             check_done(facts)
 
 
-def described(
-    words: list[str], given: dict[str, Any], sizes: dict[str, tuple[str | None, str | None]]
-) -> list[dict[str, Any]]:
+@dataclass(frozen=True, slots=True)
+class TaskWords:
+    """What a command line says of the tasks of a role: how many, cores and GPUs of one; None where it says nothing."""
+
+    count: str | None
+    cpu: str | None
+    gpu: int | None = None
+
+    def content(self, role: str) -> dict[str, Any]:
+        """As a job file says it."""
+        said: dict[str, Any] = {} if self.count is None else dict(_span(role, self.count))
+        return said | {key: value for key, value in (("cpu", self.cpu), ("gpu", self.gpu)) if value is not None}
+
+
+def described(words: list[str], given: dict[str, Any], sizes: dict[str, TaskWords]) -> list[dict[str, Any]]:
     """Jobs as they are sent to an agent.
 
     Args:
         words: files, or a command.
         given: by options; what is None was not.
-        sizes: of each role: how many tasks, and the cores of one.
+        sizes: of each role.
 
     Raises:
         BadJobFile: it describes no job.
     """
     messages = []
     for source, content in _read(words):
-        for role, (text, cores) in sizes.items():
-            said = ({} if text is None else _span(role, text)) | ({} if cores is None else {"cpu": cores})
+        for role, stated in sizes.items():
+            said = stated.content(role)
             tasks = content.get(role, {})
             if said and isinstance(tasks, dict):
                 content[role] = {**tasks, **said}
@@ -106,6 +128,11 @@ def _read(words: list[str]) -> list[tuple[str, dict[str, Any]]]:
         ]
     if Path(words[0]).name.startswith("python"):
         words = words[1:]
+    if words and Path(words[0]).name in _STARTERS:
+        raise BadJobFile(
+            f"{words[0]}: give the script itself, as in `-- python train.py`: the agent starts its processes, also "
+            "those of torch's process group (docs/guide/local-jobs.md says how)"
+        )
     if not words or words[0].startswith("-") or Path(words[0]).suffix != ".py":
         raise BadJobFile("a job is a file (.yaml), or a command such as `-- python train.py --lr 0.1`")
     return [(words[0], {"script": words[0], "args": words[1:]})]

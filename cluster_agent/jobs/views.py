@@ -69,11 +69,17 @@ def _cells(job: dict[str, Any]) -> tuple[str, ...]:
         str(job["workers"] or _EMPTY),
         str(job["ps"] or _EMPTY),
         _EMPTY if job["progress"] is None else percent(job["progress"]),
-        clock_time(job["waitedSeconds"]),
+        clock_time(_without_training_seconds(job)),
         clock_time(job["runSeconds"]),
         clock_time(job["ageSeconds"]),
         plain_line(job["note"]),
     )
+
+
+def _without_training_seconds(job: dict[str, Any]) -> float:
+    """In the queue, starting, suspended or held: what is left of its age."""
+    seconds: float = job["ageSeconds"] - job["runSeconds"]
+    return seconds
 
 
 def one_job(job: dict[str, Any]) -> FactSheet:
@@ -84,7 +90,7 @@ def one_job(job: dict[str, Any]) -> FactSheet:
 
 
 def _rows(job: dict[str, Any]) -> Iterable[tuple[str, str]]:
-    of_time = {key: clock_time(job[f"{key}Seconds"]) for key in ("waited", "run", "age")}
+    of_time = {key: clock_time(job[f"{key}Seconds"]) for key in ("run", "age")}
     may, stall = job["may"], job["stallSeconds"]
     rows = {
         "name": job["name"],
@@ -95,7 +101,7 @@ def _rows(job: dict[str, Any]) -> Iterable[tuple[str, str]]:
         "progress": _EMPTY if job["progress"] is None else percent(job["progress"]),
         "samples": f"{job['samples']:,.0f}",
         "submitted": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(job["submittedUnixSeconds"])),
-        "waited": of_time["waited"],
+        "waited": clock_time(_without_training_seconds(job)),
         "trained": of_time["run"] + (f", and waited {duration(stall)} in resizes" if stall else ""),
         "age": of_time["age"],
         "command": " ".join([job["script"], *job["args"]]),

@@ -161,7 +161,11 @@ class RequestState:
 
 @dataclass(frozen=True, slots=True)
 class TaskStatus:
-    """One task, for people and schedulers. `state`: wanted, registered, member or leaving."""
+    """One task, for people and schedulers. `state`: wanted, registered, member or leaving.
+
+    Attributes:
+        step_age_seconds: since it came to the step that it is at.
+    """
 
     task: str
     role: Role
@@ -173,6 +177,7 @@ class TaskStatus:
     bytes_received: int = 0
     owned_bytes: int = 0
     stall_seconds: float = 0.0
+    step_age_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,7 +159,7 @@ class RequestState(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., kind: _Optional[str] = ..., state: _Optional[str] = ..., detail: _Optional[str] = ..., target: _Optional[_Union[Size, _Mapping]] = ..., mode: _Optional[_Union[ResizeMode, str]] = ..., began_unix_seconds: _Optional[float] = ..., ended_unix_seconds: _Optional[float] = ..., moved_bytes: _Optional[int] = ..., minimum_bytes: _Optional[int] = ..., stall_seconds: _Optional[float] = ..., clock: _Optional[int] = ..., steps: _Optional[int] = ..., start_seconds: _Optional[float] = ..., registration_seconds: _Optional[float] = ..., assignment_seconds: _Optional[float] = ..., agreement_seconds: _Optional[float] = ..., migration_seconds: _Optional[float] = ...) -> None: ...
 
 class TaskStatus(_message.Message):
-    __slots__ = ("task", "role", "state", "step", "samples_per_second", "report_age_seconds", "bytes_sent", "bytes_received", "owned_bytes", "stall_seconds")
+    __slots__ = ("task", "role", "state", "step", "samples_per_second", "report_age_seconds", "bytes_sent", "bytes_received", "owned_bytes", "stall_seconds", "step_age_seconds")
     TASK_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -170,6 +170,7 @@ class TaskStatus(_message.Message):
     BYTES_RECEIVED_FIELD_NUMBER: _ClassVar[int]
     OWNED_BYTES_FIELD_NUMBER: _ClassVar[int]
     STALL_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    STEP_AGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     task: str
     role: Role
     state: str
@@ -180,7 +181,8 @@ class TaskStatus(_message.Message):
     bytes_received: int
     owned_bytes: int
     stall_seconds: float
-    def __init__(self, task: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., state: _Optional[str] = ..., step: _Optional[int] = ..., samples_per_second: _Optional[float] = ..., report_age_seconds: _Optional[float] = ..., bytes_sent: _Optional[int] = ..., bytes_received: _Optional[int] = ..., owned_bytes: _Optional[int] = ..., stall_seconds: _Optional[float] = ...) -> None: ...
+    step_age_seconds: float
+    def __init__(self, task: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., state: _Optional[str] = ..., step: _Optional[int] = ..., samples_per_second: _Optional[float] = ..., report_age_seconds: _Optional[float] = ..., bytes_sent: _Optional[int] = ..., bytes_received: _Optional[int] = ..., owned_bytes: _Optional[int] = ..., stall_seconds: _Optional[float] = ..., step_age_seconds: _Optional[float] = ...) -> None: ...
 
 class JobStatus(_message.Message):
     __slots__ = ("job", "phase", "generation", "step", "total_steps", "epoch", "total_epochs", "durable_step", "size", "target", "tasks", "requests", "loss", "has_loss", "samples_per_second", "step_seconds", "stall_seconds", "failure", "samples", "wanted", "leaving", "staleness", "mode", "replicas", "blocks", "blocks_with_replica")

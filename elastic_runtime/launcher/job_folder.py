@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,14 @@ def jobs_folder(stated: Path | None, environment: Mapping[str, str]) -> Path:
     # The standard says that a relative one is to be ignored.
     base = Path(state) if state.startswith("/") else Path(environment.get("HOME", "~")).expanduser() / ".local/state"
     return base / "fedl2" / "jobs"
+
+
+def resume_command(folder: JobFolder, environment: Mapping[str, str]) -> str:
+    """What to type to go on with a job: with its folder of jobs where that is not the one that is looked in anyway."""
+    usual = environment.get("ELASTIC_JOBS", "")
+    jobs = folder.path.parent
+    is_usual = jobs == jobs_folder(Path(usual) if usual else None, environment)
+    return f"elastic-run resume {folder.name}" + ("" if is_usual else f" --folder {shlex.quote(str(jobs))}")
 
 
 def create(jobs: Path, name: str | None, script: Path, record: Mapping[str, Any]) -> JobFolder:

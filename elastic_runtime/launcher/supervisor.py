@@ -20,6 +20,7 @@ from elastic_runtime.errors import CoordinatorUnreachable, ElasticError
 from elastic_runtime.launcher.coordinator_keeper import CoordinatorKeeper, JobFailed
 from elastic_runtime.launcher.coordinator_reporter import CoordinatorReporter
 from elastic_runtime.launcher.display import Display
+from elastic_runtime.launcher.job_folder import resume_command
 from elastic_runtime.launcher.job_spec import Programs, is_worker
 from elastic_runtime.launcher.job_status import JobStateFile
 from elastic_runtime.launcher.process_plan import OVER, staying
@@ -30,10 +31,13 @@ from elastic_runtime.launcher.view_follower import ViewFollower
 from elastic_runtime.launcher.warm import inherited
 from elastic_runtime.launcher.warm.starter import WarmStarter
 from elastic_runtime.protocol.plan import Phase, Role, View
+from foundation.errors import BAD_INPUT
 from foundation.signals import SignalHandlers
 
 FirstRequest = Callable[[ControlClient], object]
 """A request to send as soon as the coordinator listens; may be repeated."""
+_ONE_WISH_SECONDS = 1.0
+"""Within which a signal that comes again says nothing new."""
 
 
 class StopSignals(SignalHandlers):
@@ -41,18 +45,27 @@ class StopSignals(SignalHandlers):
     end at once; that a child has ended is news.
 
     SIGHUP, of a terminal or a line to this machine that was closed, is one of them, unless it is ignored (`nohup`).
+    The same signal twice in a moment is one wish, as `timeout` ends a process and then its group with it. Ctrl-C is
+    typed, and counts each time.
 
     Args:
         news: gets something at each signal. A `SimpleQueue` may be filled from a handler, whatever the thread was at.
+        clock: seconds, monotonic.
     """
 
-    def __init__(self, news: queue.SimpleQueue[None]) -> None:
+    def __init__(self, news: queue.SimpleQueue[None], clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__((signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD), self._on_signal_number)
         self._news = news
+        self._clock = clock
+        self._heard_seconds: dict[int, float] = {}
         self.count = 0
 
     def _on_signal_number(self, number: int) -> None:
-        self.count += number != signal.SIGCHLD
+        now, before = self._clock(), self._heard_seconds.get(number)
+        repeated = number != signal.SIGINT and before is not None and now - before < _ONE_WISH_SECONDS
+        if number != signal.SIGCHLD and not repeated:
+            self._heard_seconds[number] = now
+            self.count += 1
         self._news.put(None)
 
 
@@ -95,6 +108,8 @@ class Supervisor:
         self._notice = ""
         self._stop_refused: ElasticError | None = None
         self._late = LateFailures()
+        self._told_of_a_failure = False
+        self._ended_early: dict[str, int] = {}
 
     def run(self, first_request: FirstRequest | None = None) -> Phase:
         """Until the job is finished, or suspended because of a signal.
@@ -106,7 +121,7 @@ class Supervisor:
             BadInput: the coordinator cannot use what it was given.
             JobFailed: the job failed, or had to be stopped without a checkpoint.
         """
-        with StopSignals(self._news) as signals:
+        with StopSignals(self._news, self._clock) as signals:
             try:
                 while not self._is_over():
                     self._look(first_request)
@@ -122,8 +137,10 @@ class Supervisor:
                 f"{self._name} failed: {failure or 'no reason was given'}; see {self._programs.folder.log_folder}"
             )
         if self._phase is Phase.FINISHED and self._late.first is not None:
+            ends_at = self._view.ends_at if self._view else None
+            trained = "is trained" if ends_at is None else f"was ended by its script after {ends_at} steps"
             raise JobFailed(
-                f"{self._name} is trained, but {self._late.first.task} {_how(self._late.first)} after that; its "
+                f"{self._name} {trained}, but {self._late.first.task} {_how(self._late.first)} after that; its "
                 f"checkpoints are in {self._programs.checkpoints}, its output is in {self._programs.folder.log_folder}"
             )
         return self._phase
@@ -165,6 +182,7 @@ class Supervisor:
             self._notice = view.notice
             self._display.tell(f"{self._name}: {view.notice}")
         self._late.on_view(view)
+        self._tell_who_ended_early(view)
         if not self._tasks.workers:  # one that is forked may write before all are
             coming = [task for task in view.wanted if is_worker(task)]
             self._display.on_workers(coming, staying(view, coming))
@@ -199,15 +217,27 @@ class Supervisor:
             if end.exit_code != 0 and is_worker(end.task) and not self._tasks.is_needless(end.task, view):
                 self._late.on_failure(end, view)
             # That the job failed is said once; who came too late, or was not wanted any more, has nothing to say.
-            echo = view.phase is Phase.FAILED and not is_worker(end.task)
-            echo = echo or (view.phase is not Phase.FAILED and self._tasks.is_needless(end.task, view))
+            failed = view.phase is Phase.FAILED
+            echo = (failed and not is_worker(end.task)) or (not failed and self._tasks.is_needless(end.task, view))
+            # Of bad input a job fails at once, and of a hundred workers each would say the same.
+            echo = echo or (self._told_of_a_failure and is_worker(end.task) and (failed or end.exit_code == BAD_INPUT))
         else:
             echo = False
         if end.exit_code != 0 and not end.asked and not echo:
             log = self._programs.folder.log_file(end.task)
+            self._told_of_a_failure = self._told_of_a_failure or is_worker(end.task)
             self._display.tell(f"{end.task} {_how(end)} (see {log})")
-        elif end.exit_code == 0 and view is not None and not _may_end(view, end.task):
-            self._display.tell(f"{end.task} ended before the job did; does its script train with elastic_runtime.join?")
+        elif end.exit_code == 0 and view is not None and is_worker(end.task) and not _may_end(view, end.task):
+            self._ended_early[end.task] = view.number
+
+    def _tell_who_ended_early(self, view: View) -> None:
+        """A later view shows that the job goes on: only then a worker that ended well has ended too early."""
+        for task, number in list(self._ended_early.items()):
+            if view.number > number:
+                del self._ended_early[task]
+                if view.phase not in OVER and view.phase is not Phase.SUSPENDING and view.ends_at is None:
+                    log = self._programs.folder.log_file(task)
+                    self._display.tell(f"{task} ended before the job did (see {log})")
 
     def _report_lost_members(self, view: View) -> None:
         """Members whose process does not run here belong to a launcher that died, and died with it."""
@@ -278,7 +308,8 @@ class Supervisor:
         elif view.phase is Phase.RECOVERING:
             self._display.tell(f"{self._name} lost tasks that it needs, and goes back to its last checkpoint")
         elif view.phase is Phase.SUSPENDED and not self._stopping:
-            self._display.tell(f"{self._name} is suspended; `elastic-run resume {self._name}` goes on with it")
+            command = resume_command(folder, self._programs.environment)
+            self._display.tell(f"{self._name} is suspended; `{command}` goes on with it")
         self._state.make_due()
 
     def _note_state(self, client: ControlClient) -> None:

@@ -7,6 +7,7 @@ one mode would honour and another would lose is refused in all of them, by the s
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -241,11 +242,12 @@ class Job:
     def script_ended(self) -> None:
         """The script is over; one that neither came to its loop's end nor left it has not finished its job."""
         if not self._ended:
-            _log.warning(
-                "script-ended-before-its-job",
-                step=self.global_step,
-                total_steps=self.total_steps,
-                advice="let the loop come to its end, leave it by break, or call job.end()",
+            # In words: it is the last that the script says, and so what its launcher shows as the reason.
+            print(
+                f"the script ended at step {self.global_step} of {self.total_steps}, before its job did; let the loop "
+                "come to its end, leave it by break, or call job.end()",
+                file=sys.stderr,
+                flush=True,
             )
             self.close()
 

@@ -10,7 +10,7 @@ import yaml
 from cluster_agent.backends.local.job_file import JobFile
 from cluster_agent.backends.local.job_server import JobServer
 from cluster_agent.backends.local.job_service import JobDesk
-from cluster_agent.backends.local.job_table import JobRecord, JobTable
+from cluster_agent.backends.local.job_table import JobRecord, JobState, JobTable
 from cluster_agent.backends.local.job_views import user_facts
 from cluster_agent.backends.local.measured import Measured
 from cluster_agent.job_messages import Facts
@@ -39,10 +39,11 @@ class HostileAgent:
         table = JobTable(folder / "submitted")
         (folder / "logs").mkdir()
         (folder / "logs" / "worker-0.log").write_text("a line\n")
-        for name in (WAITS, "cancel-me", "hold-me", "go-on"):
+        for name in (WAITS, "cancel-me", "hold-me", "go-on", "delete-me"):
             content = {"name": name, "modelType": "mlp", "script": str(script), "work": {"epochs": 1}}
             table.add(JobFile.model_validate({"elastic": True, **content}), NOW)
         table.change("go-on", held=True)
+        table.change("delete-me", state=JobState.CANCELLED, ended_unix_seconds=NOW)
         desk = JobDesk(table, Resources(4000), self._facts, lambda: NOW, folder)
         self._server = JobServer(socket_of(folder.parent), desk.answers)
 
@@ -83,6 +84,7 @@ SOUND: dict[str, Line] = {
     f"{PROGRAM} cancel": _of("cancel-me"),
     f"{PROGRAM} suspend": _of("hold-me"),
     f"{PROGRAM} resume": _of("go-on"),
+    f"{PROGRAM} delete": _of("delete-me"),
 }
 PASSES: dict[str, str] = {
     "model_type=unknown": "any word can be a type of model",

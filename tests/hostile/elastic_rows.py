@@ -38,7 +38,7 @@ def _tls(place: Place) -> list[str]:
 
 
 SOUND: dict[str, Line] = {
-    PROGRAM: lambda place: ["--folder", str(place.jobs), *_tls(place), str(place.script)],
+    PROGRAM: lambda place: ["--folder", str(place.jobs), *_tls(place), "--joins-elsewhere", str(place.script)],
     f"{PROGRAM} resize": _sent("--ps", "1", "--workers", "2"),
     f"{PROGRAM} suspend": _sent(),
     f"{PROGRAM} resume": _asked(RESTS),
@@ -60,7 +60,8 @@ _NAMES = ("unknown", "parent", "half-a-source", "negative", "markup", "format")
 ANY_ID = "whatever can be printed names a request"
 NEW = "a folder that is made when it is needed"
 PASSES: dict[str, str] = {
-    "script=empty": "an empty script is one; it ends before its job does, which is said then",
+    "script=empty": "an empty script is one; it ends without having joined, which is said then",
+    "names=unknown": "a job of that name may have been begun before, when --name was attacked",
     "folder=folder": "jobs can be kept in any folder",
     "folder=nowhere": NEW,
     "checkpoints=folder": "so can checkpoints",

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
+import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,7 +24,7 @@ from cluster_agent.backends.local.elastic_job import ElasticJob
 from cluster_agent.backends.local.intervals import Intervals
 from cluster_agent.backends.local.job_server import JobServer, SharedAnswers
 from cluster_agent.backends.local.job_service import JobDesk
-from cluster_agent.backends.local.job_table import JobRecord, JobState, JobTable
+from cluster_agent.backends.local.job_table import SUBMITTED, JobRecord, JobState, JobTable
 from cluster_agent.backends.local.job_views import user_facts
 from cluster_agent.backends.local.launchers import MARK, Launchers
 from cluster_agent.backends.local.machine import job_cores, this_node
@@ -36,7 +38,7 @@ from cluster_agent.backends.local.shares.cpu_quota import CpuQuota
 from cluster_agent.backends.local.shares.gpu_ledger import GpuLedger
 from cluster_agent.backends.local.shares.machine_shares import MachineShares, Shares
 from cluster_agent.backends.local.shares.nvml import gpus_here
-from cluster_agent.errors import BackendUnavailable, BadConfig, StateDamaged
+from cluster_agent.errors import BackendUnavailable, BadConfig, JobRefused, StateDamaged
 from cluster_agent.job_messages import default_socket
 from elastic_runtime.launcher.warm.launcher_starter import LauncherStarter
 from policy_net.domain import (
@@ -68,10 +70,10 @@ def open_backend(settings: BackendSettings, parts: AgentParts) -> LocalBackend:
     found = gpus_here(os.environ)
     node = this_node(settings, len(found))
     try:
-        table = JobTable(parts.state_dir / "submitted")
+        table = JobTable(parts.state_dir / SUBMITTED)
     except OSError as error:
         raise BadConfig(
-            f"setting state_dir: {parts.state_dir / 'submitted'} cannot be used ({error.strerror})"
+            f"setting state_dir: {parts.state_dir / SUBMITTED} cannot be used ({error.strerror})"
         ) from error
     folder = parts.state_dir / "jobs"
     launchers = Launchers(folder, LauncherStarter(os.environ, parts.state_dir, MARK, _tell_of_cold_starts))
@@ -173,10 +175,18 @@ class LocalBackend:
         """
         pace = (self._settings.slot_seconds, self._settings.debounce_seconds)
         desk = JobDesk(
-            self.table, self._node.capacity, self.facts, lambda: self.time_seconds, self._parts.state_dir, pace
+            self.table,
+            self._node.capacity,
+            self.facts,
+            lambda: self.time_seconds,
+            self._parts.state_dir,
+            pace,
+            self.remove,
         )
         shared = SharedAnswers(lambda: self.table.changes, self._parts.clock)
-        self._server = JobServer(self._settings.socket or default_socket(os.environ), desk.answers, shared=shared)
+        socket = self._settings.socket or default_socket(os.environ)
+        self._server = JobServer(socket, desk.answers, shared=shared)
+        _log.info("jobs-are-taken", socket=str(socket))
         self._be_ready_to_launch()
 
     def facts(self, record: JobRecord) -> dict[str, object]:
@@ -185,6 +195,26 @@ class LocalBackend:
         facts = user_facts(record, self._jobs.shown(name), self.time_seconds, self._jobs.waits.get(name, ""))
         folder = self._jobs[record.name].log_folder
         return {**facts, "logs": str(folder), "log": str(folder.parents[1] / f"{record.name}.launcher.log")}
+
+    def remove(self, name: str) -> None:
+        """Remove a job that has ended: its record, logs and checkpoints; may be called from any thread.
+
+        Raises:
+            JobRefused: its launcher has not ended yet.
+            OSError: something cannot be removed; the job stays.
+        """
+        if self._jobs[name].launcher is not None:
+            raise JobRefused(f"{name} is still ending; delete it in some seconds")
+        folder = self._parts.state_dir / "jobs"
+        if (folder / name).exists():
+            # Under another name nobody finds it half removed. Its record goes last: without it a folder that is left
+            # would be gone on with by the next job of this name.
+            doomed = folder / f".deleted-{name}-{secrets.token_hex(4)}"
+            (folder / name).rename(doomed)
+            shutil.rmtree(doomed, ignore_errors=True)
+        (folder / f"{name}.launcher.log").unlink(missing_ok=True)
+        self._jobs.drop(name)
+        self.table.remove(name)
 
     def observe(self) -> tuple[ClusterState, Trigger] | None:
         """See `Backend.observe`; waits as long as there is nothing to decide about."""

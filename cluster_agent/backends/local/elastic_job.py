@@ -102,6 +102,7 @@ class ElasticJob:
                 f"--checkpoint-seconds={self._file.checkpoint_seconds}",
                 f"--worker-threads={max(1, self._file.worker.cpu // 1000)}",
                 *self._gpu_options(),
+                "--joins-elsewhere",  # its submission has looked at that, or its file says so
                 str(self._file.script),
                 *self._file.args,
             ]

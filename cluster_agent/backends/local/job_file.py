@@ -24,6 +24,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from cluster_agent.errors import BadJobFile
+from elastic_runtime.launcher.script_source import joins
 from foundation.text import LONGEST_ERROR_CHARACTERS, nearest, plain_line
 from policy_net.domain import MAX_ALLREDUCE_WORKERS, MAX_TASKS_PER_ROLE, Allocation, JobKind, Resources
 from policy_net.errors import BadInput
@@ -292,20 +293,14 @@ def _of_fixed_size(job: JobFile, source: str) -> JobFile:
 
 
 def _joins(script: Path, source: str) -> bool:
-    """Whether a script imports the elastic runtime; one that does not parse is refused before it costs a start."""
+    """Whether a script joins a job; one that does not parse is refused before it costs a start."""
     try:
         tree = ast.parse(script.read_bytes(), filename=str(script))
     except (SyntaxError, ValueError) as error:
         raise BadJobFile(f"{source}: script = {script}: is no Python ({plain_line(str(error))})") from error
     except OSError as error:
         raise BadJobFile(f"{source}: script = {script}: cannot be read ({error.strerror})") from error
-    for node in ast.walk(tree):
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        if isinstance(node, ast.ImportFrom) and node.module is not None:
-            names = [node.module]
-        if any(name.split(".")[0] == "elastic_runtime" for name in names):
-            return True
-    return False
+    return joins(script, tree)
 
 
 def _problem(error: ValidationError) -> str:

@@ -27,6 +27,7 @@ class JobDesk:
         now: Unix seconds.
         state_dir: of the agent, whose decisions are explained.
         pace_seconds: of decisions: the slot, and the least time between two.
+        remove: what a job that has ended has left; only its record, unless given.
     """
 
     table: JobTable
@@ -35,6 +36,7 @@ class JobDesk:
     now: Callable[[], float]
     state_dir: Path = Path()
     pace_seconds: tuple[float, float] = (30.0, 2.0)
+    remove: Callable[[str], None] | None = None
 
     @property
     def answers(self) -> dict[str, Callable[[Mapping[str, Any]], Facts]]:
@@ -119,6 +121,20 @@ class JobDesk:
     def resume(self, content: Mapping[str, Any]) -> Facts:
         """Let a held job be scheduled again."""
         return self._hold(content["name"], held=False)
+
+    def delete(self, content: Mapping[str, Any]) -> Facts:
+        """Forget a job that has ended, with all that it left behind; its name is free again.
+
+        Raises:
+            JobRefused: it has not ended.
+        """
+        record = self._named(content["name"])
+        name = record.name
+        if not record.state.ended:
+            raise JobRefused(f"{name} has not ended; end it first with `cluster-agent cancel {name}`, then delete it")
+        facts = self.facts(record)
+        (self.remove or self.table.remove)(name)
+        return {**facts, "deleted": True}
 
     def explain(self, content: Mapping[str, Any]) -> Facts:
         """Why a job has what it has."""

@@ -6,6 +6,7 @@ trained is its coordinator's to know; here stands what nobody else remembers.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 import threading
@@ -24,6 +25,8 @@ from policy_net.domain import Allocation
 from policy_net.settings import Section
 
 _log = structlog.get_logger()
+SUBMITTED = "submitted"
+"""The table's folder in an agent's state directory."""
 KEEP_ENDED = 500
 _NAME = re.compile(NAME)
 
@@ -167,7 +170,7 @@ class JobTable:
         with self._lock:
             name = file.name or self._free_name(file)
             if name in self._records or self._path(name).exists():
-                raise JobRefused(f"there is a job {name} already; cancel it, or take another name")
+                raise JobRefused(_taken(self.get(name), name))
             record = JobRecord(
                 name=name, number=self._next, file=file, submitted_unix_seconds=now_unix_seconds, held=file.suspend
             )
@@ -199,6 +202,19 @@ class JobTable:
             self.put(record)
             return record
 
+    def remove(self, name: str) -> None:
+        """Forget a job that has ended; its name is free again. One that is not there is forgotten already.
+
+        Raises:
+            OSError: its file cannot be removed; it stays.
+        """
+        with self._lock:
+            self._path(name).unlink(missing_ok=True)
+            self._records.pop(name, None)
+            self._open.pop(name, None)
+            self._ended.pop(name, None)
+            self.changes += 1
+
     def _write(self, record: JobRecord) -> None:
         text = record.model_dump_json(indent=1)
         write_whole(self._path(record.name), text + "\n", mode=0o600, alone=True)
@@ -223,6 +239,28 @@ class JobTable:
         stem = "".join(letter if letter.isalnum() else "-" for letter in file.script.stem.lower()).strip("-")[:40]
         names = (f"{stem.strip('-') or 'job'}-{number}" for number in itertools.count(self._next))
         return next(name for name in names if not self._path(name).exists())
+
+
+def ends_in(folder: Path) -> list[JobRecord]:
+    """The jobs of a table that are done, for who only reads; what cannot be read is left out, and no folder is made.
+
+    Args:
+        folder: of an agent's table; it need not be there.
+    """
+    found = []
+    for path in sorted(folder.glob("*.json")):
+        with contextlib.suppress(StateDamaged):
+            found.append(_read(path))
+    return [record for record in found if record.state is JobState.DONE]
+
+
+def _taken(record: JobRecord | None, name: str) -> str:
+    """Why a name cannot be had."""
+    if record is not None and record.state.ended:
+        why = f"; it is {record.state.value}: `cluster-agent delete {name}` frees its name, or take another one"
+    else:
+        why = "; cancel it, or take another name"
+    return f"there is a job {name} already{why}"
 
 
 def _read(path: Path) -> JobRecord:

@@ -291,7 +291,12 @@ class RunningJobs(Mapping[str, JobProcesses]):
         at_hand = {record.name for record in self.table}
         for known in (self._measured, self._processes):
             for old in known.keys() - at_hand:
-                del known[old]
+                known.pop(old, None)  # whoever deletes a job may have been faster
+
+    def drop(self, name: str) -> None:
+        """A job that has ended is deleted: another one may have its name; may be called from any thread."""
+        for known in (self._measured, self._processes):
+            known.pop(name, None)
 
 
 def _is_too_large(record: JobRecord, measured: Measured) -> bool:

@@ -199,6 +199,7 @@ class Contact:
     Attributes:
         report: its newest.
         seconds: when that was; monotonic.
+        step_seconds: when it came to the step that it reports.
         reported: to this coordinator.
         streams: of views that it has open.
         new: it registered, and has not followed or reported yet: it still starts.
@@ -206,6 +207,7 @@ class Contact:
 
     report: MemberReport
     seconds: float
+    step_seconds: float
     reported: bool = False
     streams: int = 0
     new: bool = False
@@ -219,7 +221,7 @@ class Reports:
 
     def expect(self, task: str, incarnation: int, now: float, new: bool = False) -> None:
         """A task registered (`new`), or the coordinator began with it: it has the whole time to report."""
-        self._contacts[task] = Contact(MemberReport(task, incarnation), now, new=new)
+        self._contacts[task] = Contact(MemberReport(task, incarnation), now, now, new=new)
 
     def on_sign_of_life(self, task: str, now: float) -> None:
         """It was heard of in another way, such as a server that asks again for the job's model."""
@@ -228,6 +230,9 @@ class Reports:
     def on_report(self, report: MemberReport, now: float) -> None:
         """A report came."""
         contact = self._contacts[report.task]
+        before = contact.report
+        if (before.generation, before.step) != (report.generation, report.step):
+            contact.step_seconds = now
         contact.report, contact.seconds, contact.reported, contact.new = report, now, True, False
 
     def on_stream(self, task: str, opened: bool, now: float) -> None:
@@ -246,6 +251,10 @@ class Reports:
     def silent_seconds(self, task: str, now: float) -> float:
         """Seconds since it was heard."""
         return now - self._contacts[task].seconds
+
+    def step_age_seconds(self, task: str, now: float) -> float:
+        """Seconds since it came to the step that it is at."""
+        return now - self._contacts[task].step_seconds
 
     def contact(self, task: str) -> Contact:
         """How a live task was heard last."""

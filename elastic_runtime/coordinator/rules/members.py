@@ -20,6 +20,16 @@ from elastic_runtime.coordinator.rules.checkpointing import SearchOrder, SearchR
 from elastic_runtime.coordinator.rules.generations import end_search, fail
 from elastic_runtime.coordinator.rules.job import Job
 from elastic_runtime.coordinator.rules.phases import ENDED, GATHERING, withdraw_proposal
+from elastic_runtime.coordinator.rules.repeats import (
+    Repeats,
+    at_step,
+    how_ended,
+    newest_step,
+    note_death,
+    note_failure,
+    repeated_death,
+    repeated_failure,
+)
 from elastic_runtime.coordinator.rules.requests import end_resize
 from elastic_runtime.coordinator.rules.state import Checkpoints, Purpose, TaskState
 from elastic_runtime.coordinator.rules.tasks import lose, recover
@@ -29,6 +39,10 @@ from foundation.errors import BAD_INPUT, UNREACHABLE
 from foundation.text import plain_line
 
 _log = structlog.get_logger()
+_NEVER_JOINED = (
+    "its script ended without having joined the job: it has to call elastic_runtime.join, and to train with what that "
+    "gives it"
+)
 
 
 def on_coordinator_return(job: Job, now: float) -> None:
@@ -78,7 +92,7 @@ def on_report(job: Job, report: MemberReport, now: float) -> bool:
         _log.info("task-draining", task=report.task)
     job.reports.on_report(report, now)
     if report.failure and job.state.course.phase not in ENDED:
-        on_failure(job, report.task, report.failure, report.bad_input)
+        on_failure(job, report.task, report.failure, report.bad_input, raised=True)
         return False
     if report.finished and report.generation > 0 and not _current(job, report):
         # Its loop ended before the job went back: steps that are done again are done by others.
@@ -109,8 +123,11 @@ def on_process_ended(job: Job, name: str, exit_code: int, last_line: str) -> Non
     if task is None:
         return
     missed = task.state is not TaskState.LEAVING and job.state.course.phase not in ENDED
+    step = newest_step(job, name)
     if missed and exit_code > 0 and exit_code != UNREACHABLE:  # it waited for us in vain: no failure of the script
-        on_failure(job, name, last_line or f"its process ended with code {exit_code}", exit_code == BAD_INPUT)
+        on_failure(job, name, _last_words(job, exit_code, last_line, step), exit_code == BAD_INPUT)
+    elif missed and exit_code == 0 and task.role is Role.WORKER and task.state is TaskState.WANTED:
+        on_failure(job, name, _NEVER_JOINED, bad_input=True)  # neither would the next one
     elif missed and exit_code == 0 and task.role is Role.WORKER and not job.reports.of(name).finished:
         on_failure(
             job,
@@ -119,8 +136,17 @@ def on_process_ended(job: Job, name: str, exit_code: int, last_line: str) -> Non
             "break or job.end()",
         )
     else:
+        if missed and exit_code < 0 and task.role is Role.WORKER:
+            note_death(job, name, exit_code, step)
         lose(job, name, f"its process ended with {exit_code}")
     _check_losses(job)
+
+
+def _last_words(job: Job, exit_code: int, last_line: str, step: int) -> str:
+    """Why a process ended, for people: what it said last says it where Python ended it, by an exception."""
+    if exit_code in (1, BAD_INPUT) and last_line:
+        return last_line
+    return f"{how_ended(exit_code)}: {last_line}" if last_line else f"{how_ended(exit_code)} {at_step(job, step)}"
 
 
 def watch(job: Job, now: float) -> None:
@@ -187,21 +213,37 @@ def _cut_off(job: Job, workers: list[str], servers: list[str]) -> list[str]:
 
 def _check_losses(job: Job) -> None:
     course = job.state.course
-    if course.phase not in ENDED and course.losses > job.settings.losses:
-        fail(job, f"{course.losses} tasks were lost and no step became durable since; see their output")
+    if course.phase in ENDED:
+        return
+    if course.losses > job.settings.losses:
+        last = job.own(Repeats).last
+        fail(
+            job,
+            f"{course.losses} tasks were lost and no step became durable since; "
+            + (f"the last worker, {last}" if last else "see their output"),
+        )
+    elif why := repeated_death(job):
+        fail(job, why)
 
 
-def on_failure(job: Job, name: str, words: str, bad_input: bool = False) -> None:
+def on_failure(job: Job, name: str, words: str, bad_input: bool = False, raised: bool = False) -> None:
     """A task failed; after so many failures (`restarts`) the job fails with its line.
 
     Of bad input, such as a model that is not the job's or a wrong token, the job fails at once: the task's successor
-    would end like it. A resize that wanted the task is given up in place of that, and the job goes on as before.
+    would end like it. So it does where all workers fail alike. A resize that wanted the task is given up in place of
+    that, and the job goes on as before.
+
+    Args:
+        raised: it says so itself, and knows its step.
     """
     line = plain_line(words)
     _log.warning("task-failed", task=name, line=line, bad_input=bad_input)
     failures = job.state.course.script_failures + 1
     job.state.set_course(script_failures=failures)
     resize = _resize_for(job, name)
+    worker = (task := job.task(name)) is not None and task.role is Role.WORKER
+    if worker and not bad_input:
+        note_failure(job, name, line, job.report(name).step if raised else newest_step(job, name))
     lose(job, name, line)
     what = line if line.startswith(name) else f"{name}: {line}"
     if bad_input and resize is not None:
@@ -210,6 +252,8 @@ def on_failure(job: Job, name: str, words: str, bad_input: bool = False) -> None
         end_resize(job, resize, f"{what}; nothing changed")
     elif bad_input:
         fail(job, what)
+    elif worker and (why := repeated_failure(job)):
+        fail(job, what + why)
     elif failures > job.settings.restarts:
         allowed = "1 restart is" if job.settings.restarts == 1 else f"{job.settings.restarts} restarts are"
         tried = f" ({failures} failures; {allowed} allowed)" if failures > 1 else ""

@@ -112,12 +112,20 @@ def _model_refusal(job: Job, newcomer: Newcomer) -> str:
         _check_replicas(job, model, newcomer.task)
     except BadInput as error:
         return str(error)
+    return _checkpoint_refusal(job, model, newcomer.task) or _take_model(job, newcomer)
+
+
+def _checkpoint_refusal(job: Job, model: JobModel, task: str) -> str:
+    """Of a job that begins from an earlier one's checkpoint: it has to fit, and to have something left to do."""
     restored = job.state.model.layout_json
     if restored:
         differs = difference(model.layout, Layout.from_json(restored.encode()))
         if differs:
-            return f"{newcomer.task} has another model than the checkpoint to begin from: {differs}"
-    return _take_model(job, newcomer)
+            return f"{task} has another model than the checkpoint to begin from: {differs}"
+    reached, total = job.durable_step(), model.total_steps
+    if total is not None and reached > total:
+        return f"the checkpoint to begin from is at step {reached}, this job ends at {total}: give more epochs or steps"
+    return ""
 
 
 def _check_replicas(job: Job, model: JobModel, task: str) -> None:

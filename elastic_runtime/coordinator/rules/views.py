@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from statistics import median
 
-from elastic_runtime.control.messages import JobStatus, Size, TaskStatus
+from elastic_runtime.control.messages import JobStatus, MemberReport, Size, TaskStatus
 from elastic_runtime.coordinator.rules.job import Job
 from elastic_runtime.coordinator.rules.leases import samples_done
 from elastic_runtime.coordinator.rules.phases import ENDED
@@ -13,6 +13,10 @@ from elastic_runtime.coordinator.rules.requests import stall_seconds
 from elastic_runtime.coordinator.rules.state import State, Task, TaskState
 from elastic_runtime.coordinator.rules.tasks import doubly_held
 from elastic_runtime.protocol.plan import Phase, Plan, Role, View
+
+_STANDS_SECONDS = 10.0
+_STANDS_STEPS = 10.0
+"""A worker that takes longer at a step than both has no speed; steps of one job differ, by evaluations say."""
 
 
 def build_view(state: State, number: int) -> View:
@@ -67,7 +71,7 @@ def status(job: Job, now: float) -> JobStatus:
             for row in job.state.requests.rows
         ),
         loss=sum(losses) / len(losses) if losses else None,
-        samples_per_second=sum(report.samples_per_second for report in reports),
+        samples_per_second=sum(_speed(job, report, now) for report in reports),
         step_seconds=max((report.step_seconds for report in reports), default=0.0),
         stall_seconds=max((report.stall_seconds for report in reports), default=0.0),
         failure=course.failure,
@@ -80,6 +84,12 @@ def status(job: Job, now: float) -> JobStatus:
         blocks=len(plan.owners),
         blocks_with_replica=doubly_held(job) if plan.owners else 0,
     )
+
+
+def _speed(job: Job, report: MemberReport, now: float) -> float:
+    """Samples a second of a worker: none of one that stands at its step for many times as long as steps take."""
+    stands = job.reports.step_age_seconds(report.task, now) > max(_STANDS_SECONDS, _STANDS_STEPS * report.step_seconds)
+    return 0.0 if stands else report.samples_per_second
 
 
 def _samples(job: Job, step: int) -> int:
@@ -105,8 +115,9 @@ def _task(job: Job, task: Task, now: float) -> TaskStatus:
         role=task.role,
         state=state,
         step=report.step,
-        samples_per_second=report.samples_per_second,
+        samples_per_second=_speed(job, report, now),
         report_age_seconds=job.reports.silent_seconds(task.name, now),
+        step_age_seconds=job.reports.step_age_seconds(task.name, now),
         bytes_sent=report.bytes_sent,
         bytes_received=report.bytes_received,
         owned_bytes=report.owned_bytes,

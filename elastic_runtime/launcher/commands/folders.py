@@ -7,12 +7,12 @@ import shutil
 import sys
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from elastic_runtime.errors import BadInput, ElasticError
-from elastic_runtime.launcher.commands.options import Debug, Folder, Job, Output, OutputOption, jobs_of, show
+from elastic_runtime.launcher.commands.options import Debug, Folder, Job, Jobs, Output, OutputOption, jobs_of, show
 from elastic_runtime.launcher.job_folder import JobBusy, JobFolder, JobLock, all_jobs, holder_of, open_job, read_json
 from elastic_runtime.launcher.job_status import resting_facts
 from elastic_runtime.protocol.plan import Phase
@@ -119,11 +119,28 @@ class TaskLogs:
         self._tail = None  # of who begins from now on everything is new
 
 
-def delete(name: Job, folder: Folder = None, output: OutputOption = Output.TABLE, debug: Debug = False) -> None:
-    """Remove a job that does not run: its folder with its logs, and the checkpoints that are in it."""
+def delete(names: Jobs, folder: Folder = None, output: OutputOption = Output.TABLE, debug: Debug = False) -> None:
+    """Remove jobs that do not run: their folders with their logs, and the checkpoints that are in them."""
     del debug
     jobs = jobs_of(folder)
-    job = open_job(jobs, name)
+    found = [open_job(jobs, name) for name in dict.fromkeys(names)]  # a name that is none removes nobody
+    records = []
+    for job in found:
+        record, line = _delete(jobs, job)
+        records.append(record)
+        if output is Output.TABLE:
+            show(output, record, line)
+    if output is not Output.TABLE:
+        show(output, records[0] if len(records) == 1 else records, "")
+
+
+def _delete(jobs: Path, job: JobFolder) -> tuple[dict[str, Any], str]:
+    """Remove one; what became of it, for programs and in a line.
+
+    Raises:
+        BadInput: it runs, another job needs its checkpoints, or it cannot be removed.
+    """
+    name = job.name
     if job.path.is_symlink():
         raise BadInput(f"{job.path}: is a link to another folder; remove the link, or what it names, by hand")
     try:
@@ -155,7 +172,7 @@ def delete(name: Job, folder: Folder = None, output: OutputOption = Output.TABLE
             ) from error
     stay = "" if elsewhere is None else f"; its checkpoints in {elsewhere} stay"
     record = {"job": name, "deleted": True, "checkpoints_left": None if elsewhere is None else str(elsewhere)}
-    show(output, record, f"{name} is deleted{stay}")
+    return record, f"{name} is deleted{stay}"
 
 
 def _who_needs(jobs: Path, job: JobFolder) -> str | None:

@@ -18,6 +18,7 @@ from elastic_runtime.errors import BadInput
 from elastic_runtime.launcher.commands.launch_checks import (
     check_address,
     check_checkpoints,
+    check_joins,
     check_script,
     check_secrecy,
     check_tls,
@@ -32,7 +33,7 @@ from elastic_runtime.launcher.commands.requests import (
     ask,
     chosen_id,
 )
-from elastic_runtime.launcher.job_folder import JobFolder, JobLock, create, holder_of, open_job
+from elastic_runtime.launcher.job_folder import JobFolder, JobLock, create, holder_of, open_job, resume_command
 from elastic_runtime.launcher.job_status import client_of, credentials_of, resting_facts
 from elastic_runtime.protocol.plan import Phase
 
@@ -103,7 +104,9 @@ def run(
     restarts: Annotated[
         int,
         typer.Option(
-            min=0, max=1_000_000, help="Failures of the script after which the job fails; at once if it ends with 2."
+            min=0,
+            max=1_000_000,
+            help="Failures of the script after which the job fails; at once if it ends with 2, or all workers alike.",
         ),
     ] = 3,
     certificate: Annotated[
@@ -128,6 +131,13 @@ def run(
     cold: Annotated[
         bool,
         typer.Option("--cold", envvar="ELASTIC_COLD", help="Start every task from the beginning, rather than fork it."),
+    ] = False,
+    joins_elsewhere: Annotated[
+        bool,
+        typer.Option(
+            "--joins-elsewhere",
+            help="The script does not import elastic_runtime itself; a module does that is not beside it.",
+        ),
     ] = False,
     quiet: Quiet = False,
     output: OutputOption = Output.TABLE,
@@ -189,6 +199,8 @@ def run(
         gpu_file=_absolute(gpu_file),
     )
     _check_tls(spec)
+    if not joins_elsewhere:
+        check_joins(script)
     job = create(jobs, name, script, spec.record())
     _look_after(job, output, None, quiet)
 
@@ -277,11 +289,10 @@ def _look_after(
     if output is Output.JSON:
         show(output, facts, "")
     elif phase is Phase.SUSPENDED:
-        print(
-            f"{job.name} is suspended at step {facts.get('step', 0)}; `elastic-run resume {job.name}` goes on with it"
-        )
+        command = resume_command(job, os.environ)
+        print(f"{job.name} is {facts['phase']} at step {facts.get('step', 0)}; `{command}` goes on with it")
     else:
-        print(f"{job.name} is done after {facts.get('step', 0)} steps; checkpoints: {programs.checkpoints}")
+        print(f"{job.name} has finished after {facts.get('step', 0)} steps; checkpoints: {programs.checkpoints}")
 
 
 def _check_tls(spec: JobSpec) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import errno
 import ipaddress
 import os
@@ -13,8 +14,12 @@ from pathlib import Path
 from elastic_runtime.control.addresses import is_loopback
 from elastic_runtime.control.credentials import read_pem
 from elastic_runtime.errors import BadInput
+from elastic_runtime.launcher.script_source import is_distributed, joins
 
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]+:")
+_STARTER = re.compile(r"python[0-9.]*|torchrun|accelerate|deepspeed|mpirun|horovodrun")
+"""Programs that start scripts, and are not named to us."""
+_PAGE = "docs/guide/from-your-script.md shows how"
 _MOST_FLIGHTS = 10
 """A handshake takes three or four."""
 
@@ -26,6 +31,11 @@ def check_script(script: Path) -> Path:
         BadInput: missing, a folder, unreadable, or no Python.
     """
     if not script.exists():
+        if _STARTER.fullmatch(script.name):
+            raise BadInput(
+                f"{script}: give the script itself, as in `elastic-run --workers 2 train.py`; elastic-run starts "
+                "Python in each worker, and takes the place of torchrun"
+            )
         raise BadInput(f"{script}: there is no such file; name the Python script that trains")
     if not script.is_file():
         raise BadInput(f"{script}: is no file; name the Python script that trains")
@@ -40,6 +50,27 @@ def check_script(script: Path) -> Path:
     except ValueError as error:  # null bytes
         raise BadInput(f"{script}: is no Python ({error})") from error
     return script.absolute()
+
+
+def check_joins(script: Path) -> None:
+    """See that a script joins a job: each worker of one that does not would train all of it, and for itself.
+
+    Raises:
+        BadInput: neither it nor a module beside it imports `elastic_runtime`.
+    """
+    tree = ast.parse(script.read_bytes(), filename=str(script))
+    if joins(script, tree):
+        return
+    if is_distributed(tree):
+        raise BadInput(
+            f"{script}: sets up torch's own data parallelism (init_process_group, DistributedDataParallel) and does "
+            "not import elastic_runtime; elastic-run is no torchrun: leave both out and train with "
+            f"elastic_runtime.join ({_PAGE})"
+        )
+    raise BadInput(
+        f"{script}: does not import elastic_runtime, so that each worker would train all of it; train with "
+        f"elastic_runtime.join ({_PAGE}), or give --joins-elsewhere if a module joins that is not beside the script"
+    )
 
 
 def check_checkpoints(folder: Path, restore: bool) -> None:

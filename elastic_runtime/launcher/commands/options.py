@@ -15,7 +15,8 @@ import typer
 import typer.core
 from rich.console import Console, RenderableType
 
-from elastic_runtime.launcher.job_folder import jobs_folder
+from elastic_runtime.errors import BadInput
+from elastic_runtime.launcher.job_folder import all_jobs, jobs_folder
 from foundation.command_line import VERSION_OPTION
 from foundation.text import nearest
 
@@ -33,7 +34,28 @@ class Output(StrEnum):
     JSON = "json"
 
 
-Job = Annotated[str, typer.Argument(metavar="JOB", help="The job's name, as `elastic-run list` shows it.")]
+def names_that_begin(context: click.Context, incomplete: str) -> list[str]:
+    """Names of jobs, for the shell to complete; none where there is no folder of jobs."""
+    stated = context.params.get("folder") or os.environ.get("ELASTIC_JOBS")
+    try:
+        jobs = all_jobs(jobs_of(Path(stated) if stated else None))
+    except BadInput:
+        return []
+    return [job.name for job in jobs if job.name.startswith(incomplete)]
+
+
+Job = Annotated[
+    str,
+    typer.Argument(
+        metavar="JOB", help="The job's name, as `elastic-run list` shows it.", autocompletion=names_that_begin
+    ),
+]
+Jobs = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="JOB...", help="The jobs' names, as `elastic-run list` shows them.", autocompletion=names_that_begin
+    ),
+]
 Folder = Annotated[
     Path | None,
     typer.Option(

@@ -6,7 +6,7 @@ import os
 import signal
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import typer
@@ -15,7 +15,7 @@ from elastic_runtime.control.checks import MOST_TASKS, check_request_id
 from elastic_runtime.control.messages import RequestOutcome, ResizeMode, Size
 from elastic_runtime.errors import BadInput, CoordinatorUnreachable, ElasticError
 from elastic_runtime.launcher.commands.options import Debug, Folder, Job, Output, OutputOption, jobs_of, show
-from elastic_runtime.launcher.job_folder import JobFolder, holder_of, open_job
+from elastic_runtime.launcher.job_folder import JobFolder, holder_of, open_job, resume_command
 from elastic_runtime.launcher.job_status import client_of, resting_facts
 from elastic_runtime.protocol.plan import Phase
 
@@ -35,6 +35,8 @@ CALL_SECONDS = 10.0
 _FIRST_LOOK_SECONDS = 0.05
 """At a request; doubled with each look."""
 _LONGEST_LOOK_SECONDS = 1.0
+_AT_ONCE = (signal.SIGTERM, signal.SIGINT)
+"""What ends a launcher at once; the first alone, after a checkpoint. Two of a kind in a moment are taken for one."""
 _LOCK_LOOK_SECONDS = 0.1
 """At the lock of a launcher that is told to end."""
 
@@ -82,10 +84,7 @@ def resize(
         if servers is None or workers is None:
             status = client.status()
             if status.phase is Phase.SUSPENDED:
-                raise BadInput(
-                    f"{name} is suspended; `elastic-run resume {name}` goes on with it, at another size with --ps and "
-                    "--workers"
-                )
+                raise BadInput(f"{name} is suspended; {_goes_on(job)}, at another size with --ps and --workers")
             before = status.target
             servers = before.servers if servers is None else servers
             workers = before.workers if workers is None else workers
@@ -131,16 +130,16 @@ def stop(
     if holder_of(job.path) is None:  # as a second `suspend`: what is asked for is so
         phase = resting_facts(job)["phase"]
         over = phase in (Phase.FINISHED.value, Phase.FAILED.value)
-        line = f"{name} has {phase}; nothing of it runs" if over else f"{name} does not run; {_goes_on(name)}"
+        line = f"{name} has {phase}; nothing of it runs" if over else f"{name} does not run; {_goes_on(job)}"
         show(output, {"job": name, "stopped": True}, line)
         return
-    if not _end_launcher(job, 2 if now else 1, timeout):
+    if not _end_launcher(job, _AT_ONCE if now else _AT_ONCE[:1], timeout):
         raise RequestAborted(f"{name} has not ended within {timeout:g} s; end it with `elastic-run stop {name} --now`")
-    show(output, {"job": name, "stopped": True}, f"{name} is stopped; {_goes_on(name)}")
+    show(output, {"job": name, "stopped": True}, f"{name} is stopped; {_goes_on(job)}")
 
 
-def _goes_on(name: str) -> str:
-    return f"`elastic-run resume {name}` goes on with it"
+def _goes_on(job: JobFolder) -> str:
+    return f"`{resume_command(job, os.environ)}` goes on with it"
 
 
 def chosen_id(given: str | None) -> str:
@@ -201,21 +200,24 @@ def carry_through(
 
 
 def _end_launcher(
-    job: JobFolder, signals: int, patience_seconds: float, clock: Callable[[], float] = time.monotonic
+    job: JobFolder,
+    signals: Sequence[signal.Signals],
+    patience_seconds: float,
+    clock: Callable[[], float] = time.monotonic,
 ) -> bool:
     deadline = clock() + patience_seconds
-    for _ in range(signals):
+    for number in signals:
         # Asked anew each time: the number may stand for somebody else once its holder has gone.
         launcher = holder_of(job.path)
         if launcher is None:
             return True
         try:
-            os.kill(launcher, signal.SIGTERM)
+            os.kill(launcher, number)
         except ProcessLookupError:
             return True
         except PermissionError as error:
             raise BadInput(f"{job.name} belongs to somebody else; only its owner can stop it") from error
-        time.sleep(_LOCK_LOOK_SECONDS)  # two signals at once may be taken for one
+        time.sleep(_LOCK_LOOK_SECONDS)  # the first is taken before the second comes
     while holder_of(job.path) is not None:
         if clock() >= deadline:
             return False

@@ -38,6 +38,8 @@ _LIST_SECONDS = 2.0
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 _SHOWN_REQUESTS = 5
 _SHOWN_OF_AN_ID = 8
+_HANGS_SECONDS, _HANGS_STEPS = 30.0, 20.0
+"""A job whose workers all take longer at a step than both is said to hang."""
 _OVER = frozenset({Phase.FINISHED.value, Phase.FAILED.value})
 
 
@@ -156,6 +158,7 @@ def _facts(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "loss", f"{facts['loss']:.5g}"
     if facts["tasks"]:
         yield "speed", f"{_rate(facts['samples_per_second'])} samples/s"
+        yield "last step", _last_step(facts)
     if facts.get("mode") == "asynchronous":
         yield "staleness", f"{facts.get('staleness', 0)} updates of others (median)"
     if facts.get("replicas", 1) > 1 and facts.get("blocks"):
@@ -163,6 +166,19 @@ def _facts(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if facts["tasks"]:
         yield "stall", f"{_milliseconds(facts.get('stall_seconds', 0.0))} in resizes, of the worker that waited most"
     yield "folder", facts["folder"]
+
+
+def _last_step(facts: dict[str, Any]) -> str:
+    """How long ago a worker came to another step; a script that hangs looks like a slow one, and is named so."""
+    ages = [
+        task["step_age_seconds"] for task in facts["tasks"] if task["role"] == "worker" and task["state"] == "member"
+    ]
+    if not ages:
+        return "–"
+    age, usual = min(ages), facts.get("step_seconds", 0.0)
+    hangs = facts["phase"] == Phase.RUNNING.value and age > max(_HANGS_SECONDS, _HANGS_STEPS * usual)
+    warning = "; steps took " + _milliseconds(usual) + ": does the script hang?" if hangs else ""
+    return f"{age:.0f} s ago{warning}"
 
 
 def _tasks(tasks: Sequence[dict[str, Any]]) -> FittedTable:

@@ -56,6 +56,21 @@ def test_a_command_is_submitted_with_options(shell: Shell) -> None:
     assert facts["modelType"] == "train"
 
 
+def test_gpus_of_a_worker_are_an_option(shell: Shell) -> None:
+    said = shell.type("submit", "--gpu", "60", "--", "python", "train.py")
+    assert said.code == 2
+    assert "60 GPUs; this machine's jobs have" in said.err
+
+
+def test_a_job_that_has_ended_is_deleted_and_its_name_is_free(shell: Shell) -> None:
+    words = ("submit", "--name", "one", "--", "python", "train.py")
+    shell.type(*words)
+    shell.type("cancel", "one")
+    assert "`cluster-agent delete one` frees its name" in shell.type(*words).err
+    assert shell.type("delete", "one").out == "one is deleted\n"
+    assert shell.type(*words).code == 0
+
+
 def test_options_go_before_what_a_file_says(shell: Shell) -> None:
     path = shell.file("job.yaml", FILE)
     facts = shell.type("submit", path, "--workers", "1-4", "--model-type", "other", "--suspend", "-o", "json").json
@@ -68,6 +83,7 @@ def test_options_go_before_what_a_file_says(shell: Shell) -> None:
     ("words", "line"),
     [
         (["none.yaml"], "none.yaml: cannot be read (No such file or directory); name a job file"),
+        (["--", "torchrun", "train.py"], "torchrun: give the script itself, as in `-- python train.py`"),
         (["train"], "a job is a file (.yaml), or a command such as `-- python train.py --lr 0.1`"),
         (["none.py"], "none.py: there is no such file"),
         (["train.py", "--workers", "2-x"], "--workers 2-x: use a number, or MIN-MAX such as 1-4"),
@@ -196,20 +212,26 @@ def test_who_waits_for_a_job_learns_of_its_end_by_the_exit_code(shell: Shell) ->
     assert shell.type("job", "bad", "-o", "json").json["lastLine"] == "the end"
 
 
-def test_a_submission_that_waits_ends_with_its_job(shell: Shell) -> None:
+@pytest.mark.parametrize("state", [JobState.CANCELLED, JobState.DONE])
+def test_a_submission_that_waits_ends_with_its_job(shell: Shell, state: JobState) -> None:
     path, done = shell.file("job.yaml", FILE), []
 
     def end_it() -> None:
-        while shell.world.backend.table.get("late") is None:
+        while (record := shell.world.backend.table.get("late")) is None:
             time.sleep(0.01)
-        shell.world.backend.table.change("late", state=JobState.CANCELLED, ended_unix_seconds=5.0)
+        ended = record.submitted_unix_seconds + 75.0
+        shell.world.backend.table.change("late", state=state, ended_unix_seconds=ended)
         done.append(True)
 
     thread = threading.Thread(target=end_it)
     thread.start()
     said = shell.type("submit", path, "--name", "late", "--wait")
     thread.join()
-    assert (said.code, said.err, done) == (1, "cluster-agent: late was cancelled\n", [True])
+    assert done == [True]
+    if state is JobState.DONE:
+        assert (said.code, said.err, said.out.splitlines()[-1]) == (0, "", "late is done after 1m15s")
+    else:
+        assert (said.code, said.err) == (1, "cluster-agent: late was cancelled\n")
 
 
 def test_what_is_watched_in_yaml_is_a_stream_of_documents(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

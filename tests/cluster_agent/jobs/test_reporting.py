@@ -13,6 +13,8 @@ from log_worlds import Interval, live
 from rich.console import Console
 
 from cluster_agent.acting.active_policy import CandidateFactory
+from cluster_agent.backends.local.job_file import JobFile
+from cluster_agent.backends.local.job_table import JobState, JobTable
 from cluster_agent.cli import app
 from cluster_agent.jobs.reporting import told
 from cluster_agent.settings import PolicySettings
@@ -146,6 +148,21 @@ def test_jobs_that_say_nothing_count_as_long_as_they_ran(tmp_path: Path, capsys:
     average = sum((job.ended or 0.0) - job.submitted for job in ran) / 3
     assert found["recorded"]["avgJctSeconds"] == pytest.approx(average)
     assert found["requested"]["avgJctSeconds"] == pytest.approx(average, rel=0.1)
+
+
+def test_a_job_whose_end_is_not_logged_yet_counts_with_the_end_that_its_agent_knows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = Ran("one", 0.0, 1, 6000.0)
+    logged(tmp_path, [one], slots=10)  # half an hour before its end the agent had nothing more to decide
+    code, _, err = typed(capsys, str(tmp_path))
+    assert (code, "no job has ended in the last 7 days of it" in err) == (2, True)
+    table = JobTable(tmp_path / "submitted")
+    content = {"name": "one", "modelType": "resnet", "script": "train.py", "elastic": True}
+    table.add(JobFile.model_validate(content), START)
+    table.change("one", state=JobState.DONE, ended_unix_seconds=START + 6000.0)
+    found = reported(capsys, str(tmp_path))
+    assert (found["jobs"], found["recorded"]["avgJctSeconds"]) == (1, 6000.0)
 
 
 def test_a_job_made_again_under_its_name_is_another_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -100,7 +100,7 @@ def test_a_script_needs_no_command_in_front_and_gets_its_own_options(typed: Type
 )
 def test_wrong_usage_is_one_line_and_exit_code_2(typed: Typed, tmp_path: Path, words: list[str], says: str) -> None:
     script = tmp_path / "train.py"
-    script.write_text("pass")
+    script.write_text("import elastic_runtime")
     code, out, err = typed(*(str(script) if word == "SCRIPT" else word for word in words))
     assert code == 2
     assert out == ""

@@ -158,6 +158,22 @@ def test_a_terminal_that_is_closed_suspends_too_unless_nobody_minds(tmp_path: Pa
         signal.signal(signal.SIGHUP, before)
 
 
+def test_a_signal_that_comes_twice_in_a_moment_is_one_wish_and_ctrl_c_counts_each_time() -> None:
+    now = [0.0]
+    news: queue.SimpleQueue[None] = queue.SimpleQueue()
+    with StopSignals(news, lambda: now[0]) as signals:
+        for at, number, count in (
+            (0.0, signal.SIGTERM, 1),
+            (0.5, signal.SIGTERM, 1),
+            (1.5, signal.SIGTERM, 2),
+            (1.6, signal.SIGINT, 3),
+            (1.7, signal.SIGINT, 4),
+        ):
+            now[0] = at
+            signal.raise_signal(number)
+            assert signals.count == count
+
+
 def test_a_second_signal_ends_everything_at_once(tmp_path: Path) -> None:
     job = make_job(tmp_path, WAITS)
     with Launcher(job) as launcher:

@@ -42,7 +42,7 @@ def test_a_script_that_keeps_failing_fails_its_job(
         durable = job.status().durable_step
         line = failed(job)
         assert says in line
-        assert ("1 restart" in line) == (tries > 1)
+        assert ("2 tries failed alike at step 20" in line) == (tries > 1)
         assert "\n" not in line
         job.until(lambda: COORDINATOR in job.codes, "the coordinator's end")
         assert job.codes[COORDINATOR] == [1]

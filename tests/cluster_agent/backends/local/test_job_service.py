@@ -84,7 +84,29 @@ def test_a_cancelled_job_ends_whether_it_runs_or_waits_and_again_is_no_fault(
         client.call("suspend", {"name": "runs"})
 
 
-@pytest.mark.parametrize("method", ["cancel", "suspend", "resume", "jobs"])
+def test_a_job_that_has_ended_is_deleted_with_what_it_left_and_its_name_is_free(
+    world: LocalWorld, tmp_path: Path
+) -> None:
+    backend = world.backend
+    desk = JobDesk(backend.table, world.capacity, backend.facts, lambda: world.now, remove=backend.remove)
+    desk.submit(request(world, name="a"))
+    with pytest.raises(JobRefused, match="a has not ended; end it first with `cluster-agent cancel a`"):
+        desk.delete({"name": "a"})
+    desk.cancel({"name": "a"})
+    with pytest.raises(JobRefused, match="it is cancelled: `cluster-agent delete a` frees its name"):
+        desk.submit(request(world, name="a"))
+    left = world.folder / "jobs" / "a" / "logs" / "worker-0.log"
+    left.parent.mkdir(parents=True)
+    left.write_text("loss 1\n")
+    assert desk.delete({"name": "a"})["deleted"] is True
+    assert not list((world.folder / "jobs").glob("*a*"))
+    assert not JobTable(world.folder / "submitted").unended
+    with pytest.raises(JobRefused, match="no job named a"):
+        desk.delete({"name": "a"})
+    assert desk.submit(request(world, name="a"))["state"] == "queued"
+
+
+@pytest.mark.parametrize("method", ["cancel", "suspend", "resume", "jobs", "delete"])
 def test_a_name_that_nobody_has_is_answered_with_the_nearest(world: LocalWorld, client: JobClient, method: str) -> None:
     world.submit("digits")
     with pytest.raises(JobRefused, match="no job named digit; did you mean digits"):

@@ -114,3 +114,69 @@ def test_a_resumed_job_whose_script_has_another_model_by_now_fails_at_once_and_k
     refuse(job, job.views[-1].wanted[-1])
     assert job.views[-1].phase is Phase.FAILED
     assert job.machine.state.checkpoints.durable == durable
+
+
+def raise_alike(job: World, task: str, words: str, step: int) -> None:
+    """A worker's script raises, and says so."""
+    worker = job.members.pop(task, None)
+    assert worker is not None
+    report = replace(worker.report, failure=f"{task}: {words}", step=step)
+    job.take(job.machine.on_report(report, job.now)[1])
+
+
+def test_all_workers_that_raise_alike_at_the_same_step_end_their_job_at_once() -> None:
+    job = world(restarts=1000).training()
+    raise_alike(job, "worker-0", "RuntimeError: shapes 8x10 and 12x4", 5)
+    assert job.views[-1].phase is Phase.RUNNING
+    raise_alike(job, "worker-1", "RuntimeError: shapes 9x10 and 12x4", 5)
+    assert job.views[-1].phase is Phase.FAILED
+    assert job.views[-1].failure == (
+        "worker-1: RuntimeError: shapes 9x10 and 12x4 (all 2 workers failed alike at step 5 of 40)"
+    )
+
+
+@pytest.mark.parametrize(("words", "step"), [("RuntimeError: no disk", 5), ("RuntimeError: shapes 9x10", 6)])
+def test_failures_of_another_kind_or_step_are_tried_again(words: str, step: int) -> None:
+    job = world(restarts=1000).training()
+    raise_alike(job, "worker-0", "RuntimeError: shapes 8x10", 5)
+    raise_alike(job, "worker-1", words, step)
+    assert job.views[-1].phase is not Phase.FAILED
+
+
+def test_scripts_that_fail_before_they_join_end_their_job_after_one_try_each() -> None:
+    job = world(restarts=1000)
+    for task in ("worker-0", "worker-1"):
+        job.take(job.machine.on_task_ended(task, 1, "ModuleNotFoundError: No module named 'pandas'", job.now))
+    assert job.views[-1].failure == (
+        "worker-1: ModuleNotFoundError: No module named 'pandas' (all 2 workers failed alike at step 0)"
+    )
+
+
+def test_a_script_that_ends_well_without_having_joined_ends_its_job_at_once() -> None:
+    job = world(restarts=1000)
+    job.take(job.machine.on_task_ended("worker-1", 0, "training done", job.now))
+    assert job.views[-1].failure == (
+        "worker-1: its script ended without having joined the job: it has to call elastic_runtime.join, and to train "
+        "with what that gives it"
+    )
+
+
+def test_a_code_that_python_does_not_give_is_said_in_words() -> None:
+    job = world(restarts=0).training()
+    job.members.pop("worker-1")
+    job.take(job.machine.on_task_ended("worker-1", 137, "", job.now))
+    assert job.views[-1].failure.startswith("worker-1: ended with exit code 137 at step ")
+    assert job.views[-1].failure.endswith(" of 40")
+
+
+def test_workers_that_are_killed_at_the_same_step_again_and_again_end_their_job_long_before_the_last_loss() -> None:
+    job = World(settings=SETTINGS.model_copy(update={"restarts": 1, "losses": 1000, "checkpoint_seconds": 1000}))
+    killed = 0
+    while job.views[-1].phase is not Phase.FAILED and killed < 50:
+        job.take(job.machine.on_task_ended(f"worker-{killed}", -9, "", job.now))
+        killed += 1
+        job.pass_time(0.1)
+    assert killed == 3, "more than one for each of two workers"
+    assert job.views[-1].failure == (
+        "worker-2 was ended by SIGKILL at step 0, most likely as memory ran out; 3 workers ended so at that step"
+    )

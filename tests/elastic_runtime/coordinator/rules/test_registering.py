@@ -10,6 +10,7 @@ from simulated_world import LAYOUT, SETTINGS, TRAINING, World
 from elastic_runtime.coordinator.rules.machine import Machine, begin
 from elastic_runtime.coordinator.rules.registering import Newcomer
 from elastic_runtime.coordinator.rules.settings import CoordinatorSettings
+from elastic_runtime.coordinator.rules.state import Checkpoints
 from elastic_runtime.protocol.plan import Phase, Role
 
 KEY = "a" * 40
@@ -43,6 +44,18 @@ def test_one_task_that_encrypts_otherwise_than_the_others_is_refused(machine: Ma
     assert "set ELASTIC_CURVE alike for all tasks of job simulated" in line
     assert ("does not encrypt its data, and ps-0 does:" in line) == first
     assert not refusal(machine, "worker-0", encrypted if first else plain)
+
+
+def test_a_checkpoint_that_is_further_than_its_new_job_goes_is_refused() -> None:
+    state = begin(SETTINGS)
+    state.checkpoints = Checkpoints((("step-0000000041", 41),))
+    machine = Machine(SETTINGS, 0.0, state, lambda: 0.0)
+    machine.on_tick(0.0)
+    assert refusal(machine, "worker-0", "{}") == (
+        "the checkpoint to begin from is at step 41, this job ends at 40: give more epochs or steps"
+    )
+    state.checkpoints = Checkpoints((("step-0000000040", 40),))
+    assert not refusal(machine, "worker-0", "{}")
 
 
 def test_who_comes_when_the_job_does_without_it_is_told_from_who_never_had_a_place() -> None:

@@ -1,14 +1,17 @@
 """What a job's processes wrote is shown, by process, to its end and as it grows; a job that does not run is removed."""
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import pytest
 from job_makers import make_job
 
 from elastic_runtime.cli import app
 from elastic_runtime.launcher.commands import folders
+from elastic_runtime.launcher.commands.options import names_that_begin
 from elastic_runtime.launcher.job_folder import JobFolder, JobLock, write_json
 from elastic_runtime.launcher.job_spec import spec_of
 from foundation.command_line import run
@@ -179,3 +182,26 @@ def test_a_folder_that_cannot_be_removed_is_said_in_a_line(typed: Typed, job: Jo
     finally:
         job.path.parent.chmod(0o700)
     assert (code, "cannot be removed" in err, err.count("\n")) == (2, True, 1)
+
+
+def test_several_jobs_are_deleted_at_once_and_a_name_that_is_none_removes_nobody(typed: Typed, tmp_path: Path) -> None:
+    jobs = [make_job(tmp_path, "pass") for _ in range(3)]
+    names = [job.name for job in jobs]
+    code, _, err = typed("delete", names[0], "nobody")
+    assert code == 2
+    assert "nobody: no such job" in err
+    assert all(job.path.exists() for job in jobs)
+    assert typed("delete", names[0], names[1], names[0]) == (0, f"{names[0]} is deleted\n{names[1]} is deleted\n", "")
+    assert [job.path.exists() for job in jobs] == [False, False, True]
+    code, out, _ = typed("delete", names[2], "-o", "json")
+    assert (code, json.loads(out)["job"]) == (0, names[2])
+
+
+def test_names_are_completed_for_the_shell(typed: Typed, tmp_path: Path) -> None:
+    del typed  # it says where jobs are
+    name = make_job(tmp_path, "pass").name
+    context = click.Context(click.Command("status"))
+    assert names_that_begin(context, name[:3]) == [name]
+    assert names_that_begin(context, "other") == []
+    context.params["folder"] = tmp_path / "none"
+    assert names_that_begin(context, name[:3]) == []

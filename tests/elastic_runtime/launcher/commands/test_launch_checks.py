@@ -8,7 +8,13 @@ import pytest
 from certificates import certificate_files
 
 from elastic_runtime.errors import BadInput
-from elastic_runtime.launcher.commands.launch_checks import check_checkpoints, check_secrecy, check_tls
+from elastic_runtime.launcher.commands.launch_checks import (
+    check_checkpoints,
+    check_joins,
+    check_script,
+    check_secrecy,
+    check_tls,
+)
 
 
 def files(folder: Path) -> dict[str, Path]:
@@ -88,3 +94,51 @@ def test_an_address_that_others_reach_wants_tls_or_a_word(
     else:
         with pytest.raises(BadInput, match=r"give --certificate, --key and --ca, or, .* --allow-insecure"):
             check_secrecy(bind, has_tls, insecure)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"train.py": "import elastic_runtime as elastic"},
+        {"train.py": "def main():\n    from elastic_runtime import join"},
+        {"train.py": "from trainer import train", "trainer.py": "import elastic_runtime"},
+        {
+            "train.py": "from mine.training import loop",
+            "mine/__init__.py": "",
+            "mine/training/__init__.py": "from .loop import run",
+            "mine/training/loop.py": "from ..base import job",
+            "mine/base.py": "import elastic_runtime",
+        },
+        {"train.py": "import a", "a.py": "import b", "b.py": "import a\nimport elastic_runtime"},
+    ],
+)
+def test_a_script_that_joins_or_imports_a_module_of_its_own_that_does_is_taken(
+    tmp_path: Path, files: dict[str, str]
+) -> None:
+    for name, source in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(source)
+    check_joins(tmp_path / "train.py")
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ("import torch", "does not import elastic_runtime, so that each worker would train all of it"),
+        ("import broken", "or give --joins-elsewhere"),
+        ("import torch.distributed as dist\ndist.init_process_group('gloo')", "elastic-run is no torchrun"),
+        ("from torch.nn.parallel import DistributedDataParallel\nDistributedDataParallel(0)", "init_process_group"),
+    ],
+)
+def test_a_script_that_never_joins_is_refused_with_what_to_do(tmp_path: Path, source: str, says: str) -> None:
+    (tmp_path / "train.py").write_text(source)
+    (tmp_path / "broken.py").write_text("import elastic_runtime (")
+    (tmp_path / "elastic.py").write_text("import elastic_runtime")  # nobody imports it
+    with pytest.raises(BadInput, match=says):
+        check_joins(tmp_path / "train.py")
+
+
+@pytest.mark.parametrize("word", ["python", "python3.12", "torchrun", "accelerate"])
+def test_a_program_that_starts_scripts_is_named_in_vain(word: str) -> None:
+    with pytest.raises(BadInput, match="give the script itself"):
+        check_script(Path(word))

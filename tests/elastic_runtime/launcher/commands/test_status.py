@@ -122,3 +122,23 @@ def test_a_list_shows_the_whole_path_of_every_script_in_eighty_columns() -> None
     *_, said = table.splitlines()
     assert said.strip() == script
     assert "3051 of 6280" in table
+
+
+@pytest.mark.parametrize(
+    ("phase", "age", "usual", "says"),
+    [
+        (Phase.RUNNING, 3.0, 0.1, "3 s ago"),
+        (Phase.RUNNING, 65.0, 0.1, "65 s ago; steps took 100 ms: does the script hang?"),
+        (Phase.RUNNING, 65.0, 20.0, "65 s ago"),
+        (Phase.SUSPENDING, 65.0, 0.1, "65 s ago"),
+    ],
+)
+def test_a_job_whose_workers_all_stand_is_said_to_hang(phase: Phase, age: float, usual: float, says: str) -> None:
+    slower = replace(busy_task("worker-1", Role.WORKER), step_age_seconds=age + 1)
+    tasks = (replace(busy_task("worker-0", Role.WORKER), step_age_seconds=age), slower, busy_task("ps-0", Role.SERVER))
+    (line,) = [
+        line
+        for line in shown(phase, tasks=tasks, step_seconds=usual).splitlines()
+        if line.strip().startswith("last step")
+    ]
+    assert line.strip().removeprefix("last step").strip() == says

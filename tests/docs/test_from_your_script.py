@@ -1,0 +1,105 @@
+"""The guide's scripts run as they stand, before and after what changes in them, and train about as well."""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+import runpy
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from docs_pages import ROOT
+
+from elastic_runtime.errors import BadInput
+from elastic_runtime.launcher.commands.launch_checks import check_joins
+
+PAGE = ROOT / "docs" / "guide" / "from-your-script.md"
+_SECTION = re.compile(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+_DIFF = re.compile(r"^```diff\n(.*?)^```", re.MULTILINE | re.DOTALL)
+DIFFS = {
+    title: block for title, text in _SECTION.findall(PAGE.read_text(encoding="utf-8")) for block in _DIFF.findall(text)
+}
+LOSS_BELOW = 0.05
+"""All of them learn something that can be learned; before, all are above 0.3."""
+DEADLINE_SECONDS = 500.0
+
+
+def side(block: str, sign: str) -> str:
+    """The script before (`-`) or after (`+`)."""
+    kept = [line for line in block.splitlines() if line[:1] in ("", " ", sign)]
+    return "\n".join(line[1:] for line in kept) + "\n"
+
+
+def last_loss(printed: str) -> float:
+    return float(re.findall(r"loss ([0-9.]+)", printed)[-1])
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty one to run in."""
+    monkeypatch.chdir(tmp_path)
+    hook, threads = sys.excepthook, torch.get_num_threads()
+    yield tmp_path
+    sys.excepthook = hook
+    torch.set_num_threads(threads)
+    gc.collect()
+
+
+def test_each_case_has_its_script() -> None:
+    assert len(DIFFS) == 5
+    assert all(line[:1] in ("", " ", "+", "-") for block in DIFFS.values() for line in block.splitlines())
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("sign", ["-", "+"])
+@pytest.mark.parametrize("title", DIFFS)
+def test_a_script_trains_before_and_after(
+    title: str, sign: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # In place of torchrun's variables, which name a port: a file that one process alone meets at.
+    one = f'dist.init_process_group("gloo", init_method="file://{folder}/store", rank=0, world_size=1)'
+    script = folder / "train.py"
+    text = side(DIFFS[title], sign).replace('dist.init_process_group("gloo")', one)
+    script.write_text(text, encoding="utf-8")
+    runpy.run_path(str(script), run_name="__main__")
+    assert last_loss(capsys.readouterr().out) < LOSS_BELOW
+    assert (folder / "model.pt").exists()
+
+
+@pytest.mark.parametrize("title", DIFFS)
+def test_only_the_script_after_is_taken(title: str, folder: Path) -> None:
+    script = folder / "train.py"
+    script.write_text(side(DIFFS[title], "+"), encoding="utf-8")
+    check_joins(script)
+    script.write_text(side(DIFFS[title], "-"), encoding="utf-8")
+    with pytest.raises(BadInput, match=r"does not import elastic_runtime|elastic-run is no torchrun"):
+        check_joins(script)
+
+
+@pytest.mark.heavy
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("title", DIFFS)
+def test_a_script_trains_as_an_elastic_job_of_two_workers(title: str, folder: Path) -> None:
+    script = folder / "train.py"
+    script.write_text(side(DIFFS[title], "+"), encoding="utf-8")
+    # Made before the job, as the page says: two workers would make it at the same time.
+    (folder / "samples.txt").write_text("".join(f"{x / 256} {3 * x / 256 - 1}\n" for x in range(256)), encoding="utf-8")
+    line = ["--workers", "2", "--folder", str(folder / "jobs"), str(script)]
+    done = subprocess.run(
+        [sys.executable, "-m", "elastic_runtime.cli", *line],
+        check=False,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "has finished after" in done.stdout
+    assert last_loss(done.stdout) < LOSS_BELOW
+    assert (folder / "model.pt").exists()
