@@ -58,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     size.add_argument(
         "--recorded",
         action="store_true",
-        help="recorded workloads alone, of known and unknown work: a quarter of an hour",
+        help="recorded workloads alone, of known and unknown work: half an hour",
     )
     size.add_argument("--full", action="store_true", help="the whole grid: hours; give --out")
     parser.add_argument("--out", type=Path, help="keep finished cells in this folder, and go on with those there")
