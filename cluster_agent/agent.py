@@ -165,7 +165,8 @@ class Agent:
         learner = self._settings.learner
         if learner is None or not learner.tell_load:
             return ()
-        curve = None if self._load is None else self._load.curve(jobs.time_seconds)
+        idle = not jobs.jobs_running + jobs.jobs_waiting
+        curve = None if self._load is None else self._load.curve(jobs.time_seconds, nobody=idle)
         return jobs.load if curve is None else (curve,)
 
     def _build_active(self, first: Candidate) -> ActivePolicy:
@@ -352,8 +353,7 @@ class Agent:
 
 
 def _trust_of(settings: AgentSettings, learner: LearnerSettings) -> FleetTrust:
-    allowed = learner.unsigned_versions == "allow"
-    return FleetTrust(settings.state_dir, settings.cluster, allowed, time.time)
+    return FleetTrust(settings.state_dir, settings.cluster, learner.unsigned_versions == "allow", time.time)
 
 
 def _twins_of(settings: AgentSettings) -> BlockTwins | None:

@@ -102,6 +102,7 @@ class LoadHistory:
         self._longest_seconds = longest_step_seconds
         self._file = file
         self._lock = threading.Lock()
+        self._told: float = -math.inf
         self._clear()
         if file is not None:
             self._resume(file)
@@ -111,24 +112,31 @@ class LoadHistory:
         """Note what the jobs of a state held for so many seconds from its time on."""
         begin = state.time_seconds
         with self._lock:
-            if begin < self._until:  # another run of the cluster, or a clock that was set back
+            if begin < self._told:  # another run of the cluster, or a clock that was set back
                 self._clear()
             self._rest_until(begin)
-            if seconds > 0.0:
+            end = begin + seconds
+            # `curve` may have rested beyond its beginning: a job's first interval is told once it is over.
+            if end > self._until:
                 used, waiting = _held(state, progress, seconds)
                 self._gpus = float(state.total.gpu)
-                self._add(begin, begin + seconds, used, waiting)
+                self._add(max(begin, self._until), end, used, waiting)
+            self._told = end
             self._idle = {job.job_id for job in state.jobs} <= {entry.job_id for entry in progress if entry.finished}
             self._keep()
 
-    def curve(self, now_seconds: float | None = None, *, nearly_done_seconds: float = 0.0) -> LoadCurve | None:
+    def curve(
+        self, now_seconds: float | None = None, *, nobody: bool = False, nearly_done_seconds: float = 0.0
+    ) -> LoadCurve | None:
         """What is known; None where nothing is.
 
         Args:
             now_seconds: of the cluster's own time; until then nothing was held, if no job was left.
+            nobody: whether there is no job now, as after the last one failed or was taken back.
             nearly_done_seconds: of a run that ended, when nearly all its jobs were done.
         """
         with self._lock:
+            self._idle = self._idle or (nobody and bool(self._steps))
             if now_seconds is not None:
                 self._rest_until(now_seconds)
             if not self._steps:
@@ -148,6 +156,7 @@ class LoadHistory:
         self._step_seconds = min(FIRST_STEP_SECONDS, self._longest_seconds)
         self._begin = 0.0
         self._until = -math.inf
+        self._told = -math.inf
         self._gpus = 0.0
         self._idle = False
 
@@ -232,7 +241,8 @@ class LoadHistory:
         if not is_sound:
             _log.warning("load-begins-anew", file=str(file), error="holds what no agent writes")
             return
-        self._steps, self._begin, self._step_seconds, self._until = steps, begin, step_seconds, until
+        self._steps, self._begin, self._step_seconds = steps, begin, step_seconds
+        self._until = self._told = until
 
 
 def _held(state: ClusterState, progress: Sequence[Progress], seconds: float) -> tuple[float, int]:

@@ -72,6 +72,10 @@ class _Cluster:
     series: Mapping[str, _Series]
 
     @property
+    def begin(self) -> float:
+        return self.series[AS_IT_RAN].told.begin_seconds
+
+    @property
     def gpus(self) -> float:
         return max(self.series[AS_IT_RAN].told.gpus)
 
@@ -88,10 +92,17 @@ def told_load(views: Sequence[fleet_pb2.ClusterView], now: float) -> list[LoadSc
     Args:
         now: Unix seconds.
     """
-    clusters = sorted(filter(None, map(_told, views)), key=lambda cluster: cluster.name)
+    told = filter(None, map(_told, views))
+    clusters = sorted(
+        (one for one in told if one.simulated or one.begin < now + _AHEAD_SECONDS), key=lambda one: one.name
+    )
     if not clusters:
         return []
-    silent = sorted(view.cluster for view in views if view.incarnation and not view.status.load)
+    silent = sorted(
+        view.cluster
+        for view in views
+        if view.HasField("status") and view.identity != "revoked" and not view.status.load
+    )
     scopes: list[LoadScope] = []
     for simulated in (False, True):
         group = [cluster for cluster in clusters if cluster.simulated is simulated]

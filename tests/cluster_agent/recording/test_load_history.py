@@ -65,6 +65,30 @@ def test_until_now_an_idle_cluster_is_known_to_be_idle() -> None:
     assert curve.gpus_used == (1.0, 0.0, 0.0, 0.0)
 
 
+def test_a_heartbeat_within_a_jobs_first_interval_costs_nothing_of_what_is_known() -> None:
+    history = LoadHistory()
+    history.on_interval(state(UNIX, 1), [held(0, 1, 6000.0, finished=True)], 6000.0)
+    assert history.curve(UNIX + 6060.0) is not None
+    assert history.curve(UNIX + 6090.0) is not None
+    history.on_interval(state(UNIX + 6060.0, 1), [held(0, 4, 60.0)], 60.0)
+    curve = history.curve(UNIX + 6120.0)
+    assert curve is not None
+    assert len(curve.gpus_used) == 102
+    assert curve.gpus_used[:101] == (1.0,) * 100 + (0.0,)
+    assert curve.gpus_used[101] == pytest.approx(2.0), "until the heartbeat nothing was known of the job"
+
+
+def test_a_cluster_whose_last_job_failed_is_idle_too() -> None:
+    history = LoadHistory()
+    assert history.curve(UNIX, nobody=True) is None
+    history.on_interval(state(UNIX, 1), [held(0, 1, 60.0)], 60.0)
+    assert history.curve(UNIX + 180.0, nobody=True) is not None
+    history.on_interval(state(UNIX + 240.0, 1), [held(0, 4, 60.0)], 60.0)
+    curve = history.curve()
+    assert curve is not None
+    assert curve.gpus_used == (1.0, 0.0, 0.0, 0.0, 4.0)
+
+
 def test_a_month_is_its_last_week_by_the_hour() -> None:
     history = LoadHistory()
     for hour in range(30 * 24):
