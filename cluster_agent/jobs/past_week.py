@@ -9,6 +9,7 @@ long a resize would stop them is not, so the answer has the range over that.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -160,7 +161,8 @@ def _with_ends_since(recorded: RecordedJobs, log: Path) -> RecordedJobs:
     known = dict(recorded.jct_seconds)
     for spec in recorded.workload.jobs:
         submitted = recorded.start_seconds + spec.submit_time_seconds
-        ended = ends.get((spec.job_id, round(submitted)))
+        # A second job of a name has a number in the log; the time of its submission tells them apart.
+        ended = ends.get((re.sub(r" \(\d+\)$", "", spec.job_id), round(submitted)))
         if ended is not None and spec.job_id not in known:
             known[spec.job_id] = ended - submitted
     newest = max([recorded.end_seconds, *ends.values()])

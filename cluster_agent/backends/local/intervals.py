@@ -97,6 +97,8 @@ class Intervals:
         interval = self._intervals[change.job.job_id]
         job, now = interval.job, self._clock()
         record = self._jobs.table.get(job.job_id)
+        if record is not None and record.submitted_unix_seconds != job.submit_time_seconds:
+            record = None  # it was deleted, and another one has its name
         if record is not None and record.state.ended:
             now = min(now, record.ended_unix_seconds - self._offset_seconds)
         whole = max(0.0, now - self._decided_seconds)
@@ -115,7 +117,7 @@ class Intervals:
                 finished,
                 whole if starting else 0.0,
             )
-        measured = self._jobs.measure(job.job_id)
+        measured = Measured() if record is None else self._jobs.measure(job.job_id)
         stalled = max(0.0, measured.stall_seconds - interval.stall_seconds)
         seconds = max(0.0, now - interval.since_seconds - stalled)
         samples = max(0.0, measured.samples - interval.samples)

@@ -170,7 +170,7 @@ class JobTable:
         with self._lock:
             name = file.name or self._free_name(file)
             if name in self._records or self._path(name).exists():
-                raise JobRefused(_taken(self.get(name), name))
+                raise JobRefused(_taken(self._records.get(name), name))
             record = JobRecord(
                 name=name, number=self._next, file=file, submitted_unix_seconds=now_unix_seconds, held=file.suspend
             )

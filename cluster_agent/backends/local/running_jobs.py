@@ -88,9 +88,10 @@ class RunningJobs(Mapping[str, JobProcesses]):
 
     def measure(self, name: str) -> Measured:
         """How a job is doing now; nothing is asked of one without processes."""
-        process, record = self[name], self.table.get(name)
+        record = self.table.get(name)
         if record is None or record.state is JobState.QUEUED:
             return Measured()
+        process = self[name]
         measured = process.measure()
         if measured.phase is None and record.state is JobState.RUNNING:
             # Its launcher is about to begin: what it was given is its own already.

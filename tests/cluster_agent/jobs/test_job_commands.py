@@ -159,7 +159,7 @@ def test_the_program_answers_the_shell_that_completes(shell: Shell) -> None:
     asked = {"_CLUSTER_AGENT_COMPLETE": "complete_bash", "COMP_WORDS": "cluster-agent job dig", "COMP_CWORD": "2"}
     command = [sys.executable, "-m", "cluster_agent.cli"]
     done = subprocess.run(command, env=os.environ | asked, capture_output=True, text=True, timeout=300, check=False)
-    assert done.stdout.split() == ["digits-a"]
+    assert done.stdout.split() == ["plain,digits-a"]
 
 
 def test_names_are_completed_for_the_shell(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
