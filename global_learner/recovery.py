@@ -134,6 +134,9 @@ def _settle(
         if head.aggregator.close_early(head.state):
             _log.warning("cohort-closed-early", head_step=head.step, reason="the aggregation settings were changed")
         head.aggregator = build_aggregator(wanted, optimizer, first.spec)
+        if logged[1].units is not optimizer.units:
+            head.state.forget_moves()
+            _log.info("optimizer-begins-anew", head_step=head.step, units=optimizer.units.value)
         before = head.weights.copy()
         head.bound(trust_region(first, (wanted, optimizer)))
         cut = int((head.weights != before).sum())

@@ -29,7 +29,7 @@ def apply_adam(
         units: what the rate is counted in, by parameter; 1 unless given.
     """
     state.step += 1
-    count = state.step - state.idle_steps
+    count = state.moves
     adam_step(state.weights, state.first_moment, state.second_moment, count, gradient, learning_rate, constants, units)
 
 

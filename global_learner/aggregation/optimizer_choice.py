@@ -45,9 +45,9 @@ class OptimizerChoice(AdamSettings):
     """Adam's step for an update that is not stale; 0 leaves the weights bit for bit (a control). Unless set: DL2's
     1e-4 in weights, and 0.1 in spreads."""
     decay_steps: int | None = Field(None, ge=1)
-    """The step shrinks as 1 / (1 + head step / this). Unless set: 300 in spreads, if `learning_rate` is not set
-    either; else it never shrinks. A constant step learns first and then wanders: at 2e-4 in weights the policy was best
-    after some 5,000 updates and worse than it began after 9,000."""
+    """The step shrinks as 1 / (1 + moves of the head / this), those in these units. Unless set: 300 in spreads, if
+    `learning_rate` is not set either; else it never shrinks. A constant step learns first and then wanders: at 2e-4 in
+    weights the policy was best after some 5,000 updates and worse than it began after 9,000."""
     trust_radius: float | None = Field(None, ge=0.0, le=1e6)
     """No parameter moves further than this from the first version's; 0: no limit. Unless set: for `set` 5 in spreads,
     and 0.1 in weights, as its first version is trained well and its live gradient is mostly noise; none for `dl2`,

@@ -82,11 +82,9 @@ class OptimizerSettings(AdamSettings):
             )
         return spreads_of(spec)
 
-    def rate_at(self, head_step: int) -> float:
-        """The learning rate of the update that is applied to the head at this step, before staleness."""
-        return (
-            self.learning_rate if self.decay_steps is None else self.learning_rate / (1 + head_step / self.decay_steps)
-        )
+    def rate_at(self, moves: int) -> float:
+        """The learning rate after so many moves of the head, before staleness."""
+        return self.learning_rate if self.decay_steps is None else self.learning_rate / (1 + moves / self.decay_steps)
 
 
 class Mode(StrEnum):

@@ -24,7 +24,7 @@ from global_learner.storage.commits import WAY_OUT, Commits
 
 COUNTS = "commits"
 """The table of counts."""
-_RESTORE = "restore it from a backup, with the rest of the state directory"
+_RESTORE = "restore the state directory from a backup"
 
 
 class Database(ABC):
@@ -66,9 +66,6 @@ class Database(ABC):
         if self._commits is None:
             raise StateUnusable(f"{self.where}: {what}; {WAY_OUT}")
         self._commits.lose(f"{self.where}: {what}")
-
-
-_RESTORE = "restore the state directory from a backup"
 
 
 @contextlib.contextmanager

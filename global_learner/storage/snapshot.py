@@ -65,6 +65,17 @@ class AdamState:
             self.idle_steps,
         )
 
+    @property
+    def moves(self) -> int:
+        """How many updates the moments are of, and so how often the weights were moved."""
+        return self.step - self.idle_steps
+
+    def forget_moves(self) -> None:
+        """Begin the moments anew where the weights are, as where steps are counted in something else from now on."""
+        self.first_moment[:] = 0.0
+        self.second_moment[:] = 0.0
+        self.idle_steps = self.step
+
     def pass_by(self) -> None:
         """Count an update that moves no moments."""
         self.step += 1

@@ -160,7 +160,7 @@ class Pushes(Generic[Status]):
         applied = AppliedUpdate(
             step=step + 1,
             learning_rate=self._step_size.learning_rate(
-                kind, step, judgement.scale, judgement.update.samples, self._head.ledger.usual_samples
+                kind, self._head.state.moves, judgement.scale, judgement.update.samples, self._head.ledger.usual_samples
             ),
             active_clusters=judgement.active_clusters,
             unix_seconds=self._wall_clock(),

@@ -90,7 +90,9 @@ class SimulatedHead:
         )
         judgement = self._ingest.judge(update, head)
         kind = self._aggregator.kind_of_next(cluster)
-        rate = self._sizes.learning_rate(kind, head.step, judgement.scale, update.samples, head.ledger.usual_samples)
+        rate = self._sizes.learning_rate(
+            kind, head.state.moves, judgement.scale, update.samples, head.ledger.usual_samples
+        )
         head.apply(
             AppliedUpdate(head.step + 1, rate, judgement.active_clusters, 0.0, judgement.update, kind),
             judgement.applied_norm,

@@ -32,20 +32,19 @@ class StepSize:
         self._optimizer = optimizer
         self._largest_weight = aggregation.largest_sample_weight
 
-    def learning_rate(
-        self, kind: Kind, head_step: int, scale: float, samples: int, usual: Callable[[], float]
-    ) -> float:
+    def learning_rate(self, kind: Kind, moves: int, scale: float, samples: int, usual: Callable[[], float]) -> float:
         """The rate of one update.
 
         Args:
             kind: what the update does. Samples count only where it is a step of its own: a cohort weighs its updates
                 itself.
-            head_step: the head's step before it.
+            moves: how often the head was moved before it, in these units; updates that only wait for their cohort are
+                none.
             scale: what its staleness leaves, see `staleness_scale`.
             samples: 1 or more, as the cluster says.
             usual: tells the usual number of samples, see `usual_samples`; asked where they count.
         """
-        rate = self._optimizer.rate_at(head_step) * scale
+        rate = self._optimizer.rate_at(moves) * scale
         if kind is not Kind.STEP:
             return rate
         return rate * sample_weight(samples, usual(), self._largest_weight)

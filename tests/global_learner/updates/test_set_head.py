@@ -12,6 +12,7 @@ from learner_makers import settings as learner_settings
 from learner_makers import update, write_segment
 
 from global_learner.aggregation.modes import ImmediateAggregator, build_aggregator
+from global_learner.aggregation.optimizer_choice import SPREADS_RATE
 from global_learner.aggregation.settings import (
     AGGREGATION_NAME,
     SET_TRUST_RADIUS,
@@ -189,7 +190,8 @@ def test_a_state_of_when_steps_were_counted_in_weights_goes_on_in_spreads(
                     write_snapshot(state.snapshots, lost.snapshot(SPEC.digest, {}))
             found = recover(state, registry, config, FIRST, 0.0)
             assert found.head.weights.tobytes() == lost.weights.tobytes()
-            assert found.head.step == 5
+            assert (found.head.step, found.head.state.moves) == (5, 0), "in spreads it has not moved yet"
+            assert not found.head.state.second_moment.any()
             written = read_logged_settings(state.path)
             again = recover(state, registry, config, FIRST, 0.0)
         finally:
@@ -198,6 +200,8 @@ def test_a_state_of_when_steps_were_counted_in_weights_goes_on_in_spreads(
     assert written[1] == config.optimizer_for(SPEC)
     assert written[1].units is Units.SPREADS
     assert again.head.weights.tobytes() == lost.weights.tobytes()
+    assert again.head.state.moves == 0
+    assert written[1].rate_at(again.head.state.moves) == SPREADS_RATE
     again.head.apply(applied(6, rate=0.1))
     moved = np.abs(again.head.weights - lost.weights) / spreads_of(SPEC)
     assert moved.max() > 0.05, "a step is longer than any of the old ones"
