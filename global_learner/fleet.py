@@ -55,6 +55,14 @@ class ClusterEntry(Generic[Status]):
     heard_before: LastHeard | None = None
 
 
+def last_told(entry: ClusterEntry[Any]) -> tuple[int, bool]:
+    """The version that a cluster said last that it acts on, and whether it had finished; before the start, too."""
+    if entry.status is not None:
+        return entry.status.acting_version, entry.status.finished
+    before = entry.heard_before
+    return (0, False) if before is None else (before.acting_version, before.finished)
+
+
 class Fleet(Generic[Status]):
     """All registered clusters, by name."""
 

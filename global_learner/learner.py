@@ -30,7 +30,7 @@ from global_learner.errors import (
     UnknownIncarnation,
     UpdateRejected,
 )
-from global_learner.fleet import Fleet, Status
+from global_learner.fleet import Fleet, Status, last_told
 from global_learner.maintenance import Maintenance, max_log_bytes
 from global_learner.operator import Operator
 from global_learner.recovery import Recovered
@@ -197,7 +197,7 @@ class Learner(Generic[Status]):
         heard = {
             entry.cluster: LastHeard(
                 now - at + (at if entry.heard_seconds is None else entry.heard_seconds),
-                0 if entry.status is None else entry.status.acting_version,
+                *last_told(entry),
             )
             for entry in fleet.heard_since(since)
         }
@@ -377,7 +377,7 @@ class Learner(Generic[Status]):
         """Seconds since a cluster was heard that nobody waits for in vain: 0 once it has finished or was revoked."""
         fleet: Fleet[Any] = self.fleet
         entry = fleet.get(cluster)
-        if entry is None or (entry.status is not None and entry.status.finished) or self.rollouts.turned_out(cluster):
+        if entry is None or last_told(entry)[1] or self.rollouts.turned_out(cluster):
             return 0.0
         kept = fleet.seconds_since_heard(entry)
         return kept if kept >= 0.0 else fleet.silent_seconds(entry)

@@ -256,15 +256,11 @@ class LearnerSettings(Section):
     @model_validator(mode="before")
     @classmethod
     def _chosen_aggregation(cls, values: Any) -> Any:
-        """Where others can reach the learner and nobody chose an aggregation, none is to rule by being there.
-
-        A region leaves the steps to the learner above, whatever is chosen.
-        """
+        """Where others reach the learner and nobody chose an aggregation, none is to rule; a region takes no steps."""
         if not isinstance(values, dict):
             return values
         listen = values.get("listen")
         if isinstance(listen, str) and "aggregation" not in values:
-            # Of what is no address the check of `listen` says so.
             with contextlib.suppress(ValueError):
                 if not is_loopback(listen):
                     values = {**values, "aggregation": {"mode": Mode.ROBUST.value}}
@@ -284,9 +280,8 @@ class LearnerSettings(Section):
     @property
     def enroll_address(self) -> str | None:
         """HOST:PORT for enrollment; None if nobody can enroll."""
-        if self.identity is None or self.identity.enroll_port is None:
-            return None
-        return f"{self.listen.rpartition(':')[0]}:{self.identity.enroll_port}"
+        port = None if self.identity is None else self.identity.enroll_port
+        return None if port is None else f"{self.listen.rpartition(':')[0]}:{port}"
 
     @property
     def updates_per_second(self) -> float:

@@ -137,11 +137,23 @@ class AdminClient:
         self, version: int, clusters: Sequence[str], every: bool, reason: str = "", dry_run: bool = False
     ) -> fleet_pb2.AssignVersionReply:
         """Let clusters act on a version; 0 takes that back."""
+        self._check_knows_dry_run(dry_run)
         request = fleet_pb2.AssignVersionRequest(
             version=version, clusters=clusters, all=every, reason=reason, dry_run=dry_run
         )
         reply: fleet_pb2.AssignVersionReply = self._call(self._admin.AssignVersion, request)
         return reply
+
+    def _check_knows_dry_run(self, dry_run: bool) -> None:
+        """See that the learner would only say what would happen: one of before passes over the word, and does it.
+
+        Raises:
+            BadConfig: it is of such a version.
+        """
+        if dry_run and not self.fleet().away_seconds:
+            raise BadConfig(
+                "this learner is of a version that knows no --dry-run here and would do it; upgrade it first"
+            )
 
     def roll_back(self, clusters: Sequence[str], every: bool, reason: str, dry_run: bool) -> fleet_pb2.RollBackReply:
         """Let clusters act on the version before."""
@@ -173,6 +185,7 @@ class AdminClient:
 
     def reset_head(self, version: int, reason: str = "", dry_run: bool = False) -> fleet_pb2.ResetHeadReply:
         """Let the head go on from a version."""
+        self._check_knows_dry_run(dry_run)
         request = fleet_pb2.ResetHeadRequest(version=version, reason=reason, dry_run=dry_run)
         reply: fleet_pb2.ResetHeadReply = self._call(self._admin.ResetHead, request)
         return reply
@@ -215,6 +228,7 @@ class AdminClient:
 
     def revoke_cluster(self, cluster: str, reason: str = "", dry_run: bool = False) -> fleet_pb2.RevokeClusterReply:
         """Turn a cluster out."""
+        self._check_knows_dry_run(dry_run)
         request = fleet_pb2.RevokeClusterRequest(cluster=cluster, reason=reason, dry_run=dry_run)
         reply: fleet_pb2.RevokeClusterReply = self._call(self._admin.RevokeCluster, request)
         return reply

@@ -94,7 +94,7 @@ def _privacy_words(privacy: Facts | None) -> str:
 
 def _cluster_facts(view: fleet_pb2.ClusterView, away_seconds: float) -> Facts:
     status = view.status
-    waited_for = view.identity != "revoked" and not status.finished
+    waited_for = view.identity != "revoked" and not (status.finished if view.HasField("status") else view.last_finished)
     return {
         "cluster": view.cluster,
         "incarnation": view.incarnation,

@@ -18,10 +18,11 @@ _DONE = "done"
 
 @dataclass(frozen=True, slots=True)
 class LastHeard:
-    """When a cluster was heard last, and on which version it said that it acts; 0: it did not say."""
+    """When a cluster was heard last, and what it said: on which version it acts (0: nothing), whether it is done."""
 
     unix_seconds: float
     acting_version: int
+    finished: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +52,10 @@ def register(
     row = session.get(ClusterRow, cluster)
     if row is None:
         row = ClusterRow(cluster=cluster, incarnation=0, assigned_version=fleet_version(session, on_newest), rollout=0)
-        row.heard_unix_seconds, row.acting_version = 0.0, 0
+        row.heard_unix_seconds, row.acting_version, row.finished = 0.0, 0, False
         session.add(row)
     row.incarnation += 1
-    row.registered_unix_seconds = unix_seconds
+    row.registered_unix_seconds, row.finished = unix_seconds, False
     row.job_types = list(job_types)
     return registration(row)
 
@@ -63,7 +64,7 @@ def keep_heard(session: Session, heard: Mapping[str, LastHeard]) -> None:
     """Keep when clusters were heard last, so that it is known after a restart; others stay as they are."""
     for row in session.scalars(select(ClusterRow).where(ClusterRow.cluster.in_(heard))):
         row.heard_unix_seconds = heard[row.cluster].unix_seconds
-        row.acting_version = heard[row.cluster].acting_version
+        row.acting_version, row.finished = heard[row.cluster].acting_version, heard[row.cluster].finished
 
 
 def renew_incarnations(session: Session, applied: Mapping[str, int]) -> None:
@@ -98,5 +99,5 @@ def latest_done(session: Session) -> int | None:
 def registration(row: ClusterRow) -> Registration:
     """What a row says."""
     duty = None if row.duty is None else RolloutDuty.from_json(row.duty)
-    heard = LastHeard(max(row.heard_unix_seconds, row.registered_unix_seconds), row.acting_version)
+    heard = LastHeard(max(row.heard_unix_seconds, row.registered_unix_seconds), row.acting_version, row.finished)
     return Registration(row.cluster, row.incarnation, row.assigned_version, row.held, row.rollout, duty, heard)

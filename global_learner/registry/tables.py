@@ -60,6 +60,7 @@ class ClusterRow(Base):
         duty: `RolloutDuty.to_json`; None: a rollout asks nothing of it.
         heard_unix_seconds: when it was heard after its registration, to a minute; 0: not, or by an earlier program.
         acting_version: that it said then it acts on; 0: none, or not known.
+        finished: whether it said then that it has finished, and will not be heard again.
     """
 
     __tablename__ = "clusters"
@@ -74,6 +75,7 @@ class ClusterRow(Base):
     duty: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     heard_unix_seconds: Mapped[float] = mapped_column(Float, default=0.0, server_default="0")
     acting_version: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
+    finished: Mapped[bool] = mapped_column(Boolean, default=False, server_default=false())
 
 
 class RolloutRow(Base):

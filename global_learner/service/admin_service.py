@@ -361,6 +361,7 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
             assigned_version=entry.assigned_version,
             status=entry.status,
             last_acting_version=0 if entry.heard_before is None else entry.heard_before.acting_version,
+            last_finished=entry.heard_before is not None and entry.heard_before.finished,
             held=entry.held,
             quarantined_until_unix_seconds=self._learner.quarantine.until(entry.cluster) or 0.0,
             identity=identity,

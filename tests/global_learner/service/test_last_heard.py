@@ -46,8 +46,19 @@ def test_a_restart_forgets_neither_when_a_cluster_was_heard_nor_on_what_it_acted
             assert silence(caller.learner, "north") == 0.0
             assert silence(caller.learner, "nowhere") is None
 
+            await caller.learner.keep_heard()
+
+    async def lives_thrice() -> None:
+        async with serving(tmp_path) as caller:
+            assert silence(caller.learner, "north") == 0.0, "it had finished, and nobody waits for it"
+            north, _ = fleet_facts(await caller.fleet())["clusters"]
+            assert not north["away"]
+            await caller.register("south")
+            await caller.learner.keep_heard()  # it has said nothing since: what it said before stays
+
     asyncio.run(lives())
     asyncio.run(lives_again())
+    asyncio.run(lives_thrice())
 
 
 def test_a_silence_of_before_the_start_counts_and_the_phase_of_no_rollout_is_none(tmp_path: Path) -> None:
