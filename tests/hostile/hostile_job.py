@@ -167,4 +167,6 @@ class HostileJob:
     def shown(self) -> JobStatus:
         """What a scheduler sees of the job, but for what changes with time."""
         status = self.client.status()
-        return replace(status, tasks=tuple(replace(task, report_age_seconds=0.0) for task in status.tasks))
+        return replace(
+            status, tasks=tuple(replace(task, report_age_seconds=0.0, step_age_seconds=0.0) for task in status.tasks)
+        )

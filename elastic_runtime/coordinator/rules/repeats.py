@@ -76,7 +76,8 @@ def repeated_failure(job: Job) -> str:
 def repeated_death(job: Job) -> str:
     """Why it is in vain to start workers again that are killed; empty if it may help."""
     repeats = job.own(Repeats)
-    if repeats.count <= job.settings.restarts * max(1, job.state.course.target.workers):
+    allowed = job.settings.restarts * max(1, job.state.course.target.workers)
+    if repeats.count < max(_LEAST_ALIKE, allowed + 1):
         return ""
     return f"{repeats.last}; {repeats.count} workers ended so at that step"
 

@@ -65,7 +65,7 @@ def test_a_failed_job_says_why(
     launcher.client.task_ended("worker-0", 7, "ValueError: no such\ndata")
     launcher.until(lambda status: status.phase is Phase.FAILED)
     assert process.wait(PATIENCE_SECONDS) == 1
-    assert end_file.read_text() == "failed: worker-0: ValueError: no such\n"
+    assert end_file.read_text() == "failed: worker-0: ended with exit code 7: ValueError: no such\n"
 
 
 def test_one_that_is_stopped_before_the_end_says_nothing(

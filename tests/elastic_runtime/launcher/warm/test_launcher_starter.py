@@ -21,7 +21,7 @@ from foundation.marked_processes import end_marked, marked_processes
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(600)]
 
 MARK = "TEST_LAUNCHER"
-STAYS = "import signal\nsignal.pause()\n"
+STAYS = "import signal\nimport elastic_runtime\nsignal.pause()\n"
 
 
 class Agent:
@@ -175,7 +175,16 @@ def test_a_worker_of_a_forked_launcher_sees_what_one_sees_that_python_started(ag
     seen = []
     for more in ([], ["--cold"]):
         jobs = agent.folder / "jobs"
-        words = [f"--folder={jobs}", "--name=job", "--ps=1", "--workers=1", *more, str(agent.folder / "sees.py"), "x"]
+        words = [
+            f"--folder={jobs}",
+            "--name=job",
+            "--ps=1",
+            "--workers=1",
+            *more,
+            "--joins-elsewhere",
+            str(agent.folder / "sees.py"),
+            "x",
+        ]
         launcher = agent.start(*words, script="sees.py")
         assert launcher is not None
         log = jobs / "job" / "logs" / "worker-0.log"
