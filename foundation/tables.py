@@ -8,6 +8,7 @@ two words only.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -247,8 +248,9 @@ class FactSheet:
 
 
 def table_console() -> Console:
-    """Where tables go: as wide as the terminal; of a file or a pipe, wide enough for nearly all that there is."""
-    return Console(width=None if sys.stdout.isatty() else _FILE_WIDTH, markup=False, highlight=False)
+    """Where tables go: as wide as the terminal or COLUMNS says; a file or a pipe has room for nearly all there is."""
+    is_told = os.environ.get("COLUMNS", "").isdigit()
+    return Console(width=None if is_told or sys.stdout.isatty() else _FILE_WIDTH, markup=False, highlight=False)
 
 
 def in_words(value: Any) -> str:

@@ -115,6 +115,8 @@ class TwinSource:
         if answer.result is None:
             if answer.reason:
                 self.tell(answer.reason)
+            else:
+                self._said = ""
             return None
         self._said = ""
         return answer.result

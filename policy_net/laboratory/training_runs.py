@@ -104,6 +104,11 @@ class RunRecorder:
             raise BadInput(f"--run {folder}: cannot be written ({error.strerror}); name another folder") from error
 
     def _check_resumable(self) -> None:
+        curves = self._folder / CURVE_FILE
+        if curves.exists():  # a line that a full disk or a loss of power has torn would be gone on with
+            whole = curves.read_bytes().rpartition(b"\n")
+            if whole[2]:
+                curves.write_bytes(whole[0] + whole[1])
         found = read_run(self._folder)
         if found.final:
             raise BadInput(f"--resume: the run in {self._folder} has ended; name another folder to train anew")
@@ -155,6 +160,13 @@ class RunRecorder:
             with (self._folder / CURVE_FILE).open("a", encoding="utf-8") as stream:
                 stream.write(f"{line}\n")
         except OSError as error:  # hours of training are worth more than their curve
+            self._refused = error
+
+    def begin(self) -> None:
+        """Say what is trained before the first figure, as where a checkpoint is kept before it."""
+        try:
+            self._begin()
+        except OSError as error:
             self._refused = error
 
     def _begin(self) -> None:

@@ -260,8 +260,12 @@ class SetPolicy:
         cost = self.resize_cost if cost is None else cost
         if cost.seconds > 0.0:
             lie = [view.pool_of(job) for job in state.jobs]
+            now = [
+                (tables[index] if pool is None else in_pools[pool][index]).speed(job.current)
+                for index, (job, pool) in enumerate(zip(state.jobs, lie, strict=True))
+            ]
             kept = tuple(
-                tuple(keeping(state.jobs, each, cost, prices.speed_exponent, [pool == number for pool in lie]))
+                tuple(keeping(state.jobs, each, cost, prices.speed_exponent, [pool == number for pool in lie], now))
                 for number, each in enumerate(in_pools)
             )
             view = replace(view, tables=kept)

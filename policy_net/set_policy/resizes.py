@@ -1,4 +1,4 @@
-"""What a resize costs a running job, and what a plan makes of it: sizes that jobs hold now are worth more than others.
+"""Cost of a resize to a running job, and what a plan makes of it: sizes that jobs hold now are worth more than others.
 
 A job that is given another size stands still for a while, with all its tasks. That is worth it where the other size
 lasts long enough: until the job ends, or until it is resized again. So of a job that trains, every size but its own
@@ -55,6 +55,7 @@ def keeping(
     cost: ResizeCost,
     speed_exponent: float,
     stays: Sequence[bool] | None = None,
+    speeds: Sequence[float] | None = None,
 ) -> list[StepTable]:
     """The steps of all jobs, in which those that train keep their sizes unless another is worth a resize.
 
@@ -63,12 +64,13 @@ def keeping(
         speed_exponent: of the utility that `tables` count in.
         stays: of every job, whether these are its steps where it lies now; elsewhere its size is worth no more than
             another. None: they are.
+        speeds: of every job, in samples/s at its size where it lies, which these tables need not have; None: they do.
     """
     if cost.seconds <= 0.0:
         return list(tables)
     found = []
     for index, (job, table) in enumerate(zip(jobs, tables, strict=True)):
-        speed = table.speed(job.current)
+        speed = table.speed(job.current) if speeds is None else speeds[index]
         if speed > 0.0:
             share = cost.share(remaining_samples(job) / speed, speed_exponent)
             table = table.keeping(job.current if stays is None or stays[index] else None, share)  # noqa: PLW2901

@@ -102,7 +102,7 @@ class StepTable:
             found._utility = self._utility * share
             if held is not None:
                 found._utility[held.ps, held.workers] = self._utility[held.ps, held.workers]
-            found._known = {}
+            found._known, found._kept = {}, {}
         return found
 
     def speed(self, split: Allocation) -> float:

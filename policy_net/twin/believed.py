@@ -34,6 +34,14 @@ def cells_of(grid: Array, kind: JobKind) -> Array:
     return cells
 
 
+def split_of(cell: int, kind: JobKind) -> tuple[int, int]:
+    """Workers and servers of a cell of such a type."""
+    if not kind.uses_ps:
+        return cell, 0
+    ps, workers = divmod(cell, MAX_TASKS_PER_ROLE + 1)
+    return workers, ps
+
+
 def address_of(array: NDArray[Any]) -> int:
     """Where an array's values lie; it must be kept as long as the compiled code uses them."""
     return int(array.ctypes.data)

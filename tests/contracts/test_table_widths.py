@@ -283,7 +283,7 @@ def test_what_tells_most_is_there_in_the_narrowest_terminal() -> None:
         "policy_net/laboratory/commands/runs.py:runs_table": (
             "run-of-the-21st-17",
             "replay samples 8192",
-            "has not ended",
+            "not ended",
         ),
     }.items():
         flowing = " ".join(printed(SAMPLES[name](), 60).split())

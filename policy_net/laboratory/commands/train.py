@@ -129,7 +129,7 @@ def train(
         loaded = moved.workload(source, truth)
         return loaded, moved.environment(loaded)
 
-    teacher = teacher or _teacher_of(settings, config)
+    teacher = _teacher_of(settings, config) if teacher is None else teacher
     log = None if teacher is None or teacher in policy_names() else _log_of(teacher)
     sources = workload or []
     if not sources and (log is None or steps):
@@ -245,7 +245,10 @@ def _checkpoint(run: Path, resume: bool) -> tuple[TrainingCheckpoint, Kept | Non
     from policy_net.laboratory.training_checkpoint import TrainingCheckpoint, read_checkpoint  # noqa: PLC0415
     from policy_net.laboratory.training_runs import RUN_FILE  # noqa: PLC0415
 
-    return TrainingCheckpoint(run), read_checkpoint(run) if resume and (run / RUN_FILE).exists() else None
+    checkpoint = TrainingCheckpoint(run)
+    kept = read_checkpoint(run) if resume and (run / RUN_FILE).exists() else None
+    checkpoint.kept = None if kept is None else kept.done
+    return checkpoint, kept
 
 
 def _what_is_kept(checkpoint: TrainingCheckpoint | None, steps: int) -> str:

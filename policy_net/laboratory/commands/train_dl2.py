@@ -21,7 +21,13 @@ from policy_net.exchange.spec import PolicySpec, Weights
 from policy_net.laboratory.catalogue import MODEL_NAMES
 from policy_net.laboratory.commands.training_progress import training_progress
 from policy_net.laboratory.training.imitation import demonstrate, imitate, watch_in_turns
-from policy_net.laboratory.training.offline import Episode, OfflineSettings, endless_episodes, train_offline
+from policy_net.laboratory.training.offline import (
+    Episode,
+    OfflineSettings,
+    endless_episodes,
+    source_of_episode,
+    train_offline,
+)
 from policy_net.laboratory.training.settings import Dl2Settings
 from policy_net.laboratory.training.teacher import Teacher
 from policy_net.laboratory.training_checkpoint import Kept, TrainingCheckpoint
@@ -85,6 +91,8 @@ class Dl2Training:
             if self.steps:
                 begun = PolicyFile(spec, weights, card)
                 if self.checkpoint is not None and self.kept is None:
+                    if self.recorder is not None:
+                        self.recorder.begin()
                     self.checkpoint.begin(begun)
                 weights, updates = self._reinforce(begun, done, progress)
                 reward = self.settings.actor_critic.reward.value
@@ -153,13 +161,16 @@ class Dl2Training:
                 kind = self.settings.actor_critic.reward.value
                 self.recorder.point(f"actor-critic: reward of a decision ({kind})", before + done, self.steps, reward)
 
+        def load_next(source: str, number: int) -> Episode:
+            return self.load(source_of_episode(source, before), before + number)
+
         diverged = f"--learning-rate {self.settings.learning_rate:g}: the weights became infinite; use a smaller one"
         try:
             with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is said in one line
                 weights = train_offline(
                     weights,
                     spec,
-                    endless_episodes(self.sources, lambda source, number: self.load(source, before + number)),
+                    endless_episodes(self.sources, load_next),
                     self.speeds,
                     self.settings.actor_critic,
                     OfflineSettings(

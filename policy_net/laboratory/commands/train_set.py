@@ -42,6 +42,8 @@ from policy_net.set_policy.residual import initial_residual
 
 FIRST_EVOLUTION_WORLD = 1000
 """Worlds before it are those of the priors."""
+MOST_WORLDS_READ = 8
+"""That are kept; a recording may have a hundred thousand jobs."""
 TWIN_WORLDS = 64
 """That replays in a twin are drawn from, of each source; how wrong their speeds are is drawn for every replay."""
 
@@ -81,6 +83,8 @@ class SetTraining:
             worlds = Worlds(self._episode, self.speeds, self.placement_effect)
             begun = self._begin(worlds, progress, console) if self.kept is None else self.kept.start
             if self.checkpoint is not None and self.kept is None and self.generations:
+                if self.recorder is not None:
+                    self.recorder.begin()
                 self.checkpoint.begin(begun)
             return self._evolve(begun, worlds, progress, console) if self.generations else begun
 
@@ -203,6 +207,8 @@ class SetTraining:
         def draw(generator: np.random.Generator) -> TwinWindow:
             number = int(generator.integers(TWIN_WORLDS * len(self.sources)))
             if number not in read:
+                if len(read) >= MOST_WORLDS_READ:
+                    read.pop(next(iter(read)))
                 read[number] = self._episode(FIRST_EVOLUTION_WORLD + number)
             return TwinWindow(*read[number], self.speeds, self.placement_effect)
 

@@ -36,7 +36,7 @@ from policy_net.placement.layout import blocking_sums, layout_of, placing_order
 from policy_net.policy import SchedulerPolicy
 from policy_net.set_policy.beliefs import LIFETIMES_KEY, RESTARTS_KEY
 from policy_net.set_policy.policy import SetPolicy
-from policy_net.twin.believed import BelievedTypes, address_of, cells_of
+from policy_net.twin.believed import BelievedTypes, address_of, cells_of, split_of
 from policy_net.twin.library import library, notice
 from policy_net.twin.memory import JOB, CaseMemory, Standing, TypeMemory
 from policy_net.twin.parameters import parameters_of, widths_of
@@ -265,14 +265,7 @@ class _Case:
         self._state_policy(policy)
         self._state_results()
 
-    def _fill_type(
-        self,
-        number: int,
-        job_type: str,
-        kind: JobKind,
-        speeds: SpeedModel,
-        policy: SetPolicy,
-    ) -> None:
+    def _fill_type(self, number: int, job_type: str, kind: JobKind, speeds: SpeedModel, policy: SetPolicy) -> None:
         memory = self._types[number]
         memory.truth = self._arrays.floats(cells_of(speeds.grid(job_type), kind))
         memory.uses_ps = kind.uses_ps
@@ -324,7 +317,7 @@ class _Case:
         starting = [[ids[at], float(self._starting[at])] for at in np.flatnonzero(self._starting >= 0.0).tolist()]
         trains = np.flatnonzero(self._training).tolist()
         training = [ids[at] for at in trains]
-        sizes = [[ids[at], *divmod(int(self._trained_size[at]), MAX_TASKS_PER_ROLE + 1)[::-1]] for at in trains]
+        sizes = [[ids[at], *split_of(int(self._trained_size[at]), self._jobs[at].kind)] for at in trains]
         types = dict(zip(dict.fromkeys(job.job_type for job in self._jobs), self._types, strict=True))
         self._believed.keep(types, present, sorted(starting), sorted(training), sorted(sizes), ids)
 

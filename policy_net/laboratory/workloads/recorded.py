@@ -25,7 +25,7 @@ from statistics import median
 import numpy as np
 
 from foundation.figures import counted
-from policy_net.domain import MAX_TASKS_PER_ROLE, Allocation, JobKind, SpeedModel
+from policy_net.domain import MAX_TASKS_PER_ROLE, Allocation, JobKind, SpeedModel, speed_at
 from policy_net.errors import BadInput
 from policy_net.laboratory.catalogue import CATALOGUE, ModelProfile, find_model, model_names
 from policy_net.laboratory.workloads.cluster_size import ClusterSize, GpuRequest, clipped_gpu_load, nodes_for
@@ -195,7 +195,8 @@ def suitable_ps(profile: ModelProfile, workers: int, cluster: ClusterSize, speed
     cpu_beside_gpu = cluster.cpus_per_node * 1000 / cluster.gpus_per_node - profile.worker_demand.cpu_milli
     room = int(workers * cpu_beside_gpu // profile.ps_demand.cpu_milli)
     most = min(max(room, 1), MAX_TASKS_PER_ROLE)
-    return 1 + int(speeds.grid(profile.name)[1 : most + 1, workers].argmax())
+    grid = speeds.grid(profile.name)
+    return 1 + int(np.argmax([speed_at(grid, ps, workers) for ps in range(1, most + 1)]))
 
 
 def _to_job(

@@ -191,7 +191,7 @@ def test_a_task_that_is_larger_than_a_node_is_refused(tmp_path: Path) -> None:
 
 def test_requests_that_nodes_have_too_little_cpu_for_are_counted(tmp_path: Path) -> None:
     workload = read_trace(write(tmp_path, "a,0,1,16", "b,10,10,1"), options(gpus_per_node=8, cpus_per_node=8))
-    assert any("1 requests need more CPU than 2 nodes of 8 CPU have" in note for note in workload.notes)
+    assert any("1 request needs more than 2 nodes of 8 CPU and 8 GPU" in note for note in workload.notes)
 
 
 def test_a_model_without_any_speed_is_refused(tmp_path: Path) -> None:
