@@ -62,7 +62,7 @@ def test_a_small_demo_learns_compares_and_reports(tmp_path: Path, policy: str) -
         "validation_jct_v1", "validation_jct_final", "v1_over_fifo-easy", "final_over_v1",
     ]  # fmt: skip
     assert sorted(path.name for path in (tmp_path / "report").iterdir()) == ["index.html", "summary.json"]
-    assert "newest/FIFO" in done.stdout
+    assert "newest/" in done.stdout, "a column of its own, whose heading may take two lines"
     # The first version has no moments, and of the others the newest alone keeps them.
     assert len(list((tmp_path / "run/learner/heads").iterdir())) == (learner["versions"] != [1])
     kind = read_policy_file(tmp_path / "run/versions/v1.safetensors").spec.policy
