@@ -15,7 +15,6 @@ chained. A caller that breaks a function's stated contract gets a ValueError: th
 from __future__ import annotations
 
 import functools
-import io
 import sys
 from types import TracebackType
 from typing import ClassVar
@@ -89,7 +88,7 @@ def end_with_2_for_bad_input() -> None:
             _cut_at_the_script(trace)
         before(kind, error, trace)
         # The hook of torch.distributed gathers what this one prints, and has not written it yet.
-        if isinstance(error, BadInput) and not isinstance(sys.stderr, io.StringIO):
+        if isinstance(error, BadInput) and not hasattr(sys.stderr, "getvalue"):
             raise SystemExit(BadInput.exit_code)  # the interpreter ends with it, in good order
 
     sys.excepthook = end
