@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import signal
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -47,3 +48,14 @@ def nearest(word: str, known: Iterable[str], least_likeness: float = 0.6) -> str
         least_likeness: from 0, nothing in common, to 1, the same.
     """
     return next(iter(difflib.get_close_matches(word, known, n=1, cutoff=least_likeness)), None)
+
+
+def describe_end(exit_code: int) -> str:
+    """How a process ended, for people, as far as its code tells."""
+    if exit_code >= 0:
+        return f"ended with exit code {exit_code}"
+    try:
+        name = signal.Signals(-exit_code).name
+    except ValueError:
+        name = f"signal {-exit_code}"
+    return f"was ended by {name}"

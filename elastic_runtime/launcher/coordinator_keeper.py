@@ -9,8 +9,9 @@ from elastic_runtime.launcher.control_socket import ControlPort, ControlSocket, 
 from elastic_runtime.launcher.job_folder import read_json
 from elastic_runtime.launcher.job_spec import COORDINATOR, Programs
 from elastic_runtime.launcher.settings import LauncherSettings, RestartLimit
-from elastic_runtime.launcher.task_process import Show, TaskProcess, describe_end
+from elastic_runtime.launcher.task_process import Show, TaskProcess
 from elastic_runtime.launcher.warm.starter import WarmStarter
+from foundation.text import describe_end
 
 _BAD_INPUT = 2
 

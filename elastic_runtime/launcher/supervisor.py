@@ -25,7 +25,6 @@ from elastic_runtime.launcher.job_spec import Programs, is_worker
 from elastic_runtime.launcher.job_status import JobStateFile
 from elastic_runtime.launcher.process_plan import OVER, staying
 from elastic_runtime.launcher.settings import LauncherSettings
-from elastic_runtime.launcher.task_process import describe_end
 from elastic_runtime.launcher.task_table import LateFailures, TaskEnd, TaskTable
 from elastic_runtime.launcher.view_follower import ViewFollower
 from elastic_runtime.launcher.warm import inherited
@@ -33,6 +32,7 @@ from elastic_runtime.launcher.warm.starter import WarmStarter
 from elastic_runtime.protocol.plan import Phase, Role, View
 from foundation.errors import BAD_INPUT
 from foundation.signals import SignalHandlers
+from foundation.text import describe_end
 
 FirstRequest = Callable[[ControlClient], object]
 """A request to send as soon as the coordinator listens; may be repeated."""

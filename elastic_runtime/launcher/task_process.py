@@ -140,14 +140,3 @@ class _ColdChild:
 
     def reap(self) -> int:
         return self._process.wait()
-
-
-def describe_end(exit_code: int) -> str:
-    """How a process ended, for people."""
-    if exit_code >= 0:
-        return f"ended with exit code {exit_code}"
-    try:
-        name = signal.Signals(-exit_code).name
-    except ValueError:
-        name = f"signal {-exit_code}"
-    return f"was ended by {name}"

@@ -23,7 +23,6 @@ from elastic_runtime.coordinator.rules.phases import ENDED, GATHERING, withdraw_
 from elastic_runtime.coordinator.rules.repeats import (
     Repeats,
     at_step,
-    how_ended,
     newest_step,
     note_death,
     note_failure,
@@ -36,7 +35,7 @@ from elastic_runtime.coordinator.rules.tasks import lose, recover
 from elastic_runtime.errors import BadInput
 from elastic_runtime.protocol.plan import Phase, Role
 from foundation.errors import BAD_INPUT, UNREACHABLE
-from foundation.text import plain_line
+from foundation.text import describe_end, plain_line
 
 _log = structlog.get_logger()
 _NEVER_JOINED = (
@@ -146,7 +145,7 @@ def _last_words(job: Job, exit_code: int, last_line: str, step: int) -> str:
     """Why a process ended, for people: what it said last says it where Python ended it, by an exception."""
     if exit_code in (1, BAD_INPUT) and last_line:
         return last_line
-    return f"{how_ended(exit_code)}: {last_line}" if last_line else f"{how_ended(exit_code)} {at_step(job, step)}"
+    return f"{describe_end(exit_code)}: {last_line}" if last_line else f"{describe_end(exit_code)} {at_step(job, step)}"
 
 
 def watch(job: Job, now: float) -> None:

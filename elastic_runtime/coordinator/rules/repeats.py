@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from elastic_runtime.coordinator.rules.job import Job
 from elastic_runtime.protocol.plan import Role
+from foundation.text import describe_end
 
 _NUMBER = re.compile(r"\d+")
 _LEAST_ALIKE = 2
@@ -61,7 +62,7 @@ def note_failure(job: Job, name: str, line: str, step: int) -> None:
 def note_death(job: Job, name: str, exit_code: int, step: int) -> None:
     """A worker was killed; of a process that is killed without a word the kernel is the usual killer."""
     hint = ", most likely as memory ran out" if -exit_code == signal.SIGKILL else ""
-    job.own(Repeats).add(job, name, how_ended(exit_code), step, hint)
+    job.own(Repeats).add(job, name, describe_end(exit_code), step, hint)
 
 
 def repeated_failure(job: Job) -> str:
@@ -80,14 +81,3 @@ def repeated_death(job: Job) -> str:
     if repeats.count < max(_LEAST_ALIKE, allowed + 1):
         return ""
     return f"{repeats.last}; {repeats.count} workers ended so at that step"
-
-
-def how_ended(exit_code: int) -> str:
-    """A process's end in words, as far as its code tells."""
-    if exit_code >= 0:
-        return f"ended with exit code {exit_code}"
-    try:
-        name = signal.Signals(-exit_code).name
-    except ValueError:
-        name = f"signal {-exit_code}"
-    return f"was ended by {name}"

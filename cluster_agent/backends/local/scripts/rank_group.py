@@ -15,8 +15,9 @@ from elastic_runtime.checkpoint.rank_files import CHECKPOINT_SECONDS_VARIABLE, F
 from elastic_runtime.launcher.job_spec import ProcessSpec
 from elastic_runtime.launcher.settings import LauncherSettings
 from elastic_runtime.launcher.task_output import Stream
-from elastic_runtime.launcher.task_process import TaskProcess, describe_end
+from elastic_runtime.launcher.task_process import TaskProcess
 from elastic_runtime.launcher.warm.starter import WarmStarter
+from foundation.text import describe_end
 
 _HOST = "127.0.0.1"
 _BAD_INPUT = 2

@@ -14,7 +14,7 @@ from typing import Any, Final
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
 from cluster_agent.kubernetes.training.manifests import FIRST_RANK, pod_name
 from cluster_agent.kubernetes.training.training_job import TrainingJob
-from elastic_runtime.launcher.task_process import describe_end
+from foundation.text import describe_end
 
 Json = dict[str, Any]
 
