@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -28,6 +29,8 @@ FAST = SPACE.defaults | {"pairs": 2, "average_updates": 1.0, "learning_rate": 1.
 """Few replays, and long steps, so that another seed of training is seen in the scores."""
 TASK = TrialTask(Worlds(LOADER, ("dl2:jobs=4",), {}), SPACE, Budget(1, 1, 2), FAST, seed=0, part=Part.CHOOSING)
 UNLUCKY = 2
+MARK = "FEDL2_TEST_MARK"
+"""Names the file in which a process writes its number as it begins."""
 
 
 def tasks(count: int) -> list[TrialTask]:
@@ -58,6 +61,14 @@ def broken(task: TrialTask) -> TrialReport:
 
 def hang(task: TrialTask) -> TrialReport:
     threading.Event().wait()
+    return echo(task)
+
+
+def hang_the_first_time(task: TrialTask) -> TrialReport:
+    mark = Path(os.environ[MARK])
+    if not mark.exists():
+        mark.write_text(str(os.getpid()))
+        threading.Event().wait()
     return echo(task)
 
 

@@ -2,23 +2,35 @@
 
 import importlib.util
 import itertools
+import os
+import signal
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from engine_suite import EngineContract, echo, hang, tasks
+from engine_suite import MARK, EngineContract, echo, hang, hang_the_first_time, tasks
 
 from policy_net.errors import BadInput
 from policy_net.laboratory.task_processes import usable_cores
 from policy_net.laboratory.tuning.engine import Engine
 from policy_net.laboratory.tuning.local_engine import LocalEngine
-from policy_net.laboratory.tuning.ray_engine import RayEngine
+from policy_net.laboratory.tuning.ray_engine import ADDRESS, RayEngine, check_answers
 from policy_net.laboratory.tuning.trial import TrialReport, TrialTask
 
 Work = Callable[[TrialTask], TrialReport]
 HAS_RAY = importlib.util.find_spec("ray") is not None
+RAY_IS_REQUIRED = bool(os.environ.get("FEDL2_RAY_REQUIRED"))
+"""Where these tests may not be skipped."""
+needs_ray = pytest.mark.skipif(
+    not HAS_RAY and not RAY_IS_REQUIRED, reason="Ray is not installed: pip install 'fedl2[ray]'"
+)
+HERE = Path(__file__).parent
+DEADLINE_SECONDS = 120.0
 
 
 @pytest.mark.heavy
@@ -29,15 +41,115 @@ class TestLocal(EngineContract):
         return LocalEngine(processes, work)
 
 
+@pytest.fixture
+def _ray_cluster_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray begins a cluster on this machine, whose processes find the module of what they are to do."""
+    for name in (ADDRESS, "RAY_CLIENT_MODE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    monkeypatch.setenv("PYTHONPATH", str(HERE))
+
+
 @pytest.mark.heavy
-@pytest.mark.skipif(not HAS_RAY, reason="Ray is not installed: pip install 'fedl2[ray]'")
+@needs_ray
+@pytest.mark.usefixtures("_ray_cluster_of_its_own")
 class TestRay(EngineContract):
     def make(self, processes: int, work: Work) -> Engine:
         return RayEngine(processes, work)
 
+    def test_a_trial_whose_process_is_killed_from_outside_is_begun_anew(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv(MARK, str(tmp_path / "begun"))
+        engine = self.make(1, hang_the_first_time)
+        try:
+            with ThreadPoolExecutor(1) as other:
+                killed = other.submit(_kill_who_begins, tmp_path / "begun")
+                found = list(engine.reports(tasks(1)))
+                assert killed.result(DEADLINE_SECONDS)
+        finally:
+            engine.close()
+        assert found == [(0, echo(tasks(1)[0]))]
 
-@pytest.mark.skipif(HAS_RAY, reason="Ray is installed")
-def test_ray_that_is_not_installed_is_one_line_that_says_how() -> None:
+    def test_a_trial_that_hangs_is_ended_and_has_failed(self) -> None:
+        engine = RayEngine(1, hang, longest_seconds=1.0)
+        try:
+            assert list(engine.reports(tasks(1))) == [(0, TrialReport(failure="it did not end in time"))]
+        finally:
+            engine.close()
+
+
+def _kill_who_begins(mark: Path) -> bool:
+    """Whether a process wrote its number there, and was ended."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while time.monotonic() < deadline:
+        if mark.exists() and (text := mark.read_text()):
+            os.kill(int(text), signal.SIGKILL)
+            return True
+        time.sleep(0.02)
+    return False
+
+
+@pytest.mark.heavy
+@needs_ray
+@pytest.mark.usefixtures("_ray_cluster_of_its_own")
+def test_rays_processes_end_with_a_program_that_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mark = tmp_path / "begun"
+    monkeypatch.setenv(MARK, str(mark))
+    script = tmp_path / "hanging.py"
+    script.write_text(HANGING_IN_RAY)
+    with subprocess.Popen([sys.executable, str(script), str(HERE)]) as program:
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while not (mark.exists() and mark.read_text()):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        trial = int(mark.read_text())
+        assert trial != program.pid
+        program.kill()
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while _runs(trial):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def _runs(process: int) -> bool:
+    """Whether there is such a process; one that nobody has asked after yet is none."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@pytest.mark.parametrize("form", ["{}", "ray://{}"])
+def test_a_cluster_that_nobody_answers_for_is_one_line_that_says_where(form: str) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound, and nobody listens
+        address = form.format(f"127.0.0.1:{taken.getsockname()[1]}")
+        with pytest.raises(BadInput, match=f"no cluster answers at RAY_ADDRESS={address} .*leave RAY_ADDRESS out"):
+            check_answers(address)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:99999", "..:6379", "no-such-machine.invalid:6379"])
+def test_a_cluster_at_a_place_that_cannot_be_is_refused_as_well(address: str) -> None:
+    with pytest.raises(BadInput, match="no cluster answers"):
+        check_answers(address)
+
+
+@pytest.mark.parametrize("address", ["", "auto", "local", "not an address"])
+def test_what_names_no_machine_is_rays_to_read(address: str) -> None:
+    check_answers(address)
+
+
+@pytest.mark.heavy
+@needs_ray
+def test_an_address_that_ray_cannot_read_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ADDRESS, "not-an-address")
+    with pytest.raises(BadInput, match=r"its cluster does not answer .*not-an-address.*; look at RAY_ADDRESS"):
+        RayEngine(environment=os.environ)
+
+
+def test_ray_that_is_not_installed_is_one_line_that_says_how(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)  # as if it were not
     with pytest.raises(BadInput, match=r"pip install 'fedl2\[ray\]'"):
         RayEngine()
 
@@ -66,6 +178,14 @@ from hanging_work import tell_and_hang
 from policy_net.laboratory.tuning.local_engine import LocalEngine
 if __name__ == "__main__":
     list(LocalEngine(1, tell_and_hang).reports(tasks(1)))
+"""
+
+HANGING_IN_RAY = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from engine_suite import hang_the_first_time, tasks
+from policy_net.laboratory.tuning.ray_engine import RayEngine
+list(RayEngine(1, hang_the_first_time).reports(tasks(1)))
 """
 
 

@@ -288,9 +288,11 @@ def _identity(plan: Plan, sources: list[str], trial: TrialOptions, world: WorldO
 
 def _engine(machine: MachineOptions) -> Engine:
     if machine.engine is EngineName.RAY:
+        import os  # noqa: PLC0415  (what Ray reads itself is looked at before it does)
+
         from policy_net.laboratory.tuning.ray_engine import RayEngine  # noqa: PLC0415
 
-        return RayEngine(machine.processes)
+        return RayEngine(machine.processes, environment=os.environ)
     from policy_net.laboratory.tuning.local_engine import LocalEngine  # noqa: PLC0415
 
     return LocalEngine(machine.processes)

@@ -1,21 +1,29 @@
 """Ray's engine: trials on the machines of a Ray cluster, each on one of its cores.
 
 Every machine has fedl2 in the same version, and the files that a study names under the same names. Ray reads its
-cluster's address from RAY_ADDRESS; without one, it starts a cluster on this machine. Numeric libraries have one thread
-each there, as Ray sets it for one core.
+cluster's address from RAY_ADDRESS; without one, it takes the cluster that `ray start` began on this machine, or starts
+one that ends with the program. Numeric libraries have one thread each there, as Ray sets it for one core.
 """
 
 from __future__ import annotations
 
+import re
+import socket
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any
 
 from foundation.errors import ExpectedError
 from policy_net.errors import BadInput
 from policy_net.laboratory.tuning.engine import LONGEST_TRIAL_SECONDS, TrialFailed, Work
 from policy_net.laboratory.tuning.trial import TrialReport, TrialTask, run_trial
+
+ADDRESS = "RAY_ADDRESS"
+ANSWER_SECONDS = 10.0
+"""Longest wait for a connection to a cluster that is named; Ray itself tries for minutes."""
+_NAMED = re.compile(r"(?:ray://)?(?P<host>[^:/]+):(?P<port>\d{1,5})")
 
 
 class RayEngine:
@@ -25,6 +33,7 @@ class RayEngine:
         processes: how many trials run at a time, on all machines together.
         work: what becomes of a task; it is sent by its name.
         longest_seconds: without any trial's end.
+        environment: of the program, which Ray reads too.
 
     Raises:
         BadInput: Ray is not installed, or its cluster does not answer.
@@ -35,16 +44,18 @@ class RayEngine:
         processes: int = 1,
         work: Work = run_trial,
         longest_seconds: float = LONGEST_TRIAL_SECONDS,
+        environment: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         try:
             self._ray: Any = import_module("ray")
         except ImportError as error:
             raise BadInput("--engine ray: Ray is not installed; run pip install 'fedl2[ray]'") from error
+        check_answers(environment.get(ADDRESS, ""))
         self._processes, self._longest_seconds = processes, longest_seconds
         try:
             self._ray.init(include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-        except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
-            raise BadInput(f"--engine ray: its cluster does not answer ({error}); look at RAY_ADDRESS") from error
+        except Exception as error:  # Ray raises bare ones, such as where a busy machine starts it too slowly
+            raise BadInput(f"--engine ray: its cluster does not answer ({error}); look at {ADDRESS}") from error
         # A machine that is lost is no property of the settings: Ray tries a trial again, which comes to the same.
         self._remote = self._ray.remote(num_cpus=1, max_retries=3)(work)
 
@@ -83,3 +94,21 @@ class RayEngine:
     def _late(self, reference: Any) -> TrialReport:
         self._ray.cancel(reference, force=True)
         return TrialReport(failure="it did not end in time")
+
+
+def check_answers(address: str, wait_seconds: float = ANSWER_SECONDS) -> None:
+    """Refuse a cluster to which there is no connection; what names no machine and port is Ray's to read.
+
+    Raises:
+        BadInput: nobody listens there.
+    """
+    named = _NAMED.fullmatch(address)
+    if named is None:
+        return
+    try:
+        socket.create_connection((named["host"], int(named["port"])), wait_seconds).close()
+    except (OSError, OverflowError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise BadInput(
+            f"--engine ray: no cluster answers at {ADDRESS}={address} ({reason}); start one, or leave {ADDRESS} out"
+        ) from error
