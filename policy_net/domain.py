@@ -100,6 +100,15 @@ class CapacityMode(StrEnum):
     POOLED = "pooled"
 
 
+class Moves(StrEnum):
+    """When a job's tasks may go to other nodes: with any decision, only where its size changes, or never as long as it
+    has any, so that it grows around those that it has."""
+
+    FREELY = "freely"
+    WITH_SIZE = "with-size"
+    NEVER = "never"
+
+
 class Trigger(StrEnum):
     """Why a decision is taken now."""
 
@@ -124,6 +133,7 @@ class Job:
         min_workers, min_ps: with fewer tasks, but for none at all, the job makes no progress.
         work_known: whether anybody declared `total_epochs`. If not, it and `remaining_epochs` are no more than a guess
             from what the job has trained so far: as much again.
+        moves: when its tasks may go to other nodes, where a state says where they lie.
     """
 
     job_id: str
@@ -143,6 +153,7 @@ class Job:
     min_workers: int = 1
     min_ps: int = 1
     work_known: bool = True
+    moves: Moves = Moves.FREELY
 
     @property
     def smallest(self) -> Allocation:

@@ -86,6 +86,7 @@ class PodFacts:
         life: of that pod, changes with every start of its containers.
         trouble: why it does not start, in a line with its name, where that is no want of room; empty else.
         spec_of_nodes: what its spec says of nodes, while it has none.
+        is_nominated: `node` is only kept free for it: it may still come to another one.
     """
 
     node: str
@@ -97,6 +98,7 @@ class PodFacts:
     life: str = ""
     trouble: str = ""
     spec_of_nodes: Json | None = None
+    is_nominated: bool = False
 
 
 @lru_cache(maxsize=4096)
@@ -158,6 +160,8 @@ def pod_facts(pod: Json) -> PodFacts | None:
     owner: Json = next((each for each in metadata.get("ownerReferences") or () if each.get("controller")), {})
     node = str(spec.get("nodeName") or status.get("nominatedNodeName") or "")
     found = PodFacts(node, asks, str(owner.get("uid", "")), phase, "deletionTimestamp" in metadata)
+    if node and not spec.get("nodeName"):
+        found = replace(found, is_nominated=True)
     if not node:
         found = replace(found, spec_of_nodes={name: spec[name] for name in _OF_NODES if name in spec})
     if phase == "Pending" and (trouble := stuck(status)):

@@ -19,6 +19,7 @@ from policy_net.domain import (
     Decision,
     Job,
     JobKind,
+    Moves,
     Node,
     Placement,
     Progress,
@@ -90,7 +91,8 @@ def decode_placement(value: Mapping[str, Any]) -> dict[str, tuple[Share, ...]]:
 
 
 def _encode_job(job: Job) -> JsonObject:
-    return {
+    """A job as JSON values; when it moves only where that is not freely."""
+    fields = {
         "job_id": job.job_id,
         "job_type": job.job_type,
         "submit_time_seconds": job.submit_time_seconds,
@@ -109,6 +111,7 @@ def _encode_job(job: Job) -> JsonObject:
         "min_ps": job.min_ps,
         "work_known": job.work_known,
     }
+    return fields if job.moves is Moves.FREELY else {**fields, "moves": job.moves.value}
 
 
 def _decode_job(value: Mapping[str, Any]) -> Job:
@@ -130,6 +133,7 @@ def _decode_job(value: Mapping[str, Any]) -> Job:
         min_workers=value["min_workers"],
         min_ps=value["min_ps"],
         work_known=value["work_known"],
+        moves=Moves(value.get("moves", Moves.FREELY)),
     )
 
 

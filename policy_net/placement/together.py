@@ -2,7 +2,8 @@
 
 Jobs choose in the order given. Workers go to the fullest node that holds them all, where none does to the emptiest
 ones; those of a job that loses nothing by lying apart, and all parameter servers, fill up the fullest nodes, so that
-whole nodes stay free for others. Jobs that are to stay keep their places before anybody chooses.
+whole nodes stay free for others. Jobs that are to stay keep their places before anybody chooses; where tasks cannot be
+moved at all, a job grows around those that it has.
 Source: SCHED2 (packing by the fewest free GPUs that fit), Liquid (best fit). Deviation: by job, not by container.
 """
 
@@ -25,7 +26,7 @@ class Placed:
 
     Attributes:
         loose: whether it loses nothing by lying apart.
-        stays: where it lies now, if it is to stay there; empty otherwise.
+        stays: where it lies now, if it is to stay there; empty otherwise. To be placed around, a part of it may.
     """
 
     job_id: str
@@ -53,7 +54,7 @@ def place_together(layout: NodeLayout, wanted: Sequence[Placed]) -> dict[str, tu
             held = job.allocation
             demand, count = (job.worker_demand, held.workers) if role == 0 else (job.ps_demand, held.ps)
             placed = free.pack(demand, count, whole=role == 0 and not job.loose)
-            if placed is None:
+            if sum(number for _, number in placed) < count:
                 return None
             for node, number in placed:
                 tasks[job.job_id].setdefault(node, [0, 0])[role] += number
@@ -62,6 +63,38 @@ def place_together(layout: NodeLayout, wanted: Sequence[Placed]) -> dict[str, tu
             Share(layout.nodes[node].node_id, Allocation(*counts)) for node, counts in sorted(per_node.items())
         )
     return found
+
+
+def place_around(
+    layout: NodeLayout, wanted: Sequence[Placed], others: Sequence[Placed] = ()
+) -> dict[str, tuple[Share, ...]]:
+    """The nodes of every job's tasks where those that lie somewhere stay, whatever room that leaves.
+
+    What is new goes first to the nodes where its job lies. A task that finds no room has no node: the cluster, which
+    counts more exactly, may have one for it. A job may lie on nodes of others, too.
+
+    Args:
+        others: jobs that are not to be placed, and lie on some of these nodes.
+    """
+    free = _Free(layout)
+    for job in (*others, *wanted):
+        free.occupy(job)
+    tasks: dict[str, dict[str, list[int]]] = {
+        job.job_id: {share.node_id: [share.allocation.workers, share.allocation.ps] for share in job.stays}
+        for job in wanted
+    }
+    for role in (0, 1):
+        for job in wanted:
+            lies, held = tasks[job.job_id], job.allocation
+            demand, size = (job.worker_demand, held.workers) if role == 0 else (job.ps_demand, held.ps)
+            near = [layout.index[node] for node, counts in lies.items() if counts[role] and node in layout.index]
+            count = max(size - sum(counts[role] for counts in lies.values()), 0)
+            for node, number in free.pack(demand, count, whole=role == 0 and not job.loose, near=near):
+                lies.setdefault(layout.nodes[node].node_id, [0, 0])[role] += number
+    return {
+        job_id: tuple(Share(node, Allocation(*counts)) for node, counts in lies.items())
+        for job_id, lies in tasks.items()
+    }
 
 
 class _Free:
@@ -85,17 +118,34 @@ class _Free:
                 return False
         return True
 
-    def pack(self, demand: Resources, count: int, *, whole: bool) -> list[tuple[int, int]] | None:
-        """Take room for so many tasks, if possible on one node; None if there is too little in all."""
+    def occupy(self, job: Placed) -> None:
+        """Take what a job holds, even if that was not free; on nodes that are not here it takes nothing."""
+        for share in job.stays:
+            node = self._index.get(share.node_id)
+            if node is not None:
+                needed = job.worker_demand * share.allocation.workers + job.ps_demand * share.allocation.ps
+                self._cpu_milli[node] = max(self._cpu_milli[node] - needed.cpu_milli, 0)
+                self._gpu[node] = max(self._gpu[node] - needed.gpu, 0)
+
+    def pack(self, demand: Resources, count: int, *, whole: bool, near: Sequence[int] = ()) -> list[tuple[int, int]]:
+        """Take room for so many tasks, or for as many as there is any, if possible on one node.
+
+        Args:
+            whole: whether they go together to the fullest node that holds all.
+            near: nodes that come before all others, by their numbers.
+        """
         placed: list[tuple[int, int]] = []
         if not count:
             return placed
         rooms = self._rooms(demand, count)
         by = self._gpu if demand.gpu else self._cpu_milli
-        while count:
-            if not rooms.any():
-                return None
-            if whole and (rooms >= count).any():
+        nearest = sorted(near, key=lambda node: -int(rooms[node]))
+        while count and rooms.any():
+            if nearest and not rooms[nearest[0]]:
+                nearest = []
+            if nearest:
+                chosen = nearest.pop(0)
+            elif whole and (rooms >= count).any():
                 chosen = int(np.where(rooms >= count, by, _FULL).argmin())
             elif whole:
                 chosen = int(rooms.argmax())

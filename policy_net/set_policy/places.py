@@ -8,7 +8,8 @@ pool, on speeds as they are believed to be there; whose pool is full is offered 
 A size counts with the speed that it has on as few nodes as possible, so the step that would span one more is taken only
 where it still gains. Within a pool, those that are believed to lose most by lying apart choose first.
 To move a job costs what to start it costs: another pool, and other nodes, must save more than that over the time that
-it has left. Baselines are moved for free (`laboratory.simulation.placing`).
+it has left. Where a cluster moves no tasks (`Job.moves`), a job keeps to the pool where most of it lies as long as it
+has any, and grows around what it has. Baselines are moved for free (`laboratory.simulation.placing`).
 Source: our own; Gavel (OSDI 2020) has types of GPUs in every policy, Chronus (SoCC 2021) and Pollux (OSDI 2021) places.
 """
 
@@ -27,6 +28,7 @@ from policy_net.domain import (
     ClusterState,
     Decision,
     Job,
+    Moves,
     Node,
     PlacementEffect,
     Resources,
@@ -34,98 +36,13 @@ from policy_net.domain import (
 )
 from policy_net.placement.layout import NodeLayout, layout_of, placing_order
 from policy_net.placement.spread import SpreadPlan
-from policy_net.placement.together import Placed, place_together
+from policy_net.placement.together import Placed, place_around, place_together
 from policy_net.set_policy.planner import Grants
-from policy_net.set_policy.steps import Prices, Step, StepTable
-from policy_net.throughput.beliefs import Grid
+from policy_net.set_policy.pools import Pool
+from policy_net.set_policy.steps import Step, StepTable
 
-ALL = "*"
-"""The pool of all nodes; no GPU type has this name."""
 LEAST_LOSS = 0.02
 """A job that loses less by lying on two nodes than this share of its speed fills gaps."""
-
-Places = tuple[tuple[str, int], ...]
-
-
-class Pool:
-    """Nodes that a job may lie on together: those with GPUs of one type, or all of a cluster.
-
-    Attributes:
-        name: the type, or `ALL`.
-        nodes: in the cluster's order, always the same tuple.
-        gpu_types: by node.
-    """
-
-    def __init__(self, name: str, nodes: tuple[Node, ...]) -> None:
-        self.name = name
-        self.nodes = nodes
-        self.gpu_types = {node.node_id: node.gpu_type for node in nodes}
-        self.gpus = sum(node.capacity.gpu for node in nodes)
-        self._places: dict[tuple[Resources, int], Places | None] = {}
-
-    def fewest(self, demand: Resources, workers: int) -> Places | None:
-        """How so many workers lie on as few empty nodes as possible; None if they do not fit."""
-        key = (demand, workers)
-        if key not in self._places:
-            left, places = workers, []
-            rooms = [(_room(node.capacity, demand, workers), node.gpu_type) for node in self.nodes]
-            for room, gpu_type in sorted(rooms, key=lambda each: -each[0]):
-                if left and room:
-                    places.append((gpu_type, min(room, left)))
-                    left -= min(room, left)
-            self._places[key] = None if left else tuple(places)
-        return self._places[key]
-
-
-class PlaceTables:
-    """Step tables of jobs in pools, on speeds as they are believed to be there; kept from decision to decision."""
-
-    def __init__(self) -> None:
-        self._nodes: tuple[Node, ...] = ()
-        self._pools: tuple[Pool, ...] = ()
-        self._whole: tuple[Pool, ...] = (Pool(ALL, ()),)
-        self._known: dict[tuple[object, ...], tuple[Grid, object, StepTable]] = {}
-
-    def pools(self, state: ClusterState) -> tuple[Pool, ...]:
-        """The pools of a cluster, in the order of their first nodes; the same as long as the nodes are.
-
-        All nodes are one pool while there is a job too large for any other: it would never start.
-        """
-        nodes = state.nodes
-        if nodes is not self._nodes:
-            if nodes != self._nodes:
-                by_type: dict[str, list[Node]] = {}
-                for node in nodes:
-                    by_type.setdefault(node.gpu_type, []).append(node)
-                self._pools = tuple(Pool(gpu_type, tuple(members)) for gpu_type, members in by_type.items())
-                self._whole = (Pool(ALL, nodes),)
-                self._known.clear()
-            self._nodes = nodes
-        least = {(job.worker_demand, max(job.min_workers, 1)) for job in state.jobs}
-        fit = all(any(pool.fewest(*each) is not None for pool in self._pools) for each in least)
-        return self._pools if fit and self._pools else self._whole
-
-    def of(
-        self, job: Job, pool: Pool, grid: Grid, effect: PlacementEffect, version: object, prices: Prices
-    ) -> StepTable:
-        """The steps of a job in a pool.
-
-        Args:
-            grid: speeds in the best place.
-            version: another one for every change of the effect.
-        """
-        caps = (job.max_ps, job.max_workers, job.min_ps, job.min_workers)
-        key = (job.job_type, job.worker_demand, pool.name, *caps)
-        known = self._known.get(key)
-        if known is None or known[0] is not grid or known[1] != version:
-            factors = np.zeros(grid.shape[1])
-            for workers in range(1, min(len(factors), job.max_workers + 1)):
-                places = pool.fewest(job.worker_demand, workers)
-                factors[workers] = 0.0 if places is None else effect.relative_speed(job.job_type, places)
-            table = StepTable(grid * factors, job.max_ps, job.max_workers, job.smallest)
-            known = self._known[key] = (grid, version, table)
-        known[2].count_in(prices)
-        return known[2]
 
 
 @dataclass(frozen=True)
@@ -159,6 +76,36 @@ class PlaceView:
                 return number
         return None
 
+    def home_of(self, job: Job) -> int | None:
+        """The pool that a job keeps to as long as it holds anything: where most of it lies; None if it may move."""
+        shares = () if job.moves is Moves.FREELY else self.lie.get(job.job_id, ())
+        tasks = [0] * len(self.pools)
+        for share in shares:
+            for number, pool in enumerate(self.pools):
+                tasks[number] += share.allocation.tasks * (share.node_id in pool.gpu_types)
+        return max(range(len(tasks)), key=lambda each: (tasks[each], -each)) if any(tasks) else None
+
+    @property
+    def nodes(self) -> tuple[tuple[Node, ...], ...]:
+        """By pool, what its jobs may have: what one holds beyond the pool that it keeps to is part of that pool."""
+        lent: dict[str, Resources] = {}
+        more: list[dict[str, Resources]] = [{} for _ in self.pools]
+        for job in self.state.jobs:
+            home = self.home_of(job)
+            if home is None:
+                continue
+            for share in self.lie[job.job_id]:
+                if share.node_id not in self.pools[home].gpu_types:
+                    held = job.worker_demand * share.allocation.workers + job.ps_demand * share.allocation.ps
+                    for taken in (lent, more[home]):
+                        taken[share.node_id] = taken.get(share.node_id, Resources(0)) + held
+        if not lent:
+            return tuple(pool.nodes for pool in self.pools)
+        return tuple(
+            (*(_less(node, lent) for node in pool.nodes), *(Node(name, held) for name, held in beyond.items()))
+            for pool, beyond in zip(self.pools, more, strict=True)
+        )
+
     def speed_after_move(self, index: int, pool: int, size: Allocation, now: int | None) -> float:
         """Believed speed in samples/s in a pool, less the time that moving there costs."""
         speed, job = self.tables[pool][index].speed(size), self.state.jobs[index]
@@ -170,24 +117,37 @@ class PlaceView:
     def relative_speed(self, pool: int, job: Job, shares: Sequence[Share]) -> float:
         """Believed effect of lying like this in a pool."""
         gpu_types = self.pools[pool].gpu_types
+        if any(share.node_id not in gpu_types for share in shares):
+            gpu_types = {node.node_id: node.gpu_type for node in self.state.nodes}
         held = [(gpu_types[share.node_id], share.allocation.workers) for share in shares if share.allocation.workers]
         return self.effect.relative_speed(job.job_type, held)
 
 
+def _less(node: Node, lent: Mapping[str, Resources]) -> Node:
+    taken, has = lent.get(node.node_id, Resources(0)), node.capacity
+    left = Resources(max(has.cpu_milli - taken.cpu_milli, 0), max(has.gpu - taken.gpu, 0))
+    return node if left == has else replace(node, capacity=left)
+
+
 def dealt(view: PlaceView, planned: Decision) -> dict[int, int]:
     """The pool of every job that a plan without places gives anything to, by the job's index."""
-    free = [pool.gpus for pool in view.pools]
+    free = [sum(node.capacity.gpu for node in nodes) for nodes in view.nodes]
     offers: list[tuple[float, int, Allocation, list[float]]] = []
+    found: dict[int, int] = {}
     for index, job in enumerate(view.state.jobs):
         size = planned.of(job.job_id)
         if not size.tasks:
+            continue
+        home = view.home_of(job)
+        if home is not None:
+            found[index] = home
+            free[home] = max(free[home] - size.workers * job.worker_demand.gpu, 0)
             continue
         now = view.pool_of(job)
         speeds = [view.speed_after_move(index, pool, size, now) for pool in range(len(view.pools))]
         best, worst = max(speeds), min(speeds)
         gain = math.inf if worst <= 0.0 else (best / worst - 1.0) * best / remaining_samples(job) / size.tasks
         offers.append((gain, index, size, speeds))
-    found: dict[int, int] = {}
     for _, index, size, speeds in sorted(offers, key=lambda offer: (-offer[0], offer[1])):
         demand = view.state.jobs[index].worker_demand.gpu
         # Where no pool has as much left as was planned, the one where what is left of it is worth most.
@@ -215,15 +175,18 @@ class PlacedGrants:
         self._view = view
         self._wished = wished
         self._in_pools = [
-            Grants(replace(view.state, nodes=pool.nodes), tables)
-            for pool, tables in zip(view.pools, view.tables, strict=True)
+            Grants(replace(view.state, nodes=nodes), tables)
+            for nodes, tables in zip(view.nodes, view.tables, strict=True)
         ]
         self._chosen: dict[int, int] = {}
         self._offers: dict[int, list[Step | None]] = {}
 
     def first(self, index: int) -> Step | None:
         """See `Granting`."""
-        self._offers[index] = [grants.first(index) for grants in self._in_pools]
+        home = self._view.home_of(self._view.state.jobs[index])
+        self._offers[index] = [
+            grants.first(index) if home in (None, pool) else None for pool, grants in enumerate(self._in_pools)
+        ]
         return self._offer(index)[1]
 
     def held(self, index: int) -> Allocation:
@@ -270,6 +233,9 @@ def placed(view: PlaceView, pool: int, sizes: Sequence[tuple[int, Allocation]]) 
     """Where the tasks of a pool's jobs go: as they lie now and the rest around them, or all anew if that pays."""
     layout = layout_of(view.pools[pool].nodes)
     ordered = _in_order(view, pool, sizes)
+    if any(job.moves is not Moves.FREELY for job in view.state.jobs):
+        chosen = [replace(job, stays=_lasting(view.state.jobs[index], view.lie, job)) for index, job in ordered]
+        return place_around(layout, chosen, _guests(view, pool))
     staying = place_together(layout, [replace(job, stays=_kept(view, layout, job)) for _, job in ordered])
     if staying is not None and not _loses(view, pool, ordered, staying):
         return staying
@@ -277,6 +243,31 @@ def placed(view: PlaceView, pool: int, sizes: Sequence[tuple[int, Allocation]]) 
     if anew is None or (staying is not None and not _pays(view, pool, ordered, staying, anew)):
         return staying if staying is not None else _spread(layout, ordered)
     return anew
+
+
+def _lasting(job: Job, lie: Mapping[str, tuple[Share, ...]], wanted: Placed) -> tuple[Share, ...]:
+    """Where tasks lie that stay there; of one that shrinks, those on the first of its nodes."""
+    size, shares = wanted.allocation, lie.get(job.job_id, ())
+    held = Allocation(sum(each.allocation.workers for each in shares), sum(each.allocation.ps for each in shares))
+    if job.moves is not Moves.NEVER and held != size:
+        return ()
+    found, workers, ps = [], size.workers, size.ps
+    for share in shares:
+        stay = Allocation(min(share.allocation.workers, workers), min(share.allocation.ps, ps))
+        workers, ps = workers - stay.workers, ps - stay.ps
+        if stay.tasks:
+            found.append(replace(share, allocation=stay))
+    return tuple(found)
+
+
+def _guests(view: PlaceView, pool: int) -> list[Placed]:
+    """Jobs that keep to another pool, and have some tasks here."""
+    found = []
+    for job in view.state.jobs:
+        shares = tuple(each for each in view.lie.get(job.job_id, ()) if each.node_id in view.pools[pool].gpu_types)
+        if shares and view.home_of(job) not in (None, pool):
+            found.append(Placed(job.job_id, job.worker_demand, job.ps_demand, job.current, stays=shares))
+    return found
 
 
 def _in_order(view: PlaceView, pool: int, sizes: Sequence[tuple[int, Allocation]]) -> list[tuple[int, Placed]]:
@@ -352,12 +343,3 @@ def _spread(layout: NodeLayout, ordered: Ordered) -> dict[str, tuple[Share, ...]
     """As `spread` places them, for which there was room when the grants were made."""
     wanted = [(job.job_id, job.worker_demand, job.ps_demand, job.allocation) for _, job in ordered]
     return dict(SpreadPlan(layout, wanted).shares)
-
-
-def _room(capacity: Resources, demand: Resources, most: int) -> int:
-    room = most
-    if demand.gpu:
-        room = min(room, capacity.gpu // demand.gpu)
-    if demand.cpu_milli:
-        room = min(room, capacity.cpu_milli // demand.cpu_milli)
-    return room

@@ -88,6 +88,8 @@ def _places_of(view: PlaceView, decision: Decision, job: Job) -> list[str]:
     found = []
     size = decision.of(job.job_id)
     index = next(number for number, each in enumerate(view.state.jobs) if each.job_id == job.job_id)
+    if len(view.pools) > 1 and view.home_of(job) is not None:
+        found.append(f"it keeps to {_named(view.pools[pool].name)} while it runs: this cluster moves no tasks")
     speed = view.tables[pool][index].speed(size)
     for number, other in enumerate(view.pools):
         there = view.tables[number][index].speed(size)

@@ -5,3 +5,7 @@ from pathlib import Path
 # folder is on the path by itself.
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "cluster_agent" / "backends" / "local"))
+# A test cluster of Kubernetes, and agents of it.
+sys.path.insert(0, str(Path(__file__).parents[1] / "kube"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "cluster_agent" / "kubernetes"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "cluster_agent" / "backends" / "kubernetes"))

@@ -28,6 +28,8 @@ from cluster_agent.backends.kubernetes.observation import (
     said_progress,
     targets_alone,
 )
+from cluster_agent.backends.kubernetes.places.lie import gpu_types_of
+from cluster_agent.backends.kubernetes.places.told import in_places, progress_in_places
 from cluster_agent.backends.kubernetes.pools import within_pools
 from cluster_agent.backends.kubernetes.scrapes import Scraped, Scrapes, jobs_to_scrape, seconds_between
 from cluster_agent.backends.kubernetes.sight import LOOK_SECONDS, ClusterSight
@@ -222,7 +224,7 @@ class KubernetesBackend:
         self._sight.changed.clear()
         if self._training is not None:
             held = within_pools(about.state, decision, about.reach, about.ps_reach)
-            self._training.apply(held, about.state.time_seconds)
+            self._training.apply(held, about.state.time_seconds, about.gpu_types)
             about = targets_alone(about, held)
         outcomes = self._auto.begin(about, decision)
         decision = within_pools(about.state, decision, about.reach)
@@ -236,13 +238,15 @@ class KubernetesBackend:
             self._progress(member, jobs[name], about.state, running if member.facts.uid in holders else None)
             for name, member in about.members.items()
         ]
+        gpu_types = gpu_types_of(self._sight.seen().nodes) if about.gpu_types else {}
+        progress = progress_in_places(progress, about, gpu_types, pods)
         # Whatever ends between now and the next look is told with the interval after.
         self._untold = frozenset(
             member.facts.uid
             for member, entry in zip(about.members.values(), progress, strict=True)
             if not entry.finished
         )
-        return progress if self._training is None else [*progress, *self._training.progress()]
+        return progress if self._training is None else [*progress, *self._training.progress(gpu_types)]
 
     def status(self) -> BackendStatus:
         """How the targets stand now."""
@@ -284,7 +288,8 @@ class KubernetesBackend:
         seen = self._sight.seen(self._scrapes.readings)
         self._scrapes.keep_only(facts.uid for facts in seen.found.values())
         kinds = frozenset(f"{kind.resource.api_version} {kind.resource.kind}" for kind in KINDS)
-        return observed(seen, kinds, self.time_seconds, self._settings.slot_seconds, self._untold, own)
+        found = observed(seen, kinds, self.time_seconds, self._settings.slot_seconds, self._untold, own)
+        return in_places(found, seen, lambda: {} if own is None else own.lie())
 
     def _shape(self) -> frozenset[object]:
         return self._sight.shape() | (frozenset() if self._training is None else self._training.shape)
@@ -297,8 +302,7 @@ class KubernetesBackend:
         return jobs_to_scrape(self._sight.by_id().values(), self._sight.found, pods)
 
     def _open_training(self, settings: KubernetesTraining) -> TrainingJobs:
-        path = settings.key_file or self._parts.state_dir / "training.key"
-        elector = self._elector
+        key_file, elector = settings.key_file or self._parts.state_dir / "training.key", self._elector
 
         def room() -> Room:
             pods = self._sight.pods.entries()
@@ -308,7 +312,7 @@ class KubernetesBackend:
             self._api,
             self._sight.names,
             room,
-            read_agent_key(path, make=settings.key_file is None),
+            read_agent_key(key_file, make=settings.key_file is None),
             lambda: self._acts and self._sight.is_fresh,
             lambda: 0 if elector is None else elector.epoch,
             self._sight.changed.set,
@@ -320,13 +324,10 @@ class KubernetesBackend:
         )
 
     def _what_happened(self, found: Observed) -> Trigger:
-        jobs, nodes = (
-            frozenset(job.job_id for job in found.state.jobs),
-            frozenset(node.node_id for node in found.state.nodes),
-        )
+        jobs = frozenset(job.job_id for job in found.state.jobs)
+        nodes = frozenset(node.node_id for node in found.state.nodes)
         come, gone, moved = jobs - self._known, self._known - jobs, nodes != self._known_nodes
-        first = not self._known_nodes
-        self._known, self._known_nodes = jobs, nodes
+        first, self._known, self._known_nodes = not self._known_nodes, jobs, nodes
         if come:
             return Trigger.ARRIVAL
         if gone:

@@ -23,7 +23,17 @@ from cluster_agent.kubernetes.capacity import CPU, Amounts, NodeFacts, PodFacts,
 from cluster_agent.kubernetes.node_choice import NodeChoice
 from cluster_agent.kubernetes.targets.elastic_target import ElasticTarget
 from cluster_agent.kubernetes.targets.target_kind import TargetFacts
-from policy_net.domain import SUSPENDED, Allocation, CapacityMode, ClusterState, Decision, Job, JobKind, Node, Resources
+from policy_net.domain import (
+    SUSPENDED,
+    Allocation,
+    CapacityMode,
+    ClusterState,
+    Decision,
+    Job,
+    JobKind,
+    Node,
+    Resources,
+)
 
 Json = dict[str, Any]
 
@@ -70,6 +80,8 @@ class Observed:
         over: those of them whose objects are over, with which nothing is wrong.
         reach: the nodes that a job's workers can use, of those that cannot use all.
         ps_reach: the same of its parameter servers.
+        gpu_types: of all nodes; empty where it makes no difference where tasks lie.
+        places: where the workers of each member lie, if all do.
     """
 
     state: ClusterState
@@ -78,6 +90,8 @@ class Observed:
     over: frozenset[str] = frozenset()
     reach: Reach = field(default_factory=dict)
     ps_reach: Reach = field(default_factory=dict)
+    gpu_types: Mapping[str, str] = field(default_factory=dict)
+    places: Mapping[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

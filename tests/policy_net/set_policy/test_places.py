@@ -17,6 +17,7 @@ from policy_net.domain import (
     Decision,
     Job,
     JobKind,
+    Moves,
     Node,
     Placement,
     PlacementEffect,
@@ -25,6 +26,7 @@ from policy_net.domain import (
     Share,
     Trigger,
 )
+from policy_net.exchange.state_codec import decode_state, encode_state
 from policy_net.laboratory.simulation.engine import Simulation
 from policy_net.laboratory.simulation.environment import DecideOn, Environment
 from policy_net.laboratory.simulation.replay import replay
@@ -278,6 +280,65 @@ def test_it_says_why_a_job_is_packed_and_has_its_type() -> None:
     )
     wide = reasons_of(policy(Effect()), cluster([ring(0)], "", "", gpus=4), "job-0")
     assert wide == ["its 8 workers lie on 2 nodes: they are believed to train 1 times as fast as on one"]
+
+
+def test_where_no_task_is_moved_a_running_job_keeps_to_its_type_and_grows_around_itself() -> None:
+    effect = Effect(apart=0.5, factors={(RING, "slow"): 0.2})
+    placement = lying(("job-0", "n0", 2))
+    free, kept = (
+        cluster(
+            [ring(0, current=Allocation(2, 0), moves=moves, remaining_epochs=1e5)],
+            *("slow", "slow", "fast"),
+            gpus=4,
+            placement=placement,
+        )
+        for moves in (Moves.FREELY, Moves.NEVER)
+    )
+    assert types_of(decide(effect, free), free, "job-0") == {"fast"}
+    decision = decide(effect, kept)
+    assert types_of(decision, kept, "job-0") == {"slow"}
+    assert decision.placement is not None
+    assert decision.placement["job-0"][0] == Share("n0", Allocation(4, 0))
+    assert any(
+        reason == "it keeps to slow GPUs while it runs: this cluster moves no tasks"
+        for reason in reasons_of(policy(effect), kept, "job-0")
+    )
+
+
+def test_where_tasks_move_with_the_size_alone_the_same_size_stays() -> None:
+    """It would be faster on one node; but the cluster would not move it for that."""
+    placement = lying(("job-0", "n0", 2), ("job-0", "n1", 2))
+    found = []
+    for moves in (Moves.FREELY, Moves.WITH_SIZE):
+        state = cluster([running(0, 4, moves=moves)], "", "", gpus=4, placement=placement)
+        found.append(decide(Effect(apart=0.3), state).placement)
+    assert found[0] is not None
+    assert len(found[0]["job-0"]) == 1
+    assert found[1] == placement
+    larger = ring(0, RING, current=Allocation(2, 0), min_workers=4, max_workers=4, moves=Moves.WITH_SIZE)
+    state = cluster([larger], "", "", gpus=4, placement=lying(("job-0", "n0", 1), ("job-0", "n1", 1)))
+    anew = decide(Effect(apart=0.3), state).placement
+    assert anew is not None
+    assert len(anew["job-0"]) == 1
+
+
+def test_a_job_that_lies_on_two_types_counts_where_most_of_it_lies() -> None:
+    effect = Effect(factors={(RING, "slow"): 0.5})
+    placement = lying(("job-0", "n0", 1), ("job-0", "n1", 3), ("job-1", "n1", 1))
+    jobs = [running(0, 4, moves=Moves.NEVER), running(1, 1, moves=Moves.NEVER), ring(2, max_workers=3)]
+    state = cluster(jobs, "slow", "fast", gpus=4, placement=placement)
+    decision = decide(effect, state)
+    assert decision.placement is not None
+    assert set(decision.placement["job-0"]) == {Share("n0", Allocation(1, 0)), Share("n1", Allocation(3, 0))}
+    assert decision.placement["job-2"] == (Share("n0", Allocation(3, 0)),)
+    assert any("its 4 workers lie on 2 nodes" in reason for reason in reasons_of(policy(effect), state, "job-0"))
+
+
+def test_when_tasks_move_is_kept_in_the_log() -> None:
+    state = cluster([ring(0, moves=Moves.NEVER), ring(1)], "slow")
+    coded = json.loads(json.dumps(encode_state(state)))
+    assert decode_state(coded) == state
+    assert [job.get("moves") for job in coded["jobs"]] == ["never", None]
 
 
 def test_a_state_without_jobs_or_nodes_has_an_empty_placement() -> None:

@@ -42,6 +42,7 @@ from policy_net.domain import SUSPENDED, Allocation
 
 _log = structlog.get_logger()
 RoomNow = Callable[[], Room]
+Wishes = list[tuple[str, str]]
 Clock = Callable[[], float]
 _NO_LAST_CHECKPOINT = "NoLastCheckpoint", EventType.WARNING
 _NODES_SECONDS = 10.0
@@ -68,11 +69,11 @@ class TrainingController:
             hands.api, sight.jobs, sight.pods, hands.events, self._objects.check_acting, clock, unix_clock
         )
 
-    def grant(self, uid: str, granted: Granted, nodes: Sequence[str] = ()) -> None:
+    def grant(self, uid: str, granted: Granted, nodes: Sequence[tuple[str, str]] = ()) -> None:
         """Have a job get what was decided, from the next step on.
 
         Args:
-            nodes: where its tasks should be; as often as that many may be there.
+            nodes: where its tasks should be: a role and a node, as often as that many may be there.
         """
         self._teller.grant(uid, granted)
         self._chosen.choose(uid, nodes)
@@ -294,8 +295,8 @@ class TrainingController:
             memory.asked = Size(step.begin.ps, step.begin.workers), self._clock()
         elif self._clock() < memory.made_again_at:
             return replace(step, line=step.line or "a pod was refused; it is tried again")
-        there = [pod.node for pod in pods if pod.owner == job.uid and not pod.ended and pod.task != COORDINATOR]
-        nodes, made = self._chosen.left(job.uid, there), list[str]()
+        ours = [pod for pod in pods if pod.owner == job.uid and not pod.ended and pod.task != COORDINATOR]
+        nodes, made = self._chosen.left(job.uid, ((role_of(pod.task), pod.node) for pod in ours)), list[str]()
         try:
             return self._make(job, step, memory, room, nodes, made)
         except Refused as refused:
@@ -317,7 +318,7 @@ class TrainingController:
         return Step(Standing.QUEUED, memory.refused)
 
     def _make(
-        self, job: TrainingJob, step: Step, memory: Memory, room: RoomNow, nodes: list[str], made: list[str]
+        self, job: TrainingJob, step: Step, memory: Memory, room: RoomNow, nodes: Wishes, made: list[str]
     ) -> Step | None:
         opens = step.is_gang or COORDINATOR in step.create
         address = self._objects.open_address(job) if opens else self._objects.address(job)
@@ -372,15 +373,17 @@ class TrainingController:
         except ApiError:
             return choices_of(job)
 
-    def _node_for(self, job: TrainingJob, task: str, nodes: list[str], room: RoomNow) -> str:
+    def _node_for(self, job: TrainingJob, task: str, nodes: Wishes, room: RoomNow) -> str:
         """Where a task should be, which is taken off; a policy knows nothing of what its pods may use."""
         if not nodes or task == COORDINATOR:
             return ""
-        choice = self._choices(job)[role_of(task)]
-        node = next((each for each in nodes if room().allows(each, choice)), "")
-        if node:
-            nodes.remove(node)
-        return node
+        role = role_of(task)
+        choice = self._choices(job)[role]
+        found = next((each for each in nodes if each[0] == role and room().allows(each[1], choice)), None)
+        if found is None:
+            return ""
+        nodes.remove(found)
+        return found[1]
 
     def _forget(self, uids: set[str]) -> None:
         with self._lock:

@@ -7,10 +7,13 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import structlog
 
+from cluster_agent.backends.kubernetes.places.lie import GpuTypes, Lie
 from cluster_agent.backends.kubernetes.training.controller import TrainingController
 from cluster_agent.backends.kubernetes.training.coordinators import (
     POLL_SECONDS,
@@ -34,7 +37,7 @@ from cluster_agent.backends.kubernetes.training.parts import Hands, Sight
 from cluster_agent.backends.kubernetes.training.room import Room
 from cluster_agent.backends.kubernetes.training.story.statuses import Granted
 from cluster_agent.backends.kubernetes.training.task_choices import choices_of
-from cluster_agent.backends.kubernetes.training.task_pods import task_pod_facts
+from cluster_agent.backends.kubernetes.training.task_pods import TaskPod, lie_of_tasks, task_pod_facts
 from cluster_agent.backends.kubernetes.training.templates import Templates
 from cluster_agent.kubernetes.api_server import ApiServer
 from cluster_agent.kubernetes.cache import Cache
@@ -106,6 +109,8 @@ class TrainingJobs:
         self._on_unread = on_unread
         self._followed: tuple[Following[Any], ...] = (jobs, pods, services)
         self.jobs: Cache[TrainingJob] = jobs.cache
+        self._pods: Cache[TaskPod] = pods.cache
+        self._gpu_types: GpuTypes = {}
         self._coordinators = Coordinators(clock, wake, lambda line: connect(line, lease_epoch), look_seconds)
         self._events = EventRecorder(api, socket.gethostname(), clock, unix_clock, on_told=on_told)
         self._workloads = WorkloadWatch(api, namespaces, clock, self._news.set)
@@ -181,6 +186,14 @@ class TrainingJobs:
         )
         return [seen for _, seen in self._observed.values()]
 
+    def lie(self) -> dict[str, Lie]:
+        """Where the tasks of each lie, by its id."""
+        found = self._lie()
+        return {job.job_id: found[job.uid] for job in self._unended() if job.uid in found}
+
+    def _lie(self) -> dict[str, Lie]:
+        return lie_of_tasks(entry.kept for entry in self._pods.entries().values())
+
     def look(self) -> None:
         """Note what the coordinators have counted by now, unless that was done just now."""
         if self._clock() - self._looked_seconds >= self._look_seconds:
@@ -192,17 +205,21 @@ class TrainingJobs:
         self._templates.forget({entry.uid for entry in entries})
         known = {entry.uid for entry in entries} | {job.uid for job, _ in self._observed.values()}
         self._measured = {uid: measured for uid, measured in self._measured.items() if uid in known}
+        lie = self._lie() if self._gpu_types else {}
         for entry in entries:
             told = self._coordinators.told(entry.uid)
             if told is not None:
-                self._measured.setdefault(entry.uid, Measured()).look(told)
+                workers = lie[entry.uid].workers if entry.uid in lie else {}
+                self._measured.setdefault(entry.uid, Measured()).look(told, workers)
 
-    def apply(self, decision: Decision, unix_seconds: float) -> None:
+    def apply(self, decision: Decision, unix_seconds: float, gpu_types: GpuTypes = MappingProxyType({})) -> None:
         """Have the jobs get what was decided.
 
         Args:
             unix_seconds: when what it is about was observed; no two decisions have the same.
+            gpu_types: of all nodes then; empty where it makes no difference where tasks lie.
         """
+        self._gpu_types = gpu_types
         # Numbers begin anew with an agent's state, and coordinators remember what they were asked for.
         number = f"{decision.origin.number}-{int(unix_seconds * 1000):x}"
         self._decided_seconds = self._clock()
@@ -219,8 +236,12 @@ class TrainingJobs:
                 self._controller.grant(job.uid, granted, _nodes(placement.get(job_id, ())))
         self._news.set()
 
-    def progress(self) -> list[Progress]:
-        """What the jobs of the last decision did since."""
+    def progress(self, gpu_types: GpuTypes = MappingProxyType({})) -> list[Progress]:
+        """What the jobs of the last decision did since.
+
+        Args:
+            gpu_types: of all nodes now.
+        """
         self._take()
         whole = self._clock() - self._decided_seconds
         found = []
@@ -231,7 +252,9 @@ class TrainingJobs:
             if finished:
                 self._done[job.uid] = self._unix_clock() - seen.submit_time_seconds
             current = SUSPENDED if now is None else current_of(now, self._coordinators.told(job.uid))
-            found.append(progress_of(seen, self._measured[job.uid], current, whole, finished))
+            measured = self._measured[job.uid]
+            entry_of_it = progress_of(seen, measured, current, whole, finished)
+            found.append(replace(entry_of_it, places=measured.places(self._gpu_types, gpu_types)))
         return found
 
     @property
@@ -304,5 +327,10 @@ class TrainingJobs:
             self._stopping.wait(min(len(self.jobs.entries()) * _TOGETHER_SECONDS, _ASK_SECONDS))
 
 
-def _nodes(shares: Sequence[Share]) -> list[str]:
-    return [share.node_id for share in shares for _ in range(share.allocation.tasks)]
+def _nodes(shares: Sequence[Share]) -> list[tuple[str, str]]:
+    return [
+        (role, share.node_id)
+        for share in shares
+        for role, count in (("worker", share.allocation.workers), ("ps", share.allocation.ps))
+        for _ in range(count)
+    ]

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from statistics import median_high
+from types import MappingProxyType
 from typing import Final
 
 from cluster_agent.backends.kubernetes.observation import seconds_of
+from cluster_agent.backends.kubernetes.places.lie import GpuTypes, Places, places_of
 from cluster_agent.backends.kubernetes.training.memory import Told
 from cluster_agent.backends.kubernetes.training.task_choices import asks_of
 from cluster_agent.kubernetes.capacity import Amounts
@@ -26,6 +28,7 @@ GUESSED_SAMPLES_PER_EPOCH = 10_000.0
 """Until the first sample of a job, or of another one of its type, was counted."""
 _LEAST_REMAINING_EPOCHS = 1e-3
 _LEAST_PER_EPOCH, _MOST_PER_EPOCH = 1e-3, 1e15
+_NOWHERE: Final[Mapping[str, int]] = MappingProxyType({})
 _FALSE_FROM = 1.01
 """An epoch has no whole number of batches: so much more than was said is no lie."""
 _UNDER_WAY = frozenset({Phase.STARTING, Phase.RECOVERING, Phase.RESIZING, Phase.SUSPENDING})
@@ -33,13 +36,18 @@ _UNDER_WAY = frozenset({Phase.STARTING, Phase.RECOVERING, Phase.RESIZING, Phase.
 
 @dataclass(slots=True)
 class Hold:
-    """A size that a job held, from one look to a later one; seconds are monotonic."""
+    """A size that a job held, from one look to a later one; seconds are monotonic.
+
+    Attributes:
+        workers: how many lay on which node, all the time; None where that was not always the same.
+    """
 
     size: Allocation
     from_seconds: float
     from_samples: float
     to_seconds: float
     to_samples: float
+    workers: Mapping[str, int] | None = None
 
     @property
     def seconds(self) -> float:
@@ -66,9 +74,15 @@ class Measured:
     liar: str = ""
     _settled: bool = field(default=False)
     _life: int = field(default=0)
+    _workers: Mapping[str, int] = field(default_factory=dict)
 
-    def look(self, told: Told) -> None:
-        """Take what a coordinator said; what cannot be is not taken, and told."""
+    def look(self, told: Told, workers: Mapping[str, int] = _NOWHERE) -> None:
+        """Take what a coordinator said; what cannot be is not taken, and told.
+
+        Args:
+            workers: how many lie on which node, where somebody looked.
+        """
+        self._workers = workers
         status = told.status
         self.liar = told.lie
         if self.liar:
@@ -85,8 +99,11 @@ class Measured:
             if told.at_seconds > held.to_seconds:
                 self.run_seconds += told.at_seconds - held.to_seconds
                 held.to_seconds, held.to_samples = told.at_seconds, float(status.samples)
+            if held.workers != workers:
+                held.workers = None
         elif settled:
-            self.hold = Hold(size, told.at_seconds, float(status.samples), told.at_seconds, float(status.samples))
+            now, samples = told.at_seconds, float(status.samples)
+            self.hold = Hold(size, now, samples, now, samples, workers)
         self._settled = settled
         self.samples, self.step = max(self.samples, float(status.samples)), max(self.step, status.step)
         self.epoch, self.total_epochs = max(self.epoch, status.epoch), status.total_epochs
@@ -107,7 +124,21 @@ class Measured:
         """What is measured from now on is the next interval's."""
         if self.hold is not None:
             held = self.hold
-            self.hold = Hold(held.size, held.to_seconds, held.to_samples, held.to_seconds, held.to_samples)
+            seconds, samples = held.to_seconds, held.to_samples
+            self.hold = Hold(held.size, seconds, samples, seconds, samples, self._workers)
+
+    def places(self, before: GpuTypes, now: GpuTypes) -> Places:
+        """Where the workers of what is held lay all the time; nothing where that is not known, or changed.
+
+        Args:
+            before: types of all nodes at the interval's beginning.
+            now: likewise.
+        """
+        held = self.hold
+        if held is None or held.workers is None or held.seconds <= 0.0:
+            return ()
+        found = places_of(held.workers, held.size.workers, before)
+        return found if found == places_of(held.workers, held.size.workers, now) else ()
 
 
 def current_of(job: TrainingJob, told: Told | None) -> Allocation:

@@ -113,15 +113,15 @@ class ChosenNodes:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._nodes: dict[str, tuple[str, ...]] = {}
+        self._nodes: dict[str, tuple[tuple[str, str], ...]] = {}
 
-    def choose(self, uid: str, nodes: Sequence[str]) -> None:
-        """For a job, until the next decision."""
+    def choose(self, uid: str, nodes: Sequence[tuple[str, str]]) -> None:
+        """For a job, until the next decision: a role, and a node for one task of it."""
         with self._lock:
             self._nodes[uid] = tuple(nodes)
 
-    def left(self, uid: str, taken: Iterable[str]) -> list[str]:
-        """Those of a job, less the nodes where its tasks are already."""
+    def left(self, uid: str, taken: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+        """Those of a job, less the nodes where its tasks of that role are already."""
         with self._lock:
             nodes = list(self._nodes.get(uid, ()))
         for node in taken:

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from cluster_agent.backends.kubernetes.places.lie import Lie
 from cluster_agent.kubernetes.capacity import LONGEST_LINE, stuck
-from cluster_agent.kubernetes.training.manifests import GANG_LABEL, JOB_LABEL, TASK_LABEL, WORLD_LABEL
+from cluster_agent.kubernetes.training.manifests import (
+    COORDINATOR,
+    GANG_LABEL,
+    JOB_LABEL,
+    TASK_LABEL,
+    WORLD_LABEL,
+    role_of,
+)
 from foundation.text import plain_line
 
 Json = dict[str, Any]
@@ -57,6 +66,15 @@ class TaskPod:
     def ended(self) -> bool:
         """Whether its process has ended, however."""
         return self.phase in ("Succeeded", "Failed")
+
+
+def lie_of_tasks(pods: Iterable[TaskPod]) -> dict[str, Lie]:
+    """Where the tasks of TrainingJobs lie, by uid of the job."""
+    found: dict[str, Lie] = {}
+    for pod in pods:
+        if pod.node and pod.task != COORDINATOR and not pod.deleting and not pod.ended:
+            found.setdefault(pod.owner, Lie()).add(role_of(pod.task), pod.node)
+    return found
 
 
 def task_pod_facts(pod: Json) -> TaskPod | None:

@@ -33,9 +33,23 @@ class KubeCluster:
     def make(self, plural: str, found: Json) -> Json:
         return self.server.call(lambda: self.server.store.create(plural, found))
 
-    def node(self, name: str, cpu: str = "8", gpus: int = 4, memory: str = "32Gi", **spec: Any) -> None:
+    def node(
+        self, name: str, cpu: str = "8", gpus: int = 4, memory: str = "32Gi", product: str = "", **spec: Any
+    ) -> None:
         allocatable = {"cpu": cpu, "memory": memory, "nvidia.com/gpu": str(gpus), "pods": "110"}
-        self.make("nodes", {"metadata": {"name": name}, "spec": spec, "status": {"allocatable": allocatable}})
+        labels = {"nvidia.com/gpu.product": product} if product else {}
+        metadata = {"name": name, "labels": labels}
+        self.make("nodes", {"metadata": metadata, "spec": spec, "status": {"allocatable": allocatable}})
+
+    def label(self, node: str, product: str) -> None:
+        """Have a node say another type of its GPUs, or none."""
+
+        def write() -> None:
+            found = self.server.store.get("nodes", "", node)
+            labels = {"nvidia.com/gpu.product": product} if product else {}
+            self.server.store.replace("nodes", "", node, {**found, "metadata": {**found["metadata"], "labels": labels}})
+
+        self.server.call(write)
 
     def job(
         self, name: str, workers: int, gpus: int = 1, cpu: str = "1", on: str = "", pods: int | None = None, **spec: Any

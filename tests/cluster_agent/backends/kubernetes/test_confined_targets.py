@@ -8,6 +8,7 @@ import pytest
 from kube_agents import Agent, wait_for
 from kube_cluster import PODS, KubeCluster, kube_cluster
 
+from cluster_agent.backends.kubernetes.places.lie import GpuTypes, Lie
 from cluster_agent.kubernetes.capacity import Amounts
 from cluster_agent.kubernetes.node_choice import NodeChoice
 from policy_net.domain import Allocation, Decision, Job, JobKind, Progress, Resources
@@ -158,10 +159,13 @@ class Training:
         bounds = {"max_workers": 8, "max_ps": 0, "kind": JobKind.ALLREDUCE}
         return [Job("team/trainingjob/own", "x", 0.0, asks, none, 1.0, 1.0, 1.0, **bounds)]
 
-    def apply(self, decision: Decision, unix_seconds: float) -> None:
+    def lie(self) -> dict[str, Lie]:
+        return {}
+
+    def apply(self, decision: Decision, unix_seconds: float, gpu_types: GpuTypes) -> None:
         self.given = decision
 
-    def progress(self) -> list[Progress]:
+    def progress(self, gpu_types: GpuTypes) -> list[Progress]:
         return []
 
     def look(self) -> None: ...

@@ -152,3 +152,30 @@ def test_a_policy_never_sees_what_cannot_be(counts: list[tuple[float, float, flo
         assert value > 0
     found = progress_of(seen, measured, Allocation(1, 1), 60.0, finished=False)
     assert all(math.isfinite(value) and value >= 0 for value in (found.seconds, found.samples, found.epochs))
+
+
+TYPES = {"a": "A100", "b": "T4"}
+
+
+def test_where_workers_lay_is_known_while_they_lay_nowhere_else() -> None:
+    measured = Measured()
+    for at in (0, 10, 20):
+        measured.look(told(at, 10.0 * at), {"a": 1, "b": 1})
+    assert measured.places(TYPES, TYPES) == (("A100", 1), ("T4", 1))
+    assert measured.places(TYPES, {**TYPES, "b": "H100"}) == (), "a label has changed"
+    assert measured.places({}, {}) == ()
+    measured.look(told(30, 300), {"a": 2})
+    assert measured.places(TYPES, TYPES) == ()
+    measured.begin_interval()
+    assert measured.places(TYPES, TYPES) == (), "nothing was measured yet"
+    measured.look(told(40, 400), {"a": 2})
+    assert measured.places(TYPES, TYPES) == (("A100", 2),)
+    measured.look(told(50, 500), {"a": 1})  # the other one's pod is gone, which its coordinator does not know yet
+    assert measured.places(TYPES, TYPES) == ()
+
+
+def test_where_nobody_looks_at_places_there_are_none() -> None:
+    measured = Measured()
+    measured.look(told(0, 0))
+    measured.look(told(10, 100))
+    assert measured.places(TYPES, TYPES) == ()

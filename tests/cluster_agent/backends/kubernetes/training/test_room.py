@@ -128,3 +128,10 @@ def test_never_more_is_given_than_there_is(nodes: list[int], gangs: list[list[in
     room = Room([node(str(number), cpu) for number, cpu in enumerate(nodes)], [])
     given_away = sum(sum(gang) for gang in gangs if room.take([Need({"cpu": cpu}) for cpu in gang]))
     assert given_away <= sum(nodes)
+
+
+def test_a_task_has_a_node_of_its_own_role_that_no_other_has_yet() -> None:
+    chosen = ChosenNodes()
+    chosen.choose("job", [("worker", "a"), ("worker", "a"), ("ps", "b")])
+    assert chosen.left("job", [("worker", "a"), ("ps", "a")]) == [("worker", "a"), ("ps", "b")]
+    assert chosen.left("other", []) == []
