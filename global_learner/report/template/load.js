@@ -17,6 +17,8 @@ function drawLoad({ load }) {
   const select = byId("load-select");
   select.value = scope.name;
   select.onchange = () => { chosenLoad = select.value; drawLoad({ load }); };
+  put("load-times", scope.times_finding);
+  show("load-times", Boolean(scope.times_finding));
   for (const [part, which, name, finding] of LOAD_PARTS) drawLoadPart(scope, part, which, name, scope[finding]);
 }
 
