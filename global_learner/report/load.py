@@ -24,11 +24,13 @@ class LoadCurve:
         label: what the scheduler is called.
         used: GPUs in use.
         waiting: jobs that wait.
+        of_own: a replay of what really happened, which is drawn in its colour.
     """
 
     label: str
     used: Sequence[Amount]
     waiting: Sequence[Amount]
+    of_own: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,13 @@ def _part(scope: LoadScope) -> dict[str, Any] | None:
         "seconds": [round(moment, 1) for moment in scope.seconds],
         "gpus": _rounded(scope.gpus),
         "curves": [
-            {"label": curve.label, "used": _rounded(curve.used), "waiting": _rounded(curve.waiting)} for curve in shown
+            {
+                "label": curve.label,
+                "of_own": curve.of_own,
+                "used": _rounded(curve.used),
+                "waiting": _rounded(curve.waiting),
+            }
+            for curve in shown
         ],
     }
 

@@ -124,7 +124,7 @@ def _scope(name: str, group: Sequence[_Cluster], now: float, silent: Sequence[st
         name=name,
         seconds=moments,
         gpus=gpus,
-        curves=[LoadCurve(labels[policy], *columns[policy]) for policy in policies],
+        curves=[LoadCurve(labels[policy], *columns[policy], of_own=policy == TWIN) for policy in policies],
         axis="time, UTC" if real else "simulated time",
         note=_note(group, policies, silent),
         real=real,

@@ -288,6 +288,7 @@ def test_a_real_cluster_has_lines_of_other_schedulers_and_the_page_says_that_the
     choice.select_by_value("north")
     assert text(browser, "#load-times").startswith("Average completion time: 5 h (as it ran), 5.2 h (as it ran, sim")
     assert len(browser.find_elements(By.CSS_SELECTOR, "#use-part-chart path.line")) == 4
+    assert len(browser.find_elements(By.CSS_SELECTOR, "#use-part-chart path.p-own.again")) == 1, "told from grey lines"
     legend = text(browser, "#waits-part-legend")
     assert "FIFO with EASY backfill, simulated" in legend
     assert "DRF, the fallback, simulated" in legend

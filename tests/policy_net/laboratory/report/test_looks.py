@@ -6,6 +6,7 @@ import base64
 import io
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,12 @@ def _are_readable(browser: WebDriver, charts: int, dark: bool) -> None:
         assert (darker > 0.5) is dark, "the paper of a chart is that of the page"
         assert (lighter > 0.5) is not dark
         assert min(darker, lighter) > 0.0005, "something is written on it"
+
+
+def test_figures_of_runs_have_their_unit_and_large_ones_can_be_read() -> None:
+    page = runs_page([replace(run, final={"avg_jct_seconds": 15000.25}) for run in runs()])
+    assert "avg JCT [s]" in page
+    assert "15,000.2" in page
 
 
 def test_every_colour_of_a_chart_has_one_for_the_dark(made: Callable[..., Comparison]) -> None:
