@@ -12,7 +12,6 @@ import structlog
 
 from cluster_agent.acting.active_policy import ActivePolicy, Candidate, CandidateFactory
 from cluster_agent.acting.deadline import DeadlineAsker
-from cluster_agent.backend_settings import SimulatedBackendSettings
 from cluster_agent.backends.base import AgentParts, BackendStatus, backend_module
 from cluster_agent.errors import NoPolicy
 from cluster_agent.fleet.duty_following import DutyFollower, DutyParts
@@ -26,8 +25,10 @@ from cluster_agent.fleet.sketch_sharing import SketchSharing
 from cluster_agent.fleet.trust import FleetTrust
 from cluster_agent.guard import Guard
 from cluster_agent.health import Health
+from cluster_agent.learning.comparing import PastComparer, comparer_of
 from cluster_agent.learning.experience import BelievedReward, ExperienceQueue
 from cluster_agent.learning.learning_source import LearningSource
+from cluster_agent.learning.lesson_budget import LessonBudget
 from cluster_agent.learning.noise import UpdateNoise
 from cluster_agent.learning.rounds import RoundLink, RoundWork
 from cluster_agent.learning.trainer import TrainedPolicy, Trainer, TrainingCounts
@@ -40,9 +41,8 @@ from cluster_agent.recording.load_history import KEPT, LoadCurve, LoadHistory
 from cluster_agent.recording.memory import AgentMemory
 from cluster_agent.recording.state_files import hold_folder, write_json
 from cluster_agent.rollout.beside import Beside
-from cluster_agent.rollout.block_twins import BlockTwins
+from cluster_agent.rollout.block_twins import twins_of
 from cluster_agent.rollout.conduct import Conduct
-from cluster_agent.rollout.twin_worker import TwinWorker, twin_command
 from cluster_agent.settings import Acting, AgentSettings, LearnerSettings
 from cluster_agent.telemetry import Telemetry
 from foundation.backoff import Backoff
@@ -69,6 +69,7 @@ class _Fleet:
     link: FleetLink
     trainer: Trainer | None
     rounds: RoundLink | None
+    comparer: PastComparer | None
 
 
 class Agent:
@@ -133,6 +134,8 @@ class Agent:
                 self._fleet.trainer.start()
             if self._fleet.rounds is not None:
                 self._fleet.rounds.start()
+            if self._fleet.comparer is not None:
+                self._fleet.comparer.start()
         _log.info(
             "agent-started",
             cluster=self._settings.cluster,
@@ -159,6 +162,7 @@ class Agent:
             baseline_policy=self._backend.baseline_policy,
             job_timelines=() if self._timelines is None else self._timelines.latest,
             load=self._told_load(jobs),
+            replayed=None if self._fleet is None or self._fleet.comparer is None else self._fleet.comparer.latest,
         )
 
     def _told_load(self, jobs: BackendStatus) -> tuple[LoadCurve, ...]:
@@ -212,7 +216,7 @@ class Agent:
             self._beliefs,
             time.time,
             self._telemetry.log_failures.inc,
-            _twins_of(settings),
+            twins_of(settings),
         )
         self._watch_rollout(self._conduct)
         # A simulated cluster's clock stands still while somebody thinks; a live one's does not.
@@ -254,6 +258,7 @@ class Agent:
 
         follows_head = settings.policy.acting is Acting.HEAD
         trainer, rounds = None, None
+        budget = LessonBudget(settings.learning.twin.cpu_percent)
         if self._queue is not None:
             policy = TrainedPolicy(lambda: self._active.current.spec, self._propose_head if follows_head else None)
             private = settings.privacy is not None
@@ -266,6 +271,7 @@ class Agent:
                     settings.state_dir,
                     self._acting_priors,
                     self._telemetry,
+                    budget=budget,
                     applies=source.is_twin,
                 )
             trainer = Trainer(
@@ -297,7 +303,7 @@ class Agent:
             rollouts=rollouts,
         )
         link = FleetLink(access(2), self._active, self._source, self.status, duties)
-        return _Fleet(client, link, trainer, rounds)
+        return _Fleet(client, link, trainer, rounds, comparer_of(settings, budget))
 
     def _watch_rollout(self, conduct: Conduct) -> None:
         self._telemetry.beside_version.set_function(lambda: conduct.status.beside_version)
@@ -333,6 +339,8 @@ class Agent:
                 training = fleet.trainer.counts
             if fleet.rounds is not None:
                 fleet.rounds.finish(_PROMPT_SECONDS)
+            if fleet.comparer is not None:
+                fleet.comparer.finish(_PROMPT_SECONDS)
             # An agent that ends by itself is in no hurry: whoever looks on should see how it ended.
             fleet.link.finish(max(_PROMPT_SECONDS, flush_seconds if fleet.link.reachable else 0.0))
             fleet.client.close()
@@ -354,16 +362,6 @@ class Agent:
 
 def _trust_of(settings: AgentSettings, learner: LearnerSettings) -> FleetTrust:
     return FleetTrust(settings.state_dir, settings.cluster, learner.unsigned_versions == "allow", time.time)
-
-
-def _twins_of(settings: AgentSettings) -> BlockTwins | None:
-    """The twin of an agent that may alternate, and whose operator lets it have one."""
-    learner, backend = settings.learner, settings.backend
-    if learner is None or learner.twin_cpu_percent == 0.0 or learner.rollouts != "follow":
-        return None
-    paced = backend.environment if isinstance(backend, SimulatedBackendSettings) else backend
-    worker = TwinWorker(twin_command(learner.twin_cpu_percent, settings.policy))
-    return BlockTwins(worker, paced.debounce_seconds)
 
 
 def _write_summary(path: Path, cluster: str, status: AgentStatus, training: TrainingCounts) -> None:

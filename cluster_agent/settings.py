@@ -150,6 +150,11 @@ class LearnerSettings(Section):
     tell_load: bool = True
     """Whether heartbeats carry how many GPUs there are, how many were in use and how many jobs waited, over the last
     week by the hour, for the learner's page; 2 kB, without jobs, users or names. Off: only how many jobs there are."""
+    tell_baselines: bool = True
+    """Whether heartbeats carry what the last week of a real cluster would have been under FIFO with EASY backfill and
+    under the fallback, replayed from its decision log in a process of its own: average times and load, 3 kB, no job by
+    itself. It takes turns with lessons in their share of a core (`learning.twin.cpu_percent`). Needs `tell_load` and
+    `decision_log`."""
     unsigned_versions: Literal["refuse", "allow"] = "refuse"
     """Whether a version without the fleet's signature may act. `allow` is for the time of an upgrade, with a learner
     that does not sign yet: once a signature was seen, every version needs one."""

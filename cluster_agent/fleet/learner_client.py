@@ -11,7 +11,7 @@ import contextlib
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from cluster_agent.fleet.learner_protocol import (
     ShareAnswer,
 )
 from cluster_agent.recording.job_timelines import JobTimeline
+from cluster_agent.recording.replayed_past import ReplayedPast
 from cluster_agent.rollout.evidence import Evidence, evidence_request
 from cluster_agent.settings import LearnerSettings
 from foundation.text import plain_line
@@ -203,10 +204,8 @@ class LearnerClient:
             beside_version=status.beside_version,
             simulated=jobs.simulated,
             load=[fleet_pb2.LoadCurve(**asdict(curve)) for curve in status.load],
-            baselines=[
-                fleet_pb2.BaselineTime(policy=policy, avg_jct_seconds=seconds)
-                for policy, seconds in jobs.baselines.items()
-            ],
+            baselines=_baselines(jobs.baselines),
+            replayed=None if status.replayed is None else _replayed(status.replayed),
         )
         request = fleet_pb2.HeartbeatRequest(cluster=self._cluster, incarnation=incarnation, status=message)
         reply = self._call("Heartbeat", self._connection.fleet().Heartbeat, request)
@@ -311,6 +310,22 @@ def _duty(reply: fleet_pb2.HeartbeatReply) -> tuple[RolloutDuty | None, str]:
         return RolloutDuty.of(reply.duty), ""
     except ValueError as error:
         return None, plain_line(str(error))
+
+
+def _baselines(seconds: Mapping[str, float]) -> list[fleet_pb2.BaselineTime]:
+    return [fleet_pb2.BaselineTime(policy=policy, avg_jct_seconds=each) for policy, each in seconds.items()]
+
+
+def _replayed(past: ReplayedPast) -> fleet_pb2.ReplayedPast:
+    return fleet_pb2.ReplayedPast(
+        begin_seconds=past.begin_seconds,
+        end_seconds=past.end_seconds,
+        jobs=past.jobs,
+        avg_jct_seconds=past.avg_jct_seconds,
+        twin_jct_seconds=past.twin_jct_seconds,
+        baselines=_baselines(past.baselines),
+        load=[fleet_pb2.LoadCurve(**asdict(curve)) for curve in past.load],
+    )
 
 
 def _timeline(timeline: JobTimeline) -> fleet_pb2.JobTimeline:

@@ -11,6 +11,7 @@ from typing import Protocol
 from cluster_agent.backends.base import BackendStatus
 from cluster_agent.recording.job_timelines import JobTimeline
 from cluster_agent.recording.load_history import LoadCurve
+from cluster_agent.recording.replayed_past import ReplayedPast
 from cluster_agent.rollout.evidence import Evidence
 from policy_net.exchange.rollout_duty import RolloutDuty
 from policy_net.exchange.signed_documents import SignedDocument
@@ -136,6 +137,7 @@ class AgentStatus:
         baseline_policy: whose average JCT `cluster.baseline_jct_seconds` is.
         job_timelines: of a few jobs; empty unless the operator lets them be told.
         load: over time; empty where the operator lets none be told, or nothing is known yet.
+        replayed: the last days under other schedulers; None where that is not told, or not known yet.
         refused_version: assigned, or to be held beside the assigned one, and not acted with; 0 for none.
             `refused_reason` is a word for why.
         rollout: whose duty is done now; 0 for none. `rollout_role` says how, `beside_version` what is held ready.
@@ -150,6 +152,7 @@ class AgentStatus:
     baseline_policy: str = ""
     job_timelines: Sequence[JobTimeline] = ()
     load: Sequence[LoadCurve] = ()
+    replayed: ReplayedPast | None = None
     refused_version: int = 0
     refused_reason: str = ""
     rollout: int = 0

@@ -8,38 +8,23 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from cluster_agent.acting.active_policy import CandidateFactory, Identity
 from cluster_agent.errors import StateDamaged
+from cluster_agent.learning.own_past import acting_of, log_of, machines_of
 from cluster_agent.learning.twin_lesson import TwinAnswer, TwinQuestion
-from cluster_agent.recording.decision_log import state_of
 from cluster_agent.recording.last_decision import last_decision
-from cluster_agent.recording.log_replay import default_finder
-from cluster_agent.settings import PolicySettings
 from foundation.asked_process import be_modest
-from policy_net.domain import PolicyContext
-from policy_net.errors import BadInput, NothingRecorded, PolicyFileError
+from policy_net.errors import BadInput
 from policy_net.exchange.policy_file import parse_policy_file
 from policy_net.exchange.spec import SetSpec
 from policy_net.exchange.wire import WINDOW_JOBS
-from policy_net.laboratory.training.twin_windows import (
-    FAR,
-    TOO_FEW,
-    History,
-    Machines,
-    WindowChoice,
-    agreement_of,
-    cost_of,
-)
-from policy_net.laboratory.workloads.decided import RecordedJobs, read_recorded
+from policy_net.laboratory.training.last_days import FAR, agreement_of
+from policy_net.laboratory.training.twin_windows import TOO_FEW, History, WindowChoice, cost_of
 from policy_net.laboratory.workloads.workload import JobKindChoice
 from policy_net.learning.gradient import GradientResult
 from policy_net.learning.twin_gradient import twin_gradient
-from policy_net.policy import SchedulerPolicy, build_policy, policy_names
 from policy_net.set_policy.spreads import spreads_of
 
 MOST_BYTES = 3 * 2**27
@@ -64,14 +49,8 @@ def answer(question: TwinQuestion, between_steps: Callable[[], None]) -> TwinAns
         line = last_decision(question.state_dir)
         if line is None:
             return TwinAnswer(None, reason="nothing was decided here yet" if settings.history else TOO_FEW)
-        state = state_of(line)
-        log = _log_of(question.state_dir)
-        machines = Machines(
-            tuple(node.capacity for node in state.nodes),
-            state.slot_seconds,
-            0.0 if log is None else log.pause_seconds,
-            state.capacity_mode,
-        )
+        log = log_of(question.state_dir)
+        machines = machines_of(line, log)
         choice = WindowChoice(
             settings.window_jobs,
             settings.speed_spread,
@@ -80,7 +59,7 @@ def answer(question: TwinQuestion, between_steps: Callable[[], None]) -> TwinAns
             settings.work_known,
         )
         history = History(settings.history, log, machines, choice)
-        acting = None if log is None else _acting(question.state_dir, line)
+        acting = None if log is None else acting_of(question.state_dir, line)
         agreement = None if log is None or acting is None else agreement_of(log, acting, machines, on_progress=rest)
         if agreement == 0.0:
             return TwinAnswer(None, 0.0, f"its mean JCT of the last week is off by {FAR:.0%} or more")
@@ -102,24 +81,6 @@ def answer(question: TwinQuestion, between_steps: Callable[[], None]) -> TwinAns
     samples = found.samples * jobs
     statistics = {**found.statistics, WINDOW_JOBS: float(jobs)}
     return TwinAnswer(GradientResult(found.gradient, samples, float(samples), statistics), agreement)
-
-
-def _log_of(state_dir: Path) -> RecordedJobs | None:
-    try:
-        return read_recorded(state_dir)
-    except NothingRecorded:
-        return None
-
-
-def _acting(state_dir: Path, line: dict[str, Any]) -> SchedulerPolicy | None:
-    """What decides here, as it begins, without what it has come to believe; None where it is not at hand."""
-    data = default_finder(state_dir, []).find(line["digest"])
-    if data is None:
-        return build_policy(line["policy"], PolicyContext()) if line["policy"] in policy_names() else None
-    try:
-        return CandidateFactory(PolicySettings()).from_bytes(data, Identity(line["policy"])).policy
-    except PolicyFileError:
-        return None
 
 
 def main() -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,10 +15,10 @@ from pathlib import Path
 import numpy as np
 import structlog
 
+from cluster_agent.learning.lesson_budget import LessonBudget
 from cluster_agent.learning.twin_lesson import TwinAnswer, TwinQuestion, head_file
 from cluster_agent.settings import LearningSettings
 from cluster_agent.telemetry import Telemetry
-from foundation.asked_process import answer_of
 from policy_net.errors import PolicyNetError
 from policy_net.exchange.spec import SetSpec, Weights, WeightSpec
 from policy_net.exchange.statistics import SpeedStatistic
@@ -27,9 +26,6 @@ from policy_net.learning.gradient import GradientResult
 from policy_net.twin.library import notice
 
 _log = structlog.get_logger()
-
-MOST_CPU_SECONDS = 1800.0
-"""For one lesson; at 5% of a core that is ten hours. In the compiled twin it takes seconds."""
 
 
 def lesson_command(cpu_percent: float) -> list[str]:
@@ -45,7 +41,7 @@ class TwinSource:
         cluster: its name; clusters with one seed draw other windows and directions all the same.
         priors: of what acts here now.
         command: reads one question and writes one answer, as `twin_process` does.
-        clock: monotonic seconds.
+        budget: of this cluster's replays; its own unless given.
         applies: whether the twin teaches now, or live experience does.
     """
 
@@ -58,7 +54,7 @@ class TwinSource:
         telemetry: Telemetry,
         command: Sequence[str] | None = None,
         longest_seconds: float | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        budget: LessonBudget | None = None,
         applies: Callable[[], bool] = lambda: True,
     ) -> None:
         self.applies = applies
@@ -68,9 +64,8 @@ class TwinSource:
         self._priors = priors
         self._telemetry = telemetry
         self._command = list(command or lesson_command(settings.twin.cpu_percent))
-        share = settings.twin.cpu_percent / 100.0
-        self._longest_seconds = MOST_CPU_SECONDS / share if longest_seconds is None else longest_seconds
-        self._clock = clock
+        self._budget = budget or LessonBudget(settings.twin.cpu_percent)
+        self._longest_seconds = self._budget.longest_seconds if longest_seconds is None else longest_seconds
         self._asked = 0
         self._said = ""
 
@@ -104,7 +99,7 @@ class TwinSource:
             self._settings.permute_rewards,
         )
         try:
-            line = answer_of(self._command, question.to_line(), self._longest_seconds, ending, self._clock)
+            line = self._budget.ask(self._command, question.to_line(), self._longest_seconds, ending)
             answer = TwinAnswer.from_line(line, spec)
         except (OSError, ValueError, KeyError, TypeError, PolicyNetError) as error:
             answer = TwinAnswer(None, reason=str(error) or repr(error))

@@ -12,10 +12,12 @@ from dataclasses import replace
 import structlog
 
 from cluster_agent.acting.active_policy import Candidate
+from cluster_agent.backend_settings import SimulatedBackendSettings
 from cluster_agent.rollout.block_tally import BlockTally, FinishedBlock
 from cluster_agent.rollout.twin_question import HeldPolicy
 from cluster_agent.rollout.twin_record import Asked, TwinRecord
-from cluster_agent.rollout.twin_worker import Twin
+from cluster_agent.rollout.twin_worker import Twin, TwinWorker, twin_command
+from cluster_agent.settings import AgentSettings
 from policy_net.domain import ClusterState, Progress, SpeedModel
 from policy_net.errors import BadInput
 from policy_net.set_policy.policy import SetPolicy
@@ -114,3 +116,13 @@ class BlockTwins:
             self._record.clear()
             self._wanted = {}
             _log.warning("twin-gave-up", reason=f"{what}: {error!r}")
+
+
+def twins_of(settings: AgentSettings) -> BlockTwins | None:
+    """The twin of an agent that may alternate, and whose operator lets it have one."""
+    learner, backend = settings.learner, settings.backend
+    if learner is None or learner.twin_cpu_percent == 0.0 or learner.rollouts != "follow":
+        return None
+    paced = backend.environment if isinstance(backend, SimulatedBackendSettings) else backend
+    worker = TwinWorker(twin_command(learner.twin_cpu_percent, settings.policy))
+    return BlockTwins(worker, paced.debounce_seconds)

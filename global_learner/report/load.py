@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from foundation.figures import percent
+from foundation.figures import duration, percent
 from global_learner.report.words import listed
 
 Amount = float | None
@@ -24,11 +24,13 @@ class LoadCurve:
         label: what the scheduler is called.
         used: GPUs in use.
         waiting: jobs that wait.
+        of_own: a replay of what really happened, which is drawn in its colour.
     """
 
     label: str
     used: Sequence[Amount]
     waiting: Sequence[Amount]
+    of_own: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,7 @@ class LoadScope:
         axis: what time it is, such as `simulated time`.
         note: where the figures are from, in whole sentences.
         real: the moments are Unix seconds.
+        times: average completion times, in the order of the curves; empty where they are said elsewhere, or not known.
     """
 
     name: str
@@ -52,6 +55,7 @@ class LoadScope:
     axis: str
     note: str
     real: bool = False
+    times: Sequence[tuple[str, float]] = ()
 
 
 def load_section(scopes: Sequence[LoadScope]) -> dict[str, Any] | None:
@@ -72,12 +76,21 @@ def _part(scope: LoadScope) -> dict[str, Any] | None:
         "axis": scope.axis,
         "real": scope.real,
         "note": scope.note,
+        "times_finding": _sentence(
+            "Average completion time", [(label, duration(seconds)) for label, seconds in scope.times]
+        ),
         "use_finding": _sentence("GPUs in use on average", used),
         "waiting_finding": _sentence("Jobs waiting on average", waiting),
         "seconds": [round(moment, 1) for moment in scope.seconds],
         "gpus": _rounded(scope.gpus),
         "curves": [
-            {"label": curve.label, "used": _rounded(curve.used), "waiting": _rounded(curve.waiting)} for curve in shown
+            {
+                "label": curve.label,
+                "of_own": curve.of_own,
+                "used": _rounded(curve.used),
+                "waiting": _rounded(curve.waiting),
+            }
+            for curve in shown
         ],
     }
 

@@ -14,19 +14,22 @@ from typing import Any
 from global_learner.report.learning import CurvePoint
 from global_learner.report.lessons import LessonCurve
 from global_learner.report.load import LoadScope
-from global_learner.report.words import change, counted, job_hours, listed, policy_label
+from global_learner.report.replayed_pasts import TWIN, believed_past, within
+from global_learner.report.words import change, counted, job_hours, listed, moment, policy_label
 from policy_net.exchange.generated import fleet_pb2
 
 _BASELINE, _FLEET = "baseline", "fleet"
 RECORDED, USUAL = "recorded", "fifo-easy"
 """What scheduled recorded jobs, where a cluster simulates them; and what most clusters run."""
+USUAL_LABEL = "FIFO with EASY backfill"
 _WHAT_RUNS = (RECORDED, USUAL)
 _SAME = 0.005
 _SHORTEST_SECONDS = 1.0
 """A shorter average is no baseline: no cluster's jobs end within a second, and a ratio to it would say nothing."""
 _HOW_TO_KNOW = (
-    "A cluster that is not simulated cannot say what another scheduler would have needed. To find out, replay its"
-    " history: policy-net replay --workload FILE --report FOLDER."
+    "A cluster that is not simulated says what another scheduler would have needed once 20 jobs have ended there and"
+    " its agent has replayed them, unless the replay is too far from what happened. Of older jobs, replay the history:"
+    " policy-net replay --workload FILE --report FOLDER."
 )
 
 
@@ -88,7 +91,7 @@ def headline(views: Sequence[fleet_pb2.ClusterView], replays: Replays | None = N
         )
     compared = [view.status for view in views if view.status.jobs_done and _known(view.status)]
     if not compared:
-        return _unknown(views)
+        return _from_records(views) or _unknown(views)
     return _so_far(compared, len(views))
 
 
@@ -148,6 +151,25 @@ def _over(replays: Replays, policy: str, other: str) -> float:
     """A policy's average JCT over another's, geometric mean over the clusters that have both."""
     both = [by for by in replays.jct_seconds.values() if policy in by and other in by]
     return math.exp(math.fsum(math.log(by[policy] / by[other]) for by in both) / len(both))
+
+
+def _from_records(views: Sequence[fleet_pb2.ClusterView]) -> Headline | None:
+    """What replays of real clusters' own records say, both sides simulated; None where none is believed."""
+    pasts = [past for view in views if (past := believed_past(view)) is not None and USUAL in past.seconds]
+    if not pasts:
+        return None
+    jobs = sum(past.jobs for past in pasts)
+    took, usual = (math.fsum(past.jobs * past.seconds[key] for past in pasts) for key in (TWIN, USUAL))
+    which = f"{len(pasts)} of {counted(len(views), 'cluster')}" if len(pasts) < len(views) else "every cluster"
+    ratio = took / usual
+    return Headline(
+        f"Simulated from their own records, jobs take {change(ratio)} {_than(ratio)} under {USUAL_LABEL}",
+        f"Not measured: the agents of {which if len(views) > 1 else 'the cluster'} replayed the"
+        f" {counted(jobs, 'job')} that ended since {moment(min(past.since_seconds for past in pasts))} from their"
+        f" decision logs, once under what acts there and once under {USUAL_LABEL}. Every job counts the same."
+        f" The first replay is {within(pasts)} what the jobs really took; a difference no larger than that says"
+        " nothing.",
+    )
 
 
 def _unknown(views: Sequence[fleet_pb2.ClusterView]) -> Headline:
@@ -213,5 +235,5 @@ def _baseline_label(key: str) -> str:
     if key == RECORDED:
         return "your own, as recorded"
     if key == USUAL:
-        return "FIFO with EASY backfill, simulated"
+        return f"{USUAL_LABEL}, simulated"
     return f"{'fallback' if key == _BASELINE else policy_label(key)}, simulated"

@@ -12,7 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from global_learner.report.load import Amount, LoadCurve, LoadScope
-from global_learner.report.savings import RECORDED, USUAL, is_simulated
+from global_learner.report.replayed_pasts import AS_IT_RAN, TWIN, ReplayedPast, replayed_past, said_of_replays
+from global_learner.report.savings import RECORDED, USUAL, USUAL_LABEL, is_simulated
+from global_learner.report.told_series import Series
 from global_learner.report.words import listed, policy_label
 from policy_net.exchange.generated import fleet_pb2
 
@@ -24,52 +26,24 @@ LONGEST_SECONDS = 8 * 86_400.0
 """Of real time: agents keep a week."""
 _AHEAD_SECONDS = 3600.0
 """A cluster's clock may be ahead by so much."""
-AS_IT_RAN = ""
-_LABELS = {AS_IT_RAN: "as it ran", USUAL: "FIFO with EASY backfill", RECORDED: "your own, as recorded"}
+_LABELS = {
+    AS_IT_RAN: "as it ran",
+    TWIN: "as it ran, simulated",
+    USUAL: USUAL_LABEL,
+    RECORDED: "your own, as recorded",
+}
 _ORDER = (RECORDED, USUAL)
-_HOW_TO_KNOW = (
-    " What another scheduler would have made of these jobs is not known of real clusters; policy-net replay says it of"
-    " their decision logs."
-)
-
-
-@dataclass(frozen=True, slots=True)
-class _Series:
-    """One curve as it was told."""
-
-    told: fleet_pb2.LoadCurve
-
-    @property
-    def end(self) -> float:
-        return self.told.begin_seconds + len(self.told.gpus) * self.told.step_seconds
-
-    @property
-    def nearly_end(self) -> float:
-        """Until when a run that ended is shown: the last job may run alone for days, which says little."""
-        return min(self.told.nearly_done_seconds or self.end, self.end)
-
-    def at(self, seconds: float) -> tuple[Amount, Amount, float] | None:
-        """GPUs in use, jobs that wait, GPUs; None where nothing is known."""
-        steps = (seconds - self.told.begin_seconds) / self.told.step_seconds
-        if steps < 0.0 or (steps >= len(self.told.gpus) and not self.told.ended):
-            return None
-        if steps >= len(self.told.gpus):
-            return 0.0, 0.0, max(self.told.gpus[-1], 0.0)
-        index = math.floor(steps)
-        used, waiting, gpus = (
-            values[index] for values in (self.told.gpus_used, self.told.jobs_waiting, self.told.gpus)
-        )
-        return None if waiting < 0.0 else (None if used < 0.0 else used, waiting, max(gpus, 0.0))
 
 
 @dataclass(frozen=True, slots=True)
 class _Cluster:
-    """One cluster that tells its load: scheduler to curve; as it ran is always there."""
+    """One cluster that tells its load: scheduler to curve, as it ran always; the others of a real one are of `past`."""
 
     name: str
     simulated: bool
     fallback: str
-    series: Mapping[str, _Series]
+    series: Mapping[str, Series]
+    past: ReplayedPast | None = None
 
     @property
     def begin(self) -> float:
@@ -116,10 +90,14 @@ def told_load(views: Sequence[fleet_pb2.ClusterView], now: float) -> list[LoadSc
 
 
 def _told(view: fleet_pb2.ClusterView) -> _Cluster | None:
-    series = {curve.policy: _Series(curve) for curve in view.status.load if len(curve.gpus)}
+    series = {curve.policy: Series(curve) for curve in view.status.load if len(curve.gpus)}
     if AS_IT_RAN not in series:
         return None
-    return _Cluster(view.cluster, is_simulated(view.status), view.status.baseline_policy, series)
+    if is_simulated(view.status):
+        return _Cluster(view.cluster, True, view.status.baseline_policy, series)
+    ran = series[AS_IT_RAN]
+    past = replayed_past(view, ran)
+    return _Cluster(view.cluster, False, "", {AS_IT_RAN: ran, **({} if past is None else past.series)}, past)
 
 
 def _scope(name: str, group: Sequence[_Cluster], now: float, silent: Sequence[str]) -> LoadScope:
@@ -146,18 +124,46 @@ def _scope(name: str, group: Sequence[_Cluster], now: float, silent: Sequence[st
         name=name,
         seconds=moments,
         gpus=gpus,
-        curves=[LoadCurve(labels[policy], *columns[policy]) for policy in policies],
+        curves=[LoadCurve(labels[policy], *columns[policy], of_own=policy == TWIN) for policy in policies],
         axis="time, UTC" if real else "simulated time",
         note=_note(group, policies, silent),
         real=real,
+        times=_times(group, labels) if real else (),
     )
 
 
+def _times(group: Sequence[_Cluster], labels: Mapping[str, str]) -> list[tuple[str, float]]:
+    """Average completion times of what was replayed, under each scheduler that is shown; every job counts the same."""
+    pasts = [cluster.past for cluster in group if cluster.past is not None]
+    if len(pasts) < len(group) or len(labels) == 1:
+        return []
+    jobs = sum(past.jobs for past in pasts)
+    return [
+        (label, math.fsum(past.jobs * past.seconds[policy] for past in pasts) / jobs)
+        for policy, label in labels.items()
+    ]
+
+
 def _at(cluster: _Cluster, policies: Sequence[str], moment: float) -> dict[str, tuple[Amount, Amount, float]] | None:
-    """One cluster under each of these schedulers; None unless all are known, so that all are of the same clusters."""
+    """One cluster under each of these schedulers; None unless all are known, so that all are of the same clusters.
+
+    What a real cluster's past would have been is known up to its latest replay, and what it was goes on.
+    """
     found = {policy: cluster.series[policy].at(moment) for policy in policies}
-    known = {policy: amounts for policy, amounts in found.items() if amounts is not None}
-    return known if len(known) == len(found) else None
+    ran = found[AS_IT_RAN]
+    if ran is None or (cluster.simulated and None in found.values()):
+        return None
+    if cluster.simulated:
+        return {policy: amounts for policy, amounts in found.items() if amounts is not None}
+    return {policy: _within(amounts, ran[2]) for policy, amounts in found.items()}
+
+
+def _within(amounts: tuple[Amount, Amount, float] | None, gpus: float) -> tuple[Amount, Amount, float]:
+    """What a replay holds at a moment, of the GPUs that there really were: it has the usual ones all the time."""
+    if amounts is None:
+        return None, None, gpus
+    used, waiting, _ = amounts
+    return None if used is None else min(used, gpus), waiting, gpus
 
 
 def _sum(amounts: Sequence[Amount]) -> Amount:
@@ -168,15 +174,17 @@ def _sum(amounts: Sequence[Amount]) -> Amount:
 def _ordered(group: Sequence[_Cluster]) -> list[str]:
     """What an operator has or could have first, as the clusters ran last."""
     every = {policy for cluster in group for policy in cluster.series}
-    others = sorted(every - {*_ORDER, AS_IT_RAN})
-    return [*(policy for policy in _ORDER if policy in every), *others, AS_IT_RAN]
+    others = sorted(every - {*_ORDER, TWIN, AS_IT_RAN})
+    first = [policy for policy in _ORDER if policy in every]
+    return [*first, *others, *([TWIN] if TWIN in every else []), AS_IT_RAN]
 
 
 def _label(policy: str, group: Sequence[_Cluster]) -> str:
+    simulated = "" if group[0].simulated or policy in (TWIN, AS_IT_RAN) else ", simulated"
     if policy in _LABELS:
-        return _LABELS[policy]
-    fallback = all(cluster.fallback == policy for cluster in group)
-    return f"{policy_label(policy)}, the fallback" if fallback else policy_label(policy)
+        return _LABELS[policy] + simulated
+    fallback = all(cluster.fallback == policy for cluster in group) or bool(simulated)
+    return f"{policy_label(policy)}{', the fallback' if fallback else ''}{simulated}"
 
 
 def _note(group: Sequence[_Cluster], policies: Sequence[str], silent: Sequence[str]) -> str:
@@ -188,7 +196,10 @@ def _note(group: Sequence[_Cluster], policies: Sequence[str], silent: Sequence[s
             note += f" {listed(others, 4)}: the same jobs on the same machines."
         note += " Jobs that end sooner hold fewer GPUs at once."
     else:
-        note = "As the agents saw it, whose history begins with their first start." + _HOW_TO_KNOW
+        seen = "As the agents saw it, whose" if len(group) > 1 else "As the agent saw it, whose"
+        starts = "their first start" if len(group) > 1 else "its first start"
+        worth = said_of_replays([(cluster.name, cluster.past) for cluster in group])
+        note = f"{seen} history begins with {starts}. {worth}"
     if silent:
         note += f" Not told by {listed(list(silent), 4)}, whose agents are older than this, or are not to tell it."
     return note

@@ -43,6 +43,7 @@ def check_status(status: fleet_pb2.ClusterStatus) -> None:
     _check_words_and_times(status)
     check_timelines(status)
     check_load(status)
+    check_replayed(status)
 
 
 def check_timelines(status: fleet_pb2.ClusterStatus) -> None:
@@ -68,23 +69,43 @@ def check_load(status: fleet_pb2.ClusterStatus) -> None:
     Raises:
         BadRequest: too many, too long, of no scheduler, or with a number that no agent sends.
     """
-    for name, entries in (("load", status.load), ("baselines", status.baselines)):
+    _check_schedulers("status", status)
+
+
+def check_replayed(status: fleet_pb2.ClusterStatus) -> None:
+    """Check what a cluster says of replays of its past.
+
+    Raises:
+        BadRequest: as `check_load`, or days that end before they begin, or a time that no job takes.
+    """
+    if not status.HasField("replayed"):
+        return
+    past = status.replayed
+    for name in ("avg_jct_seconds", "twin_jct_seconds"):
+        if not _is_time(getattr(past, name)):
+            raise BadRequest(f"status.replayed.{name} is {getattr(past, name)}; no job takes that long")
+    if not (0.0 <= past.begin_seconds <= past.end_seconds - 1.0 and past.end_seconds <= _LARGEST_SECONDS):
+        raise BadRequest("status.replayed: its days must end a second or more after they began, not in ages to come")
+    _check_schedulers("status.replayed", past)
+
+
+def _check_schedulers(where: str, told: fleet_pb2.ClusterStatus | fleet_pb2.ReplayedPast) -> None:
+    for name, entries in (("load", told.load), ("baselines", told.baselines)):
         if len(entries) > MOST_SCHEDULERS:
-            raise BadRequest(f"status.{name} is of {len(entries)} schedulers; at most {MOST_SCHEDULERS} are taken")
+            raise BadRequest(f"{where}.{name} is of {len(entries)} schedulers; at most {MOST_SCHEDULERS} are taken")
         policies = [entry.policy for entry in entries]
         if len(set(policies)) < len(policies) or not all(
             policy == "" or _WORD.fullmatch(policy) for policy in policies
         ):
-            raise BadRequest(f"status.{name} has a scheduler twice, or one that is no word of lower-case letters")
-    for baseline in status.baselines:
+            raise BadRequest(f"{where}.{name} has a scheduler twice, or one that is no word of lower-case letters")
+    for baseline in told.baselines:
         if not (baseline.policy and _is_time(baseline.avg_jct_seconds)):
-            raise BadRequest(f"status.baselines has {baseline.avg_jct_seconds} s for {baseline.policy!r}")
-    for curve in status.load:
-        _check_curve(curve)
+            raise BadRequest(f"{where}.baselines has {baseline.avg_jct_seconds} s for {baseline.policy!r}")
+    for curve in told.load:
+        _check_curve(f"{where}.load, scheduler {curve.policy!r}", curve)
 
 
-def _check_curve(curve: fleet_pb2.LoadCurve) -> None:
-    where = f"status.load, scheduler {curve.policy!r}"
+def _check_curve(where: str, curve: fleet_pb2.LoadCurve) -> None:
     series = (curve.gpus_used, curve.jobs_waiting, curve.gpus)
     steps = len(curve.gpus)
     if not 1 <= steps <= MOST_STEPS or any(len(values) != steps for values in series):

@@ -23,6 +23,9 @@ from policy_net.exchange.statistics import SpeedStatistic
 
 WINDOW_JOBS = "window_jobs"
 """The statistic of an update from replays that says how many jobs the window had."""
+MOST_TIMES_OFF = 1.25
+"""A replay of a cluster's past under what acted there that is so many times off what happened says nothing of other
+schedulers: what they are to show are gains of this size."""
 _FLOAT_BYTES = 4
 _LONGEST_ERROR = 500
 _LENGTH_DELIMITED = 2
@@ -222,6 +225,11 @@ def statistics_of(messages: Sequence[fleet_pb2.TypeStatistics]) -> tuple[SpeedSt
                 raise ImpossibleStatistics(f"type {name!r}: {ps} PSs and {workers} workers are reported twice")
             found[message.job_type, ps, workers] = entry
     return tuple(found[split] for split in sorted(found))
+
+
+def times_off(said: float, really: float) -> float:
+    """How many times one figure is the other, the larger over the smaller; both are above zero."""
+    return max(said / really, really / said)
 
 
 def floats(data: bytes) -> Weights:

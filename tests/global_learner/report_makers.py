@@ -48,6 +48,27 @@ def told_load(draw: random.Random, policy: str = "", begin: float = 0.0, steps: 
     )  # fmt: skip
 
 
+def replayed_past(ran: pb.LoadCurve, twin: float = 1.04) -> pb.ReplayedPast:
+    """A past as an agent replays it: its own load a little smoother, and others' where the twin is near."""
+    day = {"begin_seconds": ran.begin_seconds, "end_seconds": ran.begin_seconds + 900.0 * len(ran.gpus)}
+    steps = min(len(ran.gpus), 84)
+    step = (day["end_seconds"] - day["begin_seconds"]) / steps
+
+    def curve(policy: str, used: float, waiting: float) -> pb.LoadCurve:
+        wave = [1.0 + 0.3 * math.sin(at / 5.0) for at in range(steps)]
+        return pb.LoadCurve(
+            policy=policy, begin_seconds=day["begin_seconds"], step_seconds=step, gpus=[64.0] * steps,
+            gpus_used=[used * each for each in wave], jobs_waiting=[waiting * each for each in wave],
+        )  # fmt: skip
+
+    others = {"fifo-easy": 9.1 * 3600, "drf": 6.6 * 3600} if abs(twin - 1.0) < 0.25 else {}
+    curves = [curve("", 29.0, 4.0), curve("fifo-easy", 40.0, 14.0), curve("drf", 35.0, 7.0)]
+    return pb.ReplayedPast(
+        jobs=212, avg_jct_seconds=5 * 3600.0, twin_jct_seconds=5 * 3600.0 * twin, **day, load=curves if others else [],
+        baselines=[pb.BaselineTime(policy=name, avg_jct_seconds=seconds) for name, seconds in others.items()],
+    )  # fmt: skip
+
+
 def view(name: str, draw: random.Random, jobs: int = 6, job_type: str = "resnet-50", **changes: Any) -> pb.ClusterView:
     """A cluster in the middle of its work; `changes` are fields of the view or of its status."""
     jct_seconds = draw.uniform(2, 9) * 3600
@@ -221,10 +242,10 @@ def fleets() -> dict[str, tuple[pb.GetReportReply, Replays | None]]:
     ]  # fmt: skip
     live = {"baseline_jct_seconds": 0.0, "baseline_policy": "", "baselines": [], "simulated": False}
     began = {"north": NOW - 90_000.0, "south": NOW - 30_000.0}
-    real = [
-        view(name, draw, load=[told_load(draw, begin=began[name], steps=int((NOW - began[name]) / 900.0))], **live)
-        for name in began
-    ]
+    real = []
+    for name, twin in (("north", 1.04), ("south", 1.6)):
+        ran = told_load(draw, begin=began[name], steps=int((NOW - began[name]) / 900.0))
+        real.append(view(name, draw, load=[ran], replayed=replayed_past(ran, twin), **live))
     real.append(view("older", draw, load=[], **live))
     return {
         "real": (report(real), None),

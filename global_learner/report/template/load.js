@@ -17,13 +17,15 @@ function drawLoad({ load }) {
   const select = byId("load-select");
   select.value = scope.name;
   select.onchange = () => { chosenLoad = select.value; drawLoad({ load }); };
+  put("load-times", scope.times_finding);
+  show("load-times", Boolean(scope.times_finding));
   for (const [part, which, name, finding] of LOAD_PARTS) drawLoadPart(scope, part, which, name, scope[finding]);
 }
 
 function drawLoadPart(scope, part, which, name, finding) {
   const { seconds, gpus, real, axis } = scope;
   const shown = (amounts) => (which === "used" ? amounts.map((amount, at) => (amount === null || !gpus[at] ? null : (100 * amount) / gpus[at])) : amounts);
-  const curves = scope.curves.map(({ label, [which]: amounts }, index) => ({ label, values: shown(amounts), kind: index === scope.curves.length - 1 ? "p-own" : `p-${index}` }))
+  const curves = scope.curves.map(({ label, of_own: ofOwn, [which]: amounts }, index) => ({ label, values: shown(amounts), kind: ofOwn ? "p-own again" : index === scope.curves.length - 1 ? "p-own" : `p-${index}` }))
     .filter(({ values }) => values.some((value) => value !== null));
   if (!curves.length) {
     byId(part).replaceChildren(empty(gpus.some((there) => there) ? "Not known." : "There are no GPUs."));

@@ -173,7 +173,7 @@ class JobTimeline(_message.Message):
     def __init__(self, number: _Optional[int] = ..., job_type: _Optional[str] = ..., held: _Optional[_Iterable[_Union[JobTimeline.Held, _Mapping]]] = ..., interventions: _Optional[_Iterable[_Union[JobTimeline.Intervention, _Mapping]]] = ..., resizes: _Optional[int] = ..., seconds: _Optional[float] = ..., completed: _Optional[bool] = ...) -> None: ...
 
 class ClusterStatus(_message.Message):
-    __slots__ = ("time_seconds", "decisions", "jobs_running", "jobs_waiting", "jobs_done", "avg_jct_seconds", "baseline_jct_seconds", "acting_version", "learning_step", "guard_interventions", "finished", "jobs_total", "job_timelines", "baseline_policy", "refused_version", "refused_reason", "rollout", "rollout_role", "beside_version", "simulated", "load", "baselines")
+    __slots__ = ("time_seconds", "decisions", "jobs_running", "jobs_waiting", "jobs_done", "avg_jct_seconds", "baseline_jct_seconds", "acting_version", "learning_step", "guard_interventions", "finished", "jobs_total", "job_timelines", "baseline_policy", "refused_version", "refused_reason", "rollout", "rollout_role", "beside_version", "simulated", "load", "baselines", "replayed")
     class GuardInterventionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -203,6 +203,7 @@ class ClusterStatus(_message.Message):
     SIMULATED_FIELD_NUMBER: _ClassVar[int]
     LOAD_FIELD_NUMBER: _ClassVar[int]
     BASELINES_FIELD_NUMBER: _ClassVar[int]
+    REPLAYED_FIELD_NUMBER: _ClassVar[int]
     time_seconds: float
     decisions: int
     jobs_running: int
@@ -225,7 +226,8 @@ class ClusterStatus(_message.Message):
     simulated: bool
     load: _containers.RepeatedCompositeFieldContainer[LoadCurve]
     baselines: _containers.RepeatedCompositeFieldContainer[BaselineTime]
-    def __init__(self, time_seconds: _Optional[float] = ..., decisions: _Optional[int] = ..., jobs_running: _Optional[int] = ..., jobs_waiting: _Optional[int] = ..., jobs_done: _Optional[int] = ..., avg_jct_seconds: _Optional[float] = ..., baseline_jct_seconds: _Optional[float] = ..., acting_version: _Optional[int] = ..., learning_step: _Optional[int] = ..., guard_interventions: _Optional[_Mapping[str, int]] = ..., finished: _Optional[bool] = ..., jobs_total: _Optional[int] = ..., job_timelines: _Optional[_Iterable[_Union[JobTimeline, _Mapping]]] = ..., baseline_policy: _Optional[str] = ..., refused_version: _Optional[int] = ..., refused_reason: _Optional[str] = ..., rollout: _Optional[int] = ..., rollout_role: _Optional[str] = ..., beside_version: _Optional[int] = ..., simulated: _Optional[bool] = ..., load: _Optional[_Iterable[_Union[LoadCurve, _Mapping]]] = ..., baselines: _Optional[_Iterable[_Union[BaselineTime, _Mapping]]] = ...) -> None: ...
+    replayed: ReplayedPast
+    def __init__(self, time_seconds: _Optional[float] = ..., decisions: _Optional[int] = ..., jobs_running: _Optional[int] = ..., jobs_waiting: _Optional[int] = ..., jobs_done: _Optional[int] = ..., avg_jct_seconds: _Optional[float] = ..., baseline_jct_seconds: _Optional[float] = ..., acting_version: _Optional[int] = ..., learning_step: _Optional[int] = ..., guard_interventions: _Optional[_Mapping[str, int]] = ..., finished: _Optional[bool] = ..., jobs_total: _Optional[int] = ..., job_timelines: _Optional[_Iterable[_Union[JobTimeline, _Mapping]]] = ..., baseline_policy: _Optional[str] = ..., refused_version: _Optional[int] = ..., refused_reason: _Optional[str] = ..., rollout: _Optional[int] = ..., rollout_role: _Optional[str] = ..., beside_version: _Optional[int] = ..., simulated: _Optional[bool] = ..., load: _Optional[_Iterable[_Union[LoadCurve, _Mapping]]] = ..., baselines: _Optional[_Iterable[_Union[BaselineTime, _Mapping]]] = ..., replayed: _Optional[_Union[ReplayedPast, _Mapping]] = ...) -> None: ...
 
 class LoadCurve(_message.Message):
     __slots__ = ("policy", "begin_seconds", "step_seconds", "gpus_used", "jobs_waiting", "gpus", "ended", "nearly_done_seconds")
@@ -254,6 +256,24 @@ class BaselineTime(_message.Message):
     policy: str
     avg_jct_seconds: float
     def __init__(self, policy: _Optional[str] = ..., avg_jct_seconds: _Optional[float] = ...) -> None: ...
+
+class ReplayedPast(_message.Message):
+    __slots__ = ("begin_seconds", "end_seconds", "jobs", "avg_jct_seconds", "twin_jct_seconds", "baselines", "load")
+    BEGIN_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    END_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    AVG_JCT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    TWIN_JCT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    BASELINES_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
+    begin_seconds: float
+    end_seconds: float
+    jobs: int
+    avg_jct_seconds: float
+    twin_jct_seconds: float
+    baselines: _containers.RepeatedCompositeFieldContainer[BaselineTime]
+    load: _containers.RepeatedCompositeFieldContainer[LoadCurve]
+    def __init__(self, begin_seconds: _Optional[float] = ..., end_seconds: _Optional[float] = ..., jobs: _Optional[int] = ..., avg_jct_seconds: _Optional[float] = ..., twin_jct_seconds: _Optional[float] = ..., baselines: _Optional[_Iterable[_Union[BaselineTime, _Mapping]]] = ..., load: _Optional[_Iterable[_Union[LoadCurve, _Mapping]]] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
     __slots__ = ("cluster", "incarnation", "status")

@@ -1,4 +1,7 @@
-"""Style of all charts: few lines, text readable at half size, and the same bytes from the same figures."""
+"""Style of all charts: few lines, text readable at half size, and the same bytes from the same figures.
+
+A chart that is an SVG has the colours of the dark with it, for whoever's system is set so; a PNG is light everywhere.
+"""
 
 from __future__ import annotations
 
@@ -41,6 +44,21 @@ _LOOK: Any = {  # matplotlib types the keys as one long Literal
     "svg.hashsalt": "fedl2",  # else ids in an SVG are drawn at random
 }
 
+DARK = {
+    "#ffffff": "#1a1f26",
+    INK: "#dfe3e8",
+    FAINT: "#343b44",
+    "#8b9097": "#8b9097",
+    "#868c94": "#98a1ab",
+    "#1d5f9e": "#6db3f2",
+    "#d98b2b": "#e5a04a",
+    "#3c8d5a": "#63c08a",
+    "#8a5fa8": "#c29ae0",
+    "#b34757": "#f07f8e",
+    "#4d8a94": "#74bcc8",
+}
+"""Each colour of a chart, in the dark."""
+
 Draw = Callable[[Axes], None]
 
 
@@ -50,3 +68,15 @@ def look() -> Iterator[None]:
     with mpl.rc_context(_LOOK), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")  # a name in a script the font lacks
         yield
+
+
+def in_both_lights(svg: str) -> str:
+    """An SVG of Matplotlib's with rules for the dark, where the page that shows it has a dark look."""
+    rules = "".join(
+        f'[style*="{name}: {light}"]{{{name}:{dark}!important}}'
+        for light, dark in DARK.items()
+        for name in ("fill", "stroke")
+    )
+    # Dots that were drawn as a picture cannot be told their colours one by one.
+    rules += "image{filter:brightness(1.6)}"
+    return svg.replace("</style>", f"@media (prefers-color-scheme:dark){{{rules}}}</style>", 1)

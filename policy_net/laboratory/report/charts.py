@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,8 +24,11 @@ PROPOSED_COLOUR = "#1d5f9e"
 OTHER_COLOURS = ("#d98b2b", "#3c8d5a", "#8a5fa8", "#b34757", "#4d8a94")
 TITLE_COLUMNS = 54
 """Letters of a title that find room above a chart; a longer one has two lines."""
+BAR_TITLE_COLUMNS = 40
+"""The same beside bars with names of policies, which take room at the left."""
 SPANS = 200
 """Averages over this many equal spans of time make the picture of the GPUs in use."""
+_QUANTITY = re.compile(r"(\d) (s|min|h|days?)\b")
 MARKS_SECONDS = {
     1.0: "1 s", 10.0: "10 s", 60.0: "1 min", 600.0: "10 min", 3600.0: "1 h", 36e3: "10 h", 3456e2: "4 days",
     3456e3: "40 days", 3456e4: "400 days",
@@ -54,6 +58,11 @@ def charts_of(comparison: Comparison) -> tuple[Chart, ...]:
     if comparison.compares:
         charts.append(_pairs(comparison))
     return tuple(charts)
+
+
+def in_lines(title: str, columns: int) -> str:
+    """A title in lines; a number and its unit stay together."""
+    return textwrap.fill(_QUANTITY.sub("\\1\N{NO-BREAK SPACE}\\2", title), columns)
 
 
 def colour(comparison: Comparison, result: ReplayResult) -> str:
@@ -96,7 +105,7 @@ def _average(comparison: Comparison) -> Chart:
         axes.grid(axis="y", visible=False)
         axes.margins(x=0.16)
         axes.set_xlabel(f"from submission to end, average [{unit.name}]")
-        axes.set_title(textwrap.fill(title, TITLE_COLUMNS))
+        axes.set_title(in_lines(title, BAR_TITLE_COLUMNS))
 
     return Chart("average", f"Bars: {title}. {'; '.join(parts)}.", draw)
 
@@ -124,7 +133,7 @@ def _distribution(comparison: Comparison) -> Chart:
         axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{share:.0%}"))
         axes.set_xlabel("from submission to end")
         axes.set_ylabel("share of the jobs done")
-        axes.set_title(textwrap.fill(title, TITLE_COLUMNS))
+        axes.set_title(in_lines(title, TITLE_COLUMNS))
         axes.legend(fontsize=9, loc="upper left")
 
     return Chart("distribution", f"Curves: share of jobs done against time since submission. {title}.", draw)
@@ -156,7 +165,7 @@ def _gpus(comparison: Comparison) -> Chart:
         axes.yaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_xlabel(f"time since the first submission [{unit.name}]")
         axes.set_ylabel("GPUs")
-        axes.set_title(textwrap.fill(title, TITLE_COLUMNS))
+        axes.set_title(in_lines(title, TITLE_COLUMNS))
         axes.legend(fontsize=9, loc="upper left", ncols=4, columnspacing=1.2, handlelength=1.6)
 
     there = f"there are{' at first' if changes else ''}"
@@ -199,7 +208,7 @@ def _draw_pairs(axes: Axes, comparison: Comparison, title: str) -> None:
     _mark_times(axes, "y", times)
     axes.set_xlabel(f"completion time under {label(comparison.today.policy)}")
     axes.set_ylabel(f"under {label(comparison.proposed.policy)}")
-    axes.set_title(textwrap.fill(title, TITLE_COLUMNS))
+    axes.set_title(in_lines(title, TITLE_COLUMNS))
     axes.legend(fontsize=9, loc="upper left", handletextpad=0.2)
 
 

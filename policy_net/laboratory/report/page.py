@@ -20,7 +20,7 @@ from matplotlib.figure import Figure, SubFigure
 
 from foundation.figures import counted, shown
 from policy_net.laboratory.report.caveats import assumptions, cautions, limits, summary
-from policy_net.laboratory.report.chart_style import FAINT, INK, look
+from policy_net.laboratory.report.chart_style import FAINT, INK, in_both_lights, look
 from policy_net.laboratory.report.charts import PROPOSED_COLOUR, Chart, charts_of
 from policy_net.laboratory.report.comparison import Comparison
 from policy_net.laboratory.report.findings import findings
@@ -94,13 +94,13 @@ def _section(comparison: Comparison) -> dict[str, Any]:
 
 
 def as_data_url(chart: Chart) -> str:
-    """The chart as an SVG inside a `data:` URL, letters as outlines: it looks the same everywhere."""
-    stream = io.BytesIO()
+    """The chart as an SVG inside a `data:` URL, letters as outlines: it looks the same everywhere, in either light."""
+    stream = io.StringIO()
     with look():
         figure = Figure(figsize=CHART_INCHES, layout="constrained")
         chart.draw(figure.add_subplot())
         figure.savefig(stream, format="svg", dpi=200, metadata={"Date": None, "Creator": None})
-    return "data:image/svg+xml;base64," + base64.b64encode(stream.getvalue()).decode("ascii")
+    return "data:image/svg+xml;base64," + base64.b64encode(in_both_lights(stream.getvalue()).encode()).decode("ascii")
 
 
 def overview_png(comparisons: Sequence[Comparison]) -> bytes:

@@ -67,7 +67,8 @@ def runs_page(runs: Sequence[Run]) -> str:
 
 def _in_words(name: str) -> str:
     """A setting's or figure's name as people read it; with its section, as the settings' file has it."""
-    return shown(name.replace("_", " "))
+    words = name.replace("_", " ").replace("jct", "JCT")
+    return shown(f"{words.removesuffix(' seconds')} [s]" if words.endswith(" seconds") else words)
 
 
 def charts_of_runs(runs: Sequence[Run]) -> list[Chart]:
@@ -104,4 +105,4 @@ def _said(value: Any) -> str:
         return "–"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return shown(f"{value:.6g}" if isinstance(value, float) else str(value))
+    return shown(f"{value:,.6g}" if isinstance(value, float) else str(value))

@@ -42,14 +42,17 @@ class Load:
         index = bisect_right(self.seconds, seconds) - 1
         return (0, 0) if index < 0 else (self.used[index], self.waiting[index])
 
-    def means(self, steps: int) -> tuple[list[float], list[float]]:
-        """GPUs in use and jobs that wait, on average over each of so many equal parts of the time from zero to the end.
+    def means(
+        self, steps: int, begin_seconds: float = 0.0, end_seconds: float | None = None
+    ) -> tuple[list[float], list[float]]:
+        """GPUs in use and jobs that wait, on average over each of so many equal parts of a time.
 
-        The last job must end after zero.
+        Args:
+            end_seconds: after `begin_seconds`; the end of the last job unless given.
         """
-        end = self.ends[-1]
-        bounds = np.linspace(0.0, end, steps + 1)
-        times = [*self.seconds, end]
+        last = self.ends[-1]
+        bounds = np.linspace(begin_seconds, last if end_seconds is None else end_seconds, steps + 1)
+        times = [*self.seconds, last]
         return _means(times, self.used, bounds), _means(times, self.waiting, bounds)
 
 

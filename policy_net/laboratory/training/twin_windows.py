@@ -29,17 +29,13 @@ from policy_net.laboratory.workloads.decided import RecordedJobs
 from policy_net.laboratory.workloads.source_options import WorkloadOptions
 from policy_net.laboratory.workloads.sources import load_workload
 from policy_net.laboratory.workloads.workload import JobKindChoice, JobSpec, Workload, take_window
-from policy_net.policy import SchedulerPolicy
 from policy_net.set_policy.policy import SetPolicy
 
 FEWEST_JOBS = 20
 """A window of fewer says nothing that its chance does not drown."""
-FAR = 0.5
-"""A twin whose mean JCT is off by this share or more is not believed at all."""
 TOO_FEW = f"no {FEWEST_JOBS} jobs have ended here yet, and learning.twin.history names no recording"
 """Why a cluster that has just begun is taught nothing."""
 _LOG = "the decision log"
-_DAY_SECONDS = 86_400.0
 _DEBOUNCE_SECONDS = 60.0
 
 
@@ -161,7 +157,7 @@ class History:
                 jobs = tuple(replace(job, work_known=False) for job in jobs)
             machines, truth = self._machines, options.speeds
         speeds = DrawnSpeeds(truth, self._choice.speed_spread, speed_seed)
-        return _window(source, jobs, environment_of(machines, self._choice.speed_noise, noise_seed), speeds)
+        return window_of(source, jobs, environment_of(machines, self._choice.speed_noise, noise_seed), speeds)
 
     def _count(self, source: str) -> int:
         jobs = len(load_workload(source, self._options).jobs)
@@ -237,42 +233,18 @@ def cost_of(
     return cost
 
 
-def agreement_of(
-    recorded: RecordedJobs,
-    policy: SchedulerPolicy,
-    machines: Machines,
-    days: float = 7.0,
-    on_progress: Callable[[float], None] | None = None,
-) -> float | None:
-    """How far the twin is to be believed, from 0 to 1: 1 where it says of the last days what really happened, 0 where
-    its mean JCT is off by half or more; None where too few jobs have ended.
+def window_of(name: str, jobs: Sequence[JobSpec], environment: Environment, speeds: SpeedModel) -> TwinWindow:
+    """Those of the jobs that can run, from the first one's submission on.
 
-    Jobs of as many days before are replayed too, and those that go on: they held what the others waited for.
-
-    Args:
-        policy: that acted in those days.
-        machines: what else than nodes there is to the cluster.
+    Raises:
+        BadInput: too few of them fit on the machines.
     """
-    end = recorded.end_seconds - recorded.start_seconds
-    ends = {
-        job.job_id: job.submit_time_seconds + recorded.jct_seconds[job.job_id]
-        for job in recorded.workload.jobs
-        if job.job_id in recorded.jct_seconds
-    }
-    jobs = [job for job in recorded.workload.jobs if ends.get(job.job_id, end) >= end - 2.0 * days * _DAY_SECONDS]
-    compared = {job_id for job_id, ended in ends.items() if ended >= end - days * _DAY_SECONDS}
-    if len(compared) < FEWEST_JOBS:
-        return None
-    environment = environment_of(replace(machines, nodes=recorded.usual_nodes))
-    window = _window(recorded.workload.name, jobs, environment, recorded.speeds)
-    result = replay(window.workload, window.environment, policy, window.speeds, on_progress)
-    said = [one.jct_seconds for one in result.outcomes if one.job_id in compared and one.jct_seconds is not None]
-    really = [recorded.jct_seconds[job.job_id] for job in window.workload.jobs if job.job_id in compared]
-    if len(said) < FEWEST_JOBS:
-        return None
-    if math.fsum(really) <= 0.0:
-        return 0.0
-    return max(0.0, 1.0 - abs(math.log(math.fsum(said) / math.fsum(really))) / math.log(1.0 + FAR))
+    able = [job for job in jobs if _can_run(job, environment, speeds)]
+    if len(able) < FEWEST_JOBS:
+        raise BadInput(f"{name}: only {len(able)} of {len(jobs)} jobs of a window fit on this cluster's machines")
+    start = able[0].submit_time_seconds
+    shifted = tuple(replace(job, submit_time_seconds=job.submit_time_seconds - start) for job in able)
+    return TwinWindow(Workload(name, shifted, suggested_nodes=environment.nodes), environment, speeds)
 
 
 def _mean_jct(result: ReplayResult) -> float:
@@ -286,15 +258,6 @@ def _drawn_window(jobs: int, length: int, generator: np.random.Generator) -> int
     lengths = [min(length, jobs - start) for start in range(0, jobs, length)]
     weights = np.array([size if size >= FEWEST_JOBS else 0 for size in lengths], dtype=np.float64)
     return int(generator.choice(len(lengths), p=weights / weights.sum()))
-
-
-def _window(name: str, jobs: Sequence[JobSpec], environment: Environment, speeds: SpeedModel) -> TwinWindow:
-    able = [job for job in jobs if _can_run(job, environment, speeds)]
-    if len(able) < FEWEST_JOBS:
-        raise BadInput(f"{name}: only {len(able)} of {len(jobs)} jobs of a window fit on this cluster's machines")
-    start = able[0].submit_time_seconds
-    shifted = tuple(replace(job, submit_time_seconds=job.submit_time_seconds - start) for job in able)
-    return TwinWindow(Workload(name, shifted, suggested_nodes=environment.nodes), environment, speeds)
 
 
 def _can_run(job: JobSpec, environment: Environment, speeds: SpeedModel) -> bool:

@@ -27,6 +27,7 @@ from cluster_agent.fleet.learner_client import LearnerClient
 from cluster_agent.fleet.learner_protocol import EvidenceAnswer, PushOutcome
 from cluster_agent.recording.job_timelines import JobTimeline
 from cluster_agent.recording.load_history import LoadCurve
+from cluster_agent.recording.replayed_past import ReplayedPast
 from cluster_agent.rollout.block_tally import FinishedBlock
 from cluster_agent.rollout.evidence import Evidence
 from cluster_agent.rollout.shadow_sums import ShadowSums
@@ -158,7 +159,8 @@ def test_every_call_arrives_and_is_understood(service: Service, client: LearnerC
     life = JobTimeline(3, "vgg-16", ((0.0, 0, 0), (60.0, 2, 1)), ((60.0, "over-cap"),), 0, 90.0, completed=True)
     jobs = replace(STATUS.cluster, simulated=True, baselines={"fifo-easy": 90.0})
     load = LoadCurve(60.0, 30.0, (1.0, -1.0), (0.0, -1.0), (4.0, -1.0), "fifo-easy", ended=True)
-    told = replace(STATUS, cluster=jobs, baseline_policy="drf", job_timelines=(life,), load=(load,))
+    past = ReplayedPast(60.0, 3660.0, 40, 90.0, 95.0, {"fifo-easy": 120.0}, (replace(load, ended=False),))
+    told = replace(STATUS, cluster=jobs, baseline_policy="drf", job_timelines=(life,), load=(load,), replayed=past)
     assignment = client.heartbeat(1, told)
     heard = service.heartbeats[-1].status
     (curve,) = heard.load
@@ -171,6 +173,10 @@ def test_every_call_arrives_and_is_understood(service: Service, client: LearnerC
     assert curve.ended
     assert [(entry.policy, entry.avg_jct_seconds) for entry in heard.baselines] == [("fifo-easy", 90.0)]
     assert heard.baseline_policy == "drf"
+    assert (heard.replayed.begin_seconds, heard.replayed.end_seconds, heard.replayed.jobs) == (60.0, 3660.0, 40)
+    assert (heard.replayed.avg_jct_seconds, heard.replayed.twin_jct_seconds) == (90.0, 95.0)
+    assert [(entry.policy, entry.avg_jct_seconds) for entry in heard.replayed.baselines] == [("fifo-easy", 120.0)]
+    assert [list(entry.gpus_used) for entry in heard.replayed.load] == [[1.0, -1.0]]
     assert heard.simulated
     (job,) = heard.job_timelines
     assert (job.number, job.job_type, job.seconds, job.completed) == (3, "vgg-16", 90.0, True)

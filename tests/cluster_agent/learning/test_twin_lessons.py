@@ -159,7 +159,7 @@ def test_a_line_in_the_middle_that_was_changed_teaches_nothing_with_a_recording_
 
 def test_a_twin_that_is_believed_in_part_teaches_as_often(lived: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = replace(read_recorded_stand_in(), rooms={tuple(node.capacity for node in make_state(2).nodes): 1.0})
-    monkeypatch.setattr(twin_process, "read_recorded", lambda _: seen)
+    monkeypatch.setattr(twin_process, "log_of", lambda _: seen)
     monkeypatch.setattr(twin_process, "agreement_of", lambda *_, **__: 0.3)
     answers = [answer(question(lived, seed=seed), nothing) for seed in range(20)]
     taught = [each for each in answers if each.result is not None]

@@ -229,7 +229,7 @@ def test_real_clusters_have_the_time_of_day_and_what_is_not_known_is_said(
     browser: WebDriver, pages: dict[str, str]
 ) -> None:
     opened(browser, pages["real"])
-    assert "What another scheduler would have made of these jobs is not known" in text(browser, "#use-part-note")
+    assert "Other schedulers are shown where replays of every cluster are believed" in text(browser, "#use-part-note")
     assert "Not told by older" in text(browser, "#use-part-note")
     ticks = [node.text for node in browser.find_elements(By.CSS_SELECTOR, "#use svg text.tick")]
     assert {"12:00", "11-21"} <= set(ticks)
@@ -276,3 +276,23 @@ def test_on_paper_everything_is_there(browser: WebDriver, pages: dict[str, str],
     assert browser.execute_script("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert browser.execute_script(CONTRAST) == []
     assert not browser.find_element(By.ID, "contents").is_displayed()
+
+
+def test_a_real_cluster_has_lines_of_other_schedulers_and_the_page_says_that_they_are_simulated(
+    browser: WebDriver, pages: dict[str, str]
+) -> None:
+    opened(browser, pages["real"])
+    assert text(browser, "h1").startswith("Simulated from their own records, jobs take 43% less time than under FIFO")
+    choice = Select(browser.find_element(By.ID, "load-select"))
+    assert not browser.find_element(By.ID, "load-times").is_displayed(), "not every cluster was replayed"
+    choice.select_by_value("north")
+    assert text(browser, "#load-times").startswith("Average completion time: 5 h (as it ran), 5.2 h (as it ran, sim")
+    assert len(browser.find_elements(By.CSS_SELECTOR, "#use-part-chart path.line")) == 4
+    assert len(browser.find_elements(By.CSS_SELECTOR, "#use-part-chart path.p-own.again")) == 1, "told from grey lines"
+    legend = text(browser, "#waits-part-legend")
+    assert "FIFO with EASY backfill, simulated" in legend
+    assert "DRF, the fallback, simulated" in legend
+    assert "take 4% more time under what really acted, simulated, than they took" in text(browser, "#use-part-note")
+    Select(browser.find_element(By.ID, "load-select")).select_by_value("south")
+    assert len(browser.find_elements(By.CSS_SELECTOR, "#use-part-chart path.line")) == 1
+    assert "take 60% more time than they took" in text(browser, "#use-part-note")

@@ -17,7 +17,8 @@ def test_the_sentences_say_what_was_in_use_and_what_waited_the_proposed_policy_f
     (part,) = section["scopes"]
     assert part["use_finding"] == "GPUs in use on average: 75% (newest version) and 50% (FIFO)."
     assert part["waiting_finding"] == "Jobs waiting on average: 0.5 (newest version) and 2.0 (FIFO)."
-    assert part["curves"][1] == {"label": "newest version", "used": [8.0, 4.0], "waiting": [1.0, 0.0]}
+    newest = {"label": "newest version", "of_own": False, "used": [8.0, 4.0], "waiting": [1.0, 0.0]}
+    assert part["curves"][1] == newest
     assert (part["seconds"], part["gpus"], part["real"]) == ([0.0, 60.0], [8.0, 8.0], False)
 
 

@@ -70,7 +70,7 @@ def test_clusters_of_one_time_are_added_up_and_real_ones_never_with_simulated_on
     assert seen(scopes["all 2 real clusters"]) == [1.0] * (MOMENTS // 2) + [4.0] * (MOMENTS // 2)
     assert list(scopes["all 2 real clusters"].gpus) == [8.0] * (MOMENTS // 2) + [16.0] * (MOMENTS // 2)
     assert scopes["c"].real
-    assert "policy-net replay" in scopes["c"].note
+    assert "is told once 20 jobs have ended" in scopes["c"].note
 
 
 def test_a_scheduler_that_is_not_known_of_every_cluster_is_not_added_up() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from learner_process import LearnerProcess
 
 from global_learner.errors import BadRequest
@@ -124,6 +125,52 @@ def test_too_many_schedulers_or_one_twice_are_refused() -> None:
     for wrong in ({"policy": "", "avg_jct_seconds": 1.0}, {"policy": "drf", "avg_jct_seconds": math.inf}):
         with pytest.raises(BadRequest, match=r"status\.baselines"):
             check_status(pb.ClusterStatus(baselines=[wrong]))
+
+
+PAST = {
+    "begin_seconds": 60.0,
+    "end_seconds": 3660.0,
+    "jobs": 40,
+    "avg_jct_seconds": 60.0,
+    "twin_jct_seconds": 62.0,
+    "baselines": [{"policy": "fifo-easy", "avg_jct_seconds": 90.0}],
+    "load": [LOAD, {**LOAD, "policy": "fifo-easy"}],
+}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"avg_jct_seconds": math.inf},
+        {"twin_jct_seconds": -1.0},
+        {"end_seconds": 60.0},
+        {"begin_seconds": math.nan},
+        {"end_seconds": 1e300},
+        {"load": [LOAD, LOAD]},
+        {"load": [{**LOAD, "gpus": [1.0]}]},
+        {"baselines": [{"policy": "", "avg_jct_seconds": 1.0}]},
+        {"baselines": [{"policy": EVIL_NAME, "avg_jct_seconds": 1.0}]},
+    ],
+)
+def test_a_sound_past_is_taken_and_an_unsound_one_refused(changes: dict) -> None:
+    check_status(pb.ClusterStatus(replayed=PAST))
+    with pytest.raises(BadRequest, match=r"status\.replayed"):
+        check_status(pb.ClusterStatus(replayed={**PAST, **changes}))
+
+
+def test_a_learner_of_before_takes_all_but_the_past_that_it_does_not_know() -> None:
+    of_before = descriptor_pb2.FileDescriptorProto()
+    pb.DESCRIPTOR.CopyToProto(of_before)
+    (status,) = [message for message in of_before.message_type if message.name == "ClusterStatus"]
+    (added,) = [index for index, field in enumerate(status.field) if field.name == "replayed"]
+    del status.field[added]
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(of_before)
+    kind = pool.FindMessageTypeByName(pb.ClusterStatus.DESCRIPTOR.full_name)
+    heard = message_factory.GetMessageClass(kind)()
+    heard.ParseFromString(pb.ClusterStatus(decisions=3, load=[LOAD], replayed=PAST).SerializeToString())
+    heard.DiscardUnknownFields()
+    assert heard.SerializeToString() == pb.ClusterStatus(decisions=3, load=[LOAD]).SerializeToString()
 
 
 def test_the_page_is_shown_on_loopback_and_elsewhere_only_where_that_is_wanted() -> None:

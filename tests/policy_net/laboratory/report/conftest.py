@@ -1,7 +1,9 @@
 """Comparisons made by hand: what each job took under two policies, without simulating anything."""
 
 import math
+import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 from worlds import make_spec
@@ -11,6 +13,8 @@ from policy_net.laboratory.simulation.environment import DecideOn, Environment
 from policy_net.laboratory.simulation.metrics import JobOutcome, JobResult, RunCounters
 from policy_net.laboratory.simulation.replay import ReplayResult
 from policy_net.laboratory.workloads.workload import Workload
+
+sys.path.append(str(Path(__file__).parents[3] / "global_learner"))  # `browser`
 
 HOUR = 3600.0
 

@@ -16,6 +16,7 @@ from policy_net.errors import BadInput
 from policy_net.laboratory.simulation import replay as replay_module
 from policy_net.laboratory.simulation.replay import replay
 from policy_net.laboratory.speeds.speed import default_speeds
+from policy_net.laboratory.training.last_days import agreement_of
 from policy_net.laboratory.training.twin_windows import (
     FEWEST_JOBS,
     DrawnSpeeds,
@@ -23,7 +24,6 @@ from policy_net.laboratory.training.twin_windows import (
     Machines,
     WindowChoice,
     _drawn_window,
-    agreement_of,
     cost_of,
     environment_of,
 )

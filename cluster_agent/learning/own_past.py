@@ -1,0 +1,50 @@
+"""The past of a cluster in its agent's state directory, for the processes that replay it: log, machines, what acts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from cluster_agent.acting.active_policy import CandidateFactory, Identity
+from cluster_agent.recording.decision_log import state_of
+from cluster_agent.recording.log_replay import default_finder
+from cluster_agent.settings import PolicySettings
+from policy_net.domain import PolicyContext
+from policy_net.errors import NothingRecorded, PolicyFileError
+from policy_net.laboratory.training.twin_windows import Machines
+from policy_net.laboratory.workloads.decided import RecordedJobs, read_recorded
+from policy_net.policy import SchedulerPolicy, build_policy, policy_names
+
+
+def log_of(state_dir: Path) -> RecordedJobs | None:
+    """What the decision log shows; None before it shows any job whose work is known.
+
+    Raises:
+        BadInput: it cannot be read.
+    """
+    try:
+        return read_recorded(state_dir)
+    except NothingRecorded:
+        return None
+
+
+def machines_of(line: dict[str, Any], log: RecordedJobs | None) -> Machines:
+    """The machines of a decision, and what a start cost there.
+
+    Raises:
+        StateDamaged: the decision cannot be read.
+    """
+    state = state_of(line)
+    nodes = tuple(node.capacity for node in state.nodes)
+    return Machines(nodes, state.slot_seconds, 0.0 if log is None else log.pause_seconds, state.capacity_mode)
+
+
+def acting_of(state_dir: Path, line: dict[str, Any]) -> SchedulerPolicy | None:
+    """What decides here, as it begins, without what it has come to believe; None where it is not at hand."""
+    data = default_finder(state_dir, []).find(line["digest"])
+    if data is None:
+        return build_policy(line["policy"], PolicyContext()) if line["policy"] in policy_names() else None
+    try:
+        return CandidateFactory(PolicySettings()).from_bytes(data, Identity(line["policy"])).policy
+    except PolicyFileError:
+        return None

@@ -1,0 +1,158 @@
+"""Pasts of real clusters as their agents replayed them: which are believed, and what is said of each.
+
+A replay under what really acted says how far the others are to be trusted. Where it is far from what happened, in how
+long jobs took or in how many GPUs they held, no other scheduler is shown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from foundation.figures import counted
+from global_learner.report.told_series import Series
+from global_learner.report.words import listed, moment, percent
+from policy_net.exchange.generated import fleet_pb2
+from policy_net.exchange.wire import MOST_TIMES_OFF, times_off
+
+AS_IT_RAN = ""
+TWIN = "twin"
+"""No scheduler's name: what acts there, in a replay."""
+_SHORTEST_SECONDS = 1.0
+"""A shorter average completion time is none that a ratio could be taken of."""
+_LEAST_SHARE = 0.05
+"""Of the GPUs; a difference below it is none, however few are in use."""
+_SAME = 0.005
+"""Below it a difference is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedPast:
+    """One cluster's, as it was told.
+
+    Attributes:
+        since_seconds: when the days began; Unix seconds.
+        jobs: that ended in them.
+        seconds: scheduler to their average completion time: as it ran, in the twin, and under others.
+        series: the twin's load and those of others; empty where they are not believed.
+        used_times_off: the twin's GPUs in use over those that really were, or the other way round; 1 where that cannot
+            be said. `holds_fewer`: the twin has fewer in use.
+    """
+
+    since_seconds: float
+    jobs: int
+    seconds: Mapping[str, float]
+    series: Mapping[str, Series]
+    used_times_off: float = 1.0
+    holds_fewer: bool = False
+
+    @property
+    def is_believed(self) -> bool:
+        """Whether the twin is near enough to what happened."""
+        off = times_off(self.seconds[TWIN], self.seconds[AS_IT_RAN])
+        return off <= MOST_TIMES_OFF and self.used_times_off <= MOST_TIMES_OFF
+
+
+def replayed_past(view: fleet_pb2.ClusterView, ran: Series | None = None) -> ReplayedPast | None:
+    """What a real cluster tells of replays of its past; None where it tells nothing of the kind.
+
+    Args:
+        ran: its load as it ran, where that is known.
+    """
+    if not view.status.HasField("replayed"):
+        return None
+    told = view.status.replayed
+    seconds = {AS_IT_RAN: told.avg_jct_seconds, TWIN: told.twin_jct_seconds}
+    seconds |= {baseline.policy: baseline.avg_jct_seconds for baseline in told.baselines}
+    if not told.jobs or min(seconds.values()) < _SHORTEST_SECONDS:
+        return None
+    curves = {curve.policy or TWIN: Series(curve) for curve in told.load if len(curve.gpus)}
+    said, really, there = (0.0, 0.0, 0.0) if ran is None or TWIN not in curves else _used(curves[TWIN], ran)
+    off = 1.0
+    if abs(said - really) > _LEAST_SHARE * there:
+        off = times_off(said, really) if min(said, really) > 0.0 else math.inf
+    past = ReplayedPast(told.begin_seconds, told.jobs, seconds, {}, off, said < really)
+    known = {policy: series for policy, series in curves.items() if policy in seconds}
+    return replace(past, series=known) if past.is_believed else past
+
+
+def believed_past(view: fleet_pb2.ClusterView) -> ReplayedPast | None:
+    """The same where it is believed, and has other schedulers."""
+    ran = next((Series(curve) for curve in view.status.load if curve.policy == AS_IT_RAN and len(curve.gpus)), None)
+    past = replayed_past(view, ran)
+    return past if past is not None and past.is_believed and len(past.seconds) > 2 else None
+
+
+def within(pasts: Sequence[ReplayedPast]) -> str:
+    """How near these replays are to what the jobs really took, as in `within 4% of`, over all jobs."""
+    twin, ran = (math.fsum(past.jobs * past.seconds[key] for past in pasts) for key in (TWIN, AS_IT_RAN))
+    return f"within {math.ceil(round(100.0 * abs(twin / ran - 1.0), 6)) or 1}% of"
+
+
+def _used(twin: Series, ran: Series) -> tuple[float, float, float]:
+    """GPUs in use in the twin and really, and GPUs, added up over the moments of which all are known."""
+    said, really, there = 0.0, 0.0, 0.0
+    for index in range(len(twin.told.gpus)):
+        middle = twin.told.begin_seconds + (index + 0.5) * twin.told.step_seconds
+        simulated, seen = twin.at(middle), ran.at(middle)
+        if simulated is not None and seen is not None and simulated[0] is not None and seen[0] is not None:
+            said, really, there = said + simulated[0], really + seen[0], there + seen[2]
+    return said, really, there
+
+
+def said_of_replays(pasts: Sequence[tuple[str, ReplayedPast | None]]) -> str:
+    """What the lines of other schedulers are worth, or why there are none, in whole sentences.
+
+    Args:
+        pasts: by name, of each cluster that is shown together; at least one.
+    """
+    known = [past for _, past in pasts if past is not None]
+    lacking = [name for name, past in pasts if past is None or not past.series]
+    if not lacking:
+        return _worth(known)
+    if len(pasts) > 1:
+        return (
+            f"Other schedulers are shown where replays of every cluster are believed, and not those of"
+            f" {listed(lacking, 4)}; choose a cluster to see its own."
+        )
+    return _not_believed(known[0]) if known else _NOT_TOLD
+
+
+_NOT_TOLD = (
+    "What another scheduler would have made of these jobs is told once 20 jobs have ended here and the agent has"
+    " replayed them, unless it is older than this or is not to tell it (learner.tell_baselines)."
+)
+
+
+def _worth(pasts: Sequence[ReplayedPast]) -> str:
+    jobs = sum(past.jobs for past in pasts)
+    twin, ran = (math.fsum(past.jobs * past.seconds[key] for past in pasts) for key in (TWIN, AS_IT_RAN))
+    whose = "the agent has" if len(pasts) == 1 else "each cluster's agent has"
+    return (
+        f"What is called simulated {whose} replayed from its decision log, on its usual machines. How far to trust it:"
+        f" the {counted(jobs, 'job')} that ended since {moment(min(past.since_seconds for past in pasts))} take"
+        f" {_off(twin / ran)} under what really acted, simulated, than they took. Compare simulated lines with each"
+        " other; of a difference no larger than that nothing follows."
+    )
+
+
+def _not_believed(past: ReplayedPast) -> str:
+    ratio = past.seconds[TWIN] / past.seconds[AS_IT_RAN]
+    jobs = f"the {counted(past.jobs, 'job')} that ended since {moment(past.since_seconds)}"
+    if past.used_times_off > MOST_TIMES_OFF:
+        how = f"hold more than a quarter {'fewer' if past.holds_fewer else 'more'} GPUs than they did"
+        why = (
+            " Jobs that still run and never said how much work they are cannot be replayed." if past.holds_fewer else ""
+        )
+    else:
+        how, why = f"take {_off(ratio)} than they took", ""
+    return (
+        f"No other scheduler is shown: simulated under what really acted, {jobs} {how}, and a simulation so far from"
+        f" what happened says nothing of others.{why}"
+    )
+
+
+def _off(ratio: float) -> str:
+    by = abs(ratio - 1.0)
+    return f"{percent(by)} {'less' if ratio < 1.0 else 'more'} time" if by >= _SAME else "no more and no less time"
