@@ -35,7 +35,7 @@ from policy_net.exchange.statistics import SpeedStatistic
 
 _log = structlog.get_logger()
 
-_STORE = "registry"
+STORE = "registry"
 """Its name in the commit record."""
 
 
@@ -68,12 +68,12 @@ class Registry:
         self._policies = PolicyStore(state_dir / "policies")
         self._heads = PolicyStore(state_dir / "heads", ".head")
         alone = isinstance(self.databases, Files)
-        if alone and commits is not None and commits.count(_STORE) and not (path.exists() and path.stat().st_size):
+        if alone and commits is not None and commits.count(STORE) and not (path.exists() and path.stat().st_size):
             raise StateUnusable(
                 f"{path}: gone or emptied, and with it all versions and who acts on which: restore the state "
                 "directory from a backup; without one, begin in an empty state_dir"
             )
-        self._database = self.databases.open(path, _STORE, "registry", Base.metadata)
+        self._database = self.databases.open(path, STORE, "registry", Base.metadata)
         self.where = self._database.where
         with usable(self.where, "registry"):
             AUDIT.check(self._database)

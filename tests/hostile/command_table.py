@@ -89,6 +89,9 @@ SOUND: dict[str, Line] = {
     "policy-net fit-speed": lambda place: ["--table", str(place.good_speeds), "-o", "json"],
     "global-learner serve": lambda place: ["--config", str(place.folder / "learner.yaml")],
     "global-learner accept-loss": lambda place: ["--config", str(place.folder / "learner.yaml")],
+    "global-learner backup": lambda place: [
+        *(str(place.folder / "copy"), "--config", str(place.folder / "learner.yaml")),
+    ],
     "cluster-agent run": lambda place: ["--config", str(place.folder / "agent.yaml")],
     "cluster-agent replay-log": lambda place: [str(place.folder / "decisions.jsonl")],
     "cluster-agent report": lambda place: [str(place.folder / "decisions.jsonl"), "-o", "json"],
