@@ -340,6 +340,7 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
             upstream=learner.upstream_view(),
             privacy=privacy_message(learner.privacy),
             away_seconds=learner.rollouts.away_seconds,
+            numbers_through=learner.operator.numbers_through,
         )
 
     async def _versions(self) -> list[fleet_pb2.VersionCard]:
