@@ -14,10 +14,10 @@ from global_learner.identity import Identity
 from global_learner.learner import Learner
 from global_learner.registry.cards import signed_message
 from global_learner.service.calls import Context, Pause, answered, pause
-from global_learner.service.clusters_ahead import ClustersAhead
-from global_learner.service.heartbeat_check import check_status
+from global_learner.service.heartbeats.clusters_ahead import ClustersAhead
+from global_learner.service.heartbeats.heartbeat_check import check_status
+from global_learner.service.heartbeats.version_refusals import VersionRefusals
 from global_learner.service.push_lines import PushLines
-from global_learner.service.version_refusals import VersionRefusals
 from global_learner.telemetry import Telemetry
 from global_learner.updates.pushes import Outcome
 from policy_net.errors import SpecMismatch

@@ -1371,6 +1371,24 @@ class RevokeClusterReply(_message.Message):
     tokens: int
     def __init__(self, certificates: _Optional[int] = ..., tokens: _Optional[int] = ...) -> None: ...
 
+class ForgetClusterRequest(_message.Message):
+    __slots__ = ("cluster", "reason", "dry_run")
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    reason: str
+    dry_run: bool
+    def __init__(self, cluster: _Optional[str] = ..., reason: _Optional[str] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+
+class ForgetClusterReply(_message.Message):
+    __slots__ = ("registered", "updates_accepted")
+    REGISTERED_FIELD_NUMBER: _ClassVar[int]
+    UPDATES_ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    registered: bool
+    updates_accepted: int
+    def __init__(self, registered: _Optional[bool] = ..., updates_accepted: _Optional[int] = ...) -> None: ...
+
 class EnrollOperatorRequest(_message.Message):
     __slots__ = ("name", "role", "signing_request")
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -1422,10 +1440,14 @@ class ListOperatorsReply(_message.Message):
     def __init__(self, operators: _Optional[_Iterable[_Union[OperatorIdentity, _Mapping]]] = ...) -> None: ...
 
 class RevokeOperatorRequest(_message.Message):
-    __slots__ = ("name",)
+    __slots__ = ("name", "reason", "dry_run")
     NAME_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
     name: str
-    def __init__(self, name: _Optional[str] = ...) -> None: ...
+    reason: str
+    dry_run: bool
+    def __init__(self, name: _Optional[str] = ..., reason: _Optional[str] = ..., dry_run: _Optional[bool] = ...) -> None: ...
 
 class RevokeOperatorReply(_message.Message):
     __slots__ = ("certificates",)

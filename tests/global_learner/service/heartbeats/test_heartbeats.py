@@ -12,7 +12,7 @@ import pytest
 from learner_process import LearnerProcess
 
 from global_learner.errors import BadRequest
-from global_learner.service.heartbeat_check import (
+from global_learner.service.heartbeats.heartbeat_check import (
     MOST_INTERVENTIONS,
     MOST_JOBS,
     MOST_POINTS,
