@@ -30,6 +30,9 @@ Debug = Annotated[bool, typer.Option("--debug", help="Print the traceback of an 
 @app.command("serve")
 def serve_command(
     config: Annotated[Path, typer.Option("--config", help="YAML file; see docs/guide/learner.md.")],
+    check: Annotated[
+        bool, typer.Option("--check", help="Read the configuration and all files that it names, and start nothing.")
+    ] = False,
     debug: Debug = False,
 ) -> None:
     """Serve until SIGTERM; goes on where it ended, however it ended."""
@@ -37,6 +40,13 @@ def serve_command(
     from global_learner.settings import read_settings  # noqa: PLC0415
 
     settings = read_settings(config)
+    if check:
+        from global_learner.service.config_check import check_config  # noqa: PLC0415
+
+        for line in check_config(settings):
+            typer.echo(line)
+        typer.echo(f"{config}: can be served; nothing was started")
+        return
     import asyncio  # noqa: PLC0415
 
     from global_learner.service.server import serve  # noqa: PLC0415
