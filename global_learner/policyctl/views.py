@@ -292,6 +292,11 @@ def moment_or_nothing(unix_seconds: float | None) -> str:
     return NOTHING if unix_seconds is None else moment(unix_seconds)
 
 
+def whole_moment_or_nothing(unix_seconds: float | None) -> str:
+    """A moment in UTC as ISO 8601 has it; a dash where there is none."""
+    return NOTHING if unix_seconds is None else whole_moment(unix_seconds)
+
+
 def version_name(number: int | None) -> str:
     """A version's name; a dash for none."""
     return f"v{number}" if number else NOTHING
@@ -321,4 +326,14 @@ def certificates_table(of_whom: Sequence[Column], rows: Sequence[tuple[tuple[str
         )
         for names, entry in rows
     ]
-    return FittedTable("", columns, cells)
+    for_programs = [
+        (
+            *names,
+            entry["state"],
+            whole_moment_or_nothing(entry["revoked_unix_seconds"] or entry["expires_unix_seconds"]),
+            whole_moment_or_nothing(entry["issued_unix_seconds"]),
+            entry["fingerprint"] or NOTHING,
+        )
+        for names, entry in rows
+    ]
+    return FittedTable("", columns, cells, for_programs=for_programs)
