@@ -155,7 +155,12 @@ COMMANDS = (
     ),
     *_commands(
         "global-learner",
-        {f"serve --config {MISSING}": 2, f"serve --config {SLIP}": 2, f"accept-loss --config {MISSING}": 2},
+        {
+            f"serve --config {MISSING}": 2,
+            f"serve --config {SLIP}": 2,
+            f"accept-loss --config {MISSING}": 2,
+            f"backup {MISSING} --config {MISSING}": 2,
+        },
         "numpy",
         "pydantic",
     ),

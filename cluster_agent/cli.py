@@ -67,6 +67,9 @@ class StopSignals:
 @app.command()
 def run(
     config: Annotated[Path, typer.Option(help="The agent's configuration (YAML).", show_default=False)],
+    check: Annotated[
+        bool, typer.Option("--check", help="Read the configuration and all files that it names, and start nothing.")
+    ] = False,
     debug: Annotated[bool, typer.Option(help="Print a traceback with an error.")] = False,  # noqa: ARG001  (read by foundation.command_line)
 ) -> None:
     """Schedule until the cluster's jobs are done (simulations) or until SIGTERM."""
@@ -77,6 +80,15 @@ def run(
             from cluster_agent.settings_file import read_settings  # noqa: PLC0415
 
             settings = read_settings(config)
+            if check:
+                from cluster_agent.config_check import check_config  # noqa: PLC0415
+                from cluster_agent.telemetry import configure_logging  # noqa: PLC0415
+
+                configure_logging(settings.telemetry.log_level)
+                for line in check_config(settings):
+                    print(line)
+                print(f"{config}: an agent can run on it; nothing was started")
+                return
             from cluster_agent.agent import run_agent  # noqa: PLC0415
             from cluster_agent.telemetry import configure_logging  # noqa: PLC0415
 

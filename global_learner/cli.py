@@ -30,6 +30,9 @@ Debug = Annotated[bool, typer.Option("--debug", help="Print the traceback of an 
 @app.command("serve")
 def serve_command(
     config: Annotated[Path, typer.Option("--config", help="YAML file; see docs/guide/learner.md.")],
+    check: Annotated[
+        bool, typer.Option("--check", help="Read the configuration and all files that it names, and start nothing.")
+    ] = False,
     debug: Debug = False,
 ) -> None:
     """Serve until SIGTERM; goes on where it ended, however it ended."""
@@ -37,6 +40,13 @@ def serve_command(
     from global_learner.settings import read_settings  # noqa: PLC0415
 
     settings = read_settings(config)
+    if check:
+        from global_learner.service.config_check import check_config  # noqa: PLC0415
+
+        for line in check_config(settings):
+            typer.echo(line)
+        typer.echo(f"{config}: can be served; nothing was started")
+        return
     import asyncio  # noqa: PLC0415
 
     from global_learner.service.server import serve  # noqa: PLC0415
@@ -83,6 +93,38 @@ def accept_loss_command(
         typer.echo("accepted: start the learner; see `policyctl audit`, and check what was revoked and assigned")
     else:
         typer.echo("nothing was changed; --yes goes on without it")
+
+
+@app.command("backup")
+def backup_command(
+    out: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where to: a folder that is not there yet.")],
+    config: Annotated[Path, typer.Option("--config", help="YAML file of the learner, which may run meanwhile.")],
+    debug: Debug = False,
+) -> None:
+    """Copy the state directory while the learner runs; the copy is read as a start reads it before it gets its name."""
+    del debug
+    from global_learner.settings import read_settings  # noqa: PLC0415
+
+    settings = read_settings(config)
+    if settings.database is not None:
+        raise BadConfig(
+            "setting database: the state directory and the database are backed up together: take a snapshot of the "
+            "file system, then dump the database (pg_dump); see docs/guide/high-availability.md"
+        )
+    from global_learner.telemetry import set_up_logging  # noqa: PLC0415
+    from global_learner.upkeep.backup import back_up  # noqa: PLC0415
+    from policy_net.exchange.policy_file import read_policy_file  # noqa: PLC0415
+
+    set_up_logging(settings.telemetry.log_level)
+    os.umask(0o077)
+    done = back_up(settings, read_policy_file(settings.initial_policy), out, time.time)
+    typer.echo(
+        f"{out}: backed up and read: head step {done.head_step}, versions up to v{done.version}, {done.audit_lines} "
+        f"lines of audit that hold, {done.files} files of {done.size_bytes / 1e6:.1f} MB"
+    )
+    typer.echo(
+        "keep learner.yaml and the initial policy's file with it; to restore, end the learner and put it in place"
+    )
 
 
 app.command(COMMAND)(completion_command(app, PROGRAM))

@@ -135,6 +135,10 @@ class StateUnusable(LearnerError):
     exit_code: ClassVar[int] = BAD_INPUT
 
 
+class NotCopied(LearnerError):
+    """A state directory could not be copied whole: try again, or mend what the message names."""
+
+
 class VersionsUnsound(LearnerError):
     """Versions do not bear the fleet's signature, or their files are not what was signed."""
 

@@ -122,6 +122,10 @@ class Fleet(Generic[Status]):
         entry.assigned_version, entry.held = told.assigned_version, told.held
         entry.rollout, entry.duty = told.rollout, told.duty
 
+    def forget(self, cluster: str) -> bool:
+        """Show a cluster no longer, until it registers again; False if it is not registered."""
+        return self._entries.pop(cluster, None) is not None
+
     def on_heard(self, cluster: str, incarnation: int) -> ClusterEntry[Status] | None:
         """Note that a cluster was heard; None if this incarnation is not the registered one."""
         entry = self._entries.get(cluster)

@@ -373,6 +373,11 @@ class Learner(Generic[Status]):
     def _show_silence(self, cluster: str) -> None:
         self._telemetry.cluster_silent.labels(cluster).set_function(partial(self._silence, cluster))
 
+    def forget(self, cluster: str) -> None:
+        """Show a cluster no longer, which the registry has forgotten."""
+        if self.fleet.forget(cluster):
+            self._telemetry.cluster_silent.remove(cluster)
+
     def _silence(self, cluster: str) -> float:
         """Seconds since a cluster was heard that nobody waits for in vain: 0 once it has finished or was revoked."""
         fleet: Fleet[Any] = self.fleet

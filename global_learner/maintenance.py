@@ -39,6 +39,8 @@ _log = structlog.get_logger()
 _USUAL_LOG_BYTES = 512 << 20
 _SEGMENTS_A_LOG = 8
 """A segment is closed at this part of the log's limit: one is written, two are spare, the rest wait for snapshots."""
+_HELD_PART = 2
+"""From this part of its limit on the log is cut also while a backup copies it, which then begins anew."""
 
 
 class Maintenance(Generic[Status]):
@@ -264,6 +266,17 @@ class Maintenance(Generic[Status]):
 
     def _write_and_cut(self, snapshot: Snapshot) -> None:
         write_snapshot(self._state.snapshots, replace(snapshot, commits=self._state.commits.counts()))
+        cutting = self._state.cutting()
+        if cutting is None and _HELD_PART * self._log.size_bytes < self.max_log_bytes:
+            _log.info("log-not-cut", step=snapshot.state.step, reason="a backup copies it; the next snapshot cuts it")
+            return
+        try:
+            self._cut(snapshot)
+        finally:
+            if cutting is not None:
+                cutting.release()
+
+    def _cut(self, snapshot: Snapshot) -> None:
         cut = cut_log(
             self._state.log,
             self._state.receipts,

@@ -24,6 +24,7 @@ from global_learner.registry.cards import VersionCard
 from global_learner.registry.signing import Signing
 from global_learner.rollout.events import check_reason
 from global_learner.settings import PublishSettings
+from global_learner.storage.audit import KEEPER
 from global_learner.storage.audit_chain import AuditLine
 from global_learner.storage.snapshot import AdamState, Kept, Snapshot, parse_snapshot, snapshot_parts
 from global_learner.storage.update_records import AppliedUpdate, Kind
@@ -158,6 +159,31 @@ class Operator(Generic[Status]):
             LearnerError: it cannot be written now.
         """
         await self._registry.call(self._registry.registry.note_refusal, cluster, version, reason, self._wall_clock())
+
+    async def note_ahead(self, cluster: str, version: int, detail: str) -> None:
+        """Write down that a cluster knows what this learner does not, and give no version a number that it knows.
+
+        Args:
+            cluster: whose word it is.
+            version: the highest number that it knows; 0: none above the newest version.
+            detail: what it knows, for people.
+
+        Raises:
+            LearnerError: it cannot be written now.
+        """
+        await self._registry.call(self._note_ahead, cluster, version, detail)
+
+    def _note_ahead(self, cluster: str, version: int, detail: str) -> None:
+        registry = self._registry.registry
+        if version > registry.newest_ever:
+            registry.pass_over(version)
+        registry.note(KEEPER, "cluster-ahead", cluster, detail, self._wall_clock())
+
+    @property
+    def numbers_through(self) -> int:
+        """Up to this number versions were given elsewhere that are not here; 0: none above the newest."""
+        known = self._registry.registry.newest_ever
+        return known if known > self._maintenance.newest_version else 0
 
     @property
     def signing(self) -> Signing | None:

@@ -103,6 +103,7 @@ NEEDS: Mapping[str, Need] = MappingProxyType(
         # Who belongs to it, and whose word counts.
         "EnrollCluster": _ADMIN,
         "RevokeCluster": _ADMIN,
+        "ForgetCluster": _ADMIN,
         "EnrollOperator": _ADMIN,
         "RevokeOperator": _ADMIN,
         "RotateKey": _ADMIN,

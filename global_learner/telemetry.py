@@ -184,7 +184,9 @@ class Telemetry:
             "contradict one another.",
             registry=self.registry,
         )
-        self.clusters = Gauge("fedl2_learner_clusters_count", "Clusters that ever registered.", registry=self.registry)
+        self.clusters = Gauge(
+            "fedl2_learner_clusters_count", "Clusters that registered and were not forgotten.", registry=self.registry
+        )
         self.cluster_silent = Gauge(
             "fedl2_learner_cluster_silent_seconds",
             "Seconds since a cluster was heard, of one that was never heard since the learner's start; 0 of one that "
@@ -194,8 +196,8 @@ class Telemetry:
         )
         self.enrollments = Counter(
             "fedl2_learner_enrollments_total",
-            "Enrollments, by outcome (invited, enrolled, repeated, renewed, revoked, or why it was refused; of people "
-            "operator-enrolled and operator-revoked).",
+            "Enrollments, by outcome (invited, enrolled, repeated, renewed, revoked, forgotten, or why it was refused; "
+            "of people operator-enrolled and operator-revoked).",
             ["outcome"],
             registry=self.registry,
         )

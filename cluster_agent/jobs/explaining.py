@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cluster_agent.jobs.client import JobClient
@@ -29,8 +30,16 @@ def explain(
     """Say why a job has what it has: what the policy believes it gains by more, what it waits for, and who decided.
 
     A job of this machine by its name; an ElasticTarget of a Kubernetes cluster as NAMESPACE/NAME, a
-    TrainingJob as NAMESPACE/trainingjob/NAME.
+    TrainingJob as NAMESPACE/trainingjob/NAME. With --config of a simulated cluster a job of its newest decision, by
+    the name in its log.
     """
+    simulated = _simulated_state(config) if config is not None and "/" not in name else None
+    if simulated is not None:
+        from cluster_agent.jobs.simulated_explaining import explain_simulated  # noqa: PLC0415
+
+        facts = explain_simulated(name, simulated)
+        show(output, facts, explained(facts, time.time()))
+        return
     if "/" in name or config is not None or kubeconfig is not None or context is not None:
         # Loaded here: this takes a second, and jobs of this machine need nothing of it.
         from cluster_agent.jobs.cluster_access import opened  # noqa: PLC0415
@@ -45,6 +54,15 @@ def explain(
     with JobClient(socket) as client:
         facts = client.call("explain", {"name": name})
     show(output, facts, explained(facts, time.time()))
+
+
+def _simulated_state(config: Path) -> Path | None:
+    """The state directory of a simulated cluster's agent; None of another kind of cluster's."""
+    from cluster_agent.backend_settings import SimulatedBackendSettings  # noqa: PLC0415  (brings pydantic)
+    from cluster_agent.settings_file import read_settings  # noqa: PLC0415
+
+    settings = read_settings(config)
+    return settings.state_dir if isinstance(settings.backend, SimulatedBackendSettings) else None
 
 
 def explained(facts: dict[str, Any], now_unix_seconds: float) -> Group:

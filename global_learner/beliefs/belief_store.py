@@ -35,6 +35,8 @@ from policy_net.exchange.statistics import SpeedStatistic
 _log = structlog.get_logger()
 
 _NAME = "beliefs.sqlite"
+STORE = "beliefs"
+"""Its name in the commit record."""
 _TypeKey = tuple[str, str]
 LONGEST_STANDING = 8
 """Versions after which a cluster is as well known as any other."""
@@ -84,7 +86,7 @@ class BeliefStore:
         self._settings = settings
         self.summaries: Mapping[str, BeliefSummary] = {}
         self.types = 0
-        self._database = databases.open(path, "beliefs", "book of beliefs", Base.metadata)
+        self._database = databases.open(path, STORE, "book of beliefs", Base.metadata)
         self._where = self._database.where
         with usable(self._where, "book of beliefs"):
             self._reread()

@@ -23,12 +23,13 @@ from global_learner.enrollment.tables import (
     AuditRow,
     Base,
     CertificateRow,
+    ForgottenRow,
     InvitationRow,
     RevocationRow,
     people,
     statuses,
 )
-from global_learner.enrollment.types import ClusterIdentity, EnrollmentRefusal, Grant, Invitation, PersonIdentity
+from global_learner.enrollment.types import ClusterIdentity, EnrollmentRefusal, Grant, Invitation, PersonIdentity, State
 from global_learner.errors import BadRequest, EnrollmentRefused, StateUnusable, UnknownCluster, UnknownPerson
 from global_learner.identity import KnownCertificate
 from global_learner.roles import PEOPLE, Role
@@ -98,6 +99,7 @@ class IdentityStore:
             good = select(func.count()).where(*unused, InvitationRow.expires_unix_seconds >= now)
             voided = session.scalar(good) or 0
             session.execute(delete(InvitationRow).where(*unused))
+            session.execute(delete(ForgottenRow).where(ForgottenRow.name == cluster))
             session.add(
                 InvitationRow(
                     token_digest=token_digest(token),
@@ -207,18 +209,23 @@ class IdentityStore:
         self._reread()
         return grant, replaced
 
-    def revoke_person(self, name: str, actor: str, now: float) -> int:
+    def revoke_person(self, name: str, actor: str, now: float, why: str = "", dry_run: bool = False) -> int:
         """Turn a person out: all certificates of that name; how many were good.
+
+        Args:
+            dry_run: only count.
 
         Raises:
             UnknownPerson: there are none.
         """
-        with self._database.transaction() as session:
+        with self._database.session() if dry_run else self._database.transaction() as session:
             if not _certificates_of(session, name, *PEOPLE):
                 raise UnknownPerson(f"nobody called {name} was ever enrolled here; see `policyctl operator list`")
             certificates = _revoke(session, name, now, *PEOPLE)
-            _AUDIT.record(session, now, actor, "operator-revoked", name, counted(certificates, "certificate"))
-        self._reread()
+            said = counted(certificates, "certificate")
+            _AUDIT.record(session, now, actor, "operator-revoked", name, f"{said}: {why}" if why else said)
+        if not dry_run:
+            self._reread()
         return certificates
 
     def people(self, now: float) -> list[PersonIdentity]:
@@ -263,6 +270,28 @@ class IdentityStore:
             _AUDIT.record(session, now, actor, "revoked", name, f"{said}: {why}" if why else said)
         self._reread()
 
+    def check_turned_out(self, cluster: str, now: float) -> None:
+        """See that a cluster may be forgotten.
+
+        Raises:
+            UnknownCluster: it was never enrolled, or is forgotten.
+            BadRequest: it was not turned out.
+        """
+        state = next((entry.state for entry in self.clusters(now) if entry.cluster == cluster), None)
+        if state is None:
+            raise UnknownCluster(f"no cluster {cluster} is listed here; see `policyctl cluster list`")
+        if state is not State.REVOKED:
+            raise BadRequest(
+                f"cluster {cluster} is {state}, and only a revoked one can be forgotten: `policyctl cluster revoke "
+                f"{cluster}` turns it out"
+            )
+
+    def forget(self, cluster: str, actor: str, now: float, detail: str) -> None:
+        """List a cluster no longer; what it has of certificates stays refused, and the audit log keeps it."""
+        with self._database.transaction() as session:
+            session.merge(ForgottenRow(name=cluster, unix_seconds=now))
+            _AUDIT.record(session, now, actor, "forgotten", cluster, detail)
+
     def turned_out(self, cluster: str, unix_seconds: float) -> bool:
         """Whether a cluster has no certificate but revoked ones, or its name was refused after this moment."""
         if self.revocations.get(cluster, -math.inf) >= unix_seconds:
@@ -273,14 +302,16 @@ class IdentityStore:
         return bool(revoked) and all(revoked)
 
     def clusters(self, now: float) -> list[ClusterIdentity]:
-        """Every cluster that was ever invited or turned out, by name."""
+        """Every cluster that was ever invited or turned out and was not forgotten, by name."""
         with self._database.session() as session:
-            return statuses(
+            forgotten = frozenset(session.scalars(select(ForgottenRow.name)))
+            listed = statuses(
                 session.scalars(select(CertificateRow).where(CertificateRow.role == Role.CLUSTER)).all(),
                 session.scalars(select(InvitationRow).where(InvitationRow.key_digest.is_(None))).all(),
                 session.scalars(select(RevocationRow)).all(),
                 now,
             )
+        return [entry for entry in listed if entry.cluster not in forgotten]
 
     def audit(self, since_unix_seconds: float = 0.0) -> list[AuditLine]:
         """The audit log from a moment on, oldest first."""

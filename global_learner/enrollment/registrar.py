@@ -16,6 +16,7 @@ from global_learner.enrollment.settings import IdentitySettings
 from global_learner.enrollment.types import ClusterIdentity, EnrollmentRefusal, Grant, Invitation, PersonIdentity
 from global_learner.errors import BadRequest, EnrollmentRefused, NoAuthority
 from global_learner.identity import OPERATOR, checked_name
+from global_learner.registry.registrations import forget
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.roles import PEOPLE, Role
 from global_learner.storage.audit import KEEPER
@@ -187,6 +188,31 @@ class Registrar:
         self._count("revoked", cluster, actor)
         return counts
 
+    async def forget(self, cluster: str, actor: str, why: str = "", *, dry_run: bool = False) -> bool:
+        """List a cluster no longer that was turned out, or only say what would come of it; whether it had registered.
+
+        Raises:
+            UnknownCluster: it is not listed.
+            BadRequest: it was not turned out, or a running rollout counts it.
+        """
+        checked_name(cluster)
+        registered = await self._thread.call(self._forget, cluster, actor, why, dry_run)
+        if not dry_run:
+            self._count("forgotten", cluster, actor)
+        return registered
+
+    def _forget(self, cluster: str, actor: str, why: str, dry_run: bool) -> bool:
+        self._store.check_turned_out(cluster, self._clock())
+        registry = self._thread.registry
+        # What a session changed that only reads is given up at its end.
+        with registry.session() if dry_run else registry.transaction() as session:
+            registered = forget(session, cluster)
+        if not dry_run:
+            said = "was registered" if registered else "had never registered"
+            # Last: who was killed before it asks again, and finds the cluster listed.
+            self._store.forget(cluster, actor, self._clock(), f"{said}: {why}" if why else said)
+        return registered
+
     async def enroll_person(self, name: str, role: str, request: bytes, actor: str) -> tuple[Grant, int]:
         """A certificate for a person, in place of all of that name; how many of those were good.
 
@@ -210,8 +236,8 @@ class Registrar:
         """Everybody who was ever enrolled, by name."""
         return await self._thread.call(self._store.people, self._clock())
 
-    async def revoke_person(self, name: str, actor: str) -> int:
-        """Turn a person out; how many certificates were good until now.
+    async def revoke_person(self, name: str, actor: str, why: str = "", *, dry_run: bool = False) -> int:
+        """Turn a person out, or only say what would come of it; how many certificates are good until then.
 
         Raises:
             BadRequest: no name, or of the learner's own identity file.
@@ -224,8 +250,9 @@ class Registrar:
                 f"{name} is the name in the learner's own identity file: remove identity/admin.pem of its state "
                 "directory and start it again; a new one is made, and the old one counts no more"
             )
-        certificates = await self._thread.call(self._store.revoke_person, name, actor, self._clock())
-        self._count("operator-revoked", name, actor)
+        certificates = await self._thread.call(self._store.revoke_person, name, actor, self._clock(), why, dry_run)
+        if not dry_run:
+            self._count("operator-revoked", name, actor)
         return certificates
 
     def _issue(self, key: PublicKey, name: str, role: Role = Role.CLUSTER) -> Issued:

@@ -55,6 +55,15 @@ class RevocationRow(Base):
     unix_seconds: Mapped[float] = mapped_column(Float)
 
 
+class ForgottenRow(Base):
+    """A cluster that was turned out and is listed no longer, until it is invited again."""
+
+    __tablename__ = "forgotten"
+
+    name: Mapped[str] = mapped_column(String(63), primary_key=True)
+    unix_seconds: Mapped[float] = mapped_column(Float)
+
+
 class AuditRow(AuditColumns, Base):
     """The audit log of identities."""
 

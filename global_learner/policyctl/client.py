@@ -243,9 +243,17 @@ class AdminClient:
         """People, by name."""
         return list(self._call(self._admin.ListOperators, fleet_pb2.ListOperatorsRequest()).operators)
 
-    def revoke_operator(self, name: str) -> int:
-        """Turn a person out; how many certificates were good until now."""
-        return int(self._call(self._admin.RevokeOperator, fleet_pb2.RevokeOperatorRequest(name=name)).certificates)
+    def revoke_operator(self, name: str, reason: str = "", dry_run: bool = False) -> int:
+        """Turn a person out; how many certificates are good until then."""
+        self._check_knows_dry_run(dry_run)
+        request = fleet_pb2.RevokeOperatorRequest(name=name, reason=reason, dry_run=dry_run)
+        return int(self._call(self._admin.RevokeOperator, request).certificates)
+
+    def forget_cluster(self, cluster: str, reason: str = "", dry_run: bool = False) -> fleet_pb2.ForgetClusterReply:
+        """List a cluster no longer that was turned out."""
+        request = fleet_pb2.ForgetClusterRequest(cluster=cluster, reason=reason, dry_run=dry_run)
+        reply: fleet_pb2.ForgetClusterReply = self._call(self._admin.ForgetCluster, request)
+        return reply
 
     def release_cluster(self, cluster: str, reason: str) -> bool:
         """End a cluster's quarantine; False if it was in none."""

@@ -80,6 +80,19 @@ def revoke_cluster(
     options.show(facts, revocation_table(facts))
 
 
+@cluster_app.command("forget")
+@with_option_groups
+def forget_cluster(
+    name: Name, yes: Yes = False, reason: Reason = "", dry_run: DryRun = False, *, options: CallOptions
+) -> None:
+    """Take a revoked cluster out of every list; what it taught stays, and so do its lines in the audit log."""
+    with options.client() as client:
+        confirm(f"forget cluster {name[:63]}, which was revoked", yes or dry_run, lambda: options.place)
+        reply = client.forget_cluster(name, reason, dry_run)
+    facts = forgotten_facts(name, reply, dry_run)
+    options.show(facts, forgotten_table(facts))
+
+
 @cluster_app.command("release")
 @with_option_groups
 def release_cluster(name: Name, reason: Reason = "", *, options: CallOptions) -> None:
@@ -135,6 +148,12 @@ def revocation_facts(cluster: str, reply: fleet_pb2.RevokeClusterReply, dry_run:
     return {"cluster": cluster, "certificates": reply.certificates, "tokens": reply.tokens, "dry_run": dry_run}
 
 
+def forgotten_facts(cluster: str, reply: fleet_pb2.ForgetClusterReply, dry_run: bool) -> Facts:
+    """What was forgotten as JSON shows it."""
+    accepted = reply.updates_accepted
+    return {"cluster": cluster, "registered": reply.registered, "updates_accepted": accepted, "dry_run": dry_run}
+
+
 def enrollment_table(facts: Facts) -> FactSheet:
     """What to do with the invitation."""
     rows = [
@@ -166,6 +185,19 @@ def revocation_table(facts: Facts) -> FactSheet:
             ("would be revoked" if facts["dry_run"] else "revoked", facts["cluster"]),
             ("certificates", str(facts["certificates"])),
             ("tokens", str(facts["tokens"])),
+        ],
+        ["nothing was changed: --dry-run"] if facts["dry_run"] else [],
+    )
+
+
+def forgotten_table(facts: Facts) -> FactSheet:
+    """Who is listed no longer, and what stays of it."""
+    return FactSheet(
+        "",
+        [
+            ("would be forgotten" if facts["dry_run"] else "forgotten", facts["cluster"]),
+            ("had registered", "yes" if facts["registered"] else "no"),
+            ("updates in the head", f"{facts['updates_accepted']}, which stay"),
         ],
         ["nothing was changed: --dry-run"] if facts["dry_run"] else [],
     )

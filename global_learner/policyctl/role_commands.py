@@ -15,7 +15,7 @@ from foundation.files import check_replaceable
 from foundation.option_groups import with_option_groups
 from foundation.tables import Column, FactSheet, FittedTable
 from global_learner.errors import BadConfig, StateUnusable
-from global_learner.policyctl.options import CallOptions, LookOptions
+from global_learner.policyctl.options import CallOptions, DryRun, LookOptions, Reason, Yes, confirm
 from global_learner.policyctl.views import Facts, certificates_table, moment
 from policy_net.errors import IdentityFileError
 from policy_net.exchange.generated import fleet_pb2
@@ -88,10 +88,17 @@ def list_operators(options: LookOptions) -> None:
 
 @operator_app.command("revoke")
 @with_option_groups
-def revoke_operator(name: Name, options: CallOptions) -> None:
+def revoke_operator(
+    name: Name, yes: Yes = False, reason: Reason = "", dry_run: DryRun = False, *, options: CallOptions
+) -> None:
     """Turn a person out at once: what their certificates ask is refused, also on open connections."""
     with options.client() as client:
-        facts: Facts = {"name": name, "certificates": client.revoke_operator(name)}
+        confirm(f"turn {name[:63]} out, until they are enrolled again", yes or dry_run, lambda: options.place)
+        facts: Facts = {
+            "name": name,
+            "certificates": client.revoke_operator(name, reason, dry_run),
+            "dry_run": dry_run,
+        }
     options.show(facts, revoked_table(facts))
 
 
@@ -110,7 +117,14 @@ def enrolled_table(facts: Facts) -> FactSheet:
 
 def revoked_table(facts: Facts) -> FactSheet:
     """Who was turned out, and how many certificates count no longer."""
-    return FactSheet("", [("revoked", facts["name"]), ("certificates", str(facts["certificates"]))])
+    return FactSheet(
+        "",
+        [
+            ("would be revoked" if facts["dry_run"] else "revoked", facts["name"]),
+            ("certificates", str(facts["certificates"])),
+        ],
+        ["nothing was changed: --dry-run"] if facts["dry_run"] else [],
+    )
 
 
 def operator_facts(entry: fleet_pb2.OperatorIdentity) -> Facts:

@@ -7,7 +7,7 @@ import math
 from collections import Counter
 
 from foundation.tables import NOTHING, Column, FactSheet, FittedTable
-from global_learner.policyctl.views import Facts, moment, version_name
+from global_learner.policyctl.views import Facts, moment, version_name, whole_moment
 from policy_net.exchange.generated import fleet_pb2
 
 _EVENTS_SHOWN = 8
@@ -169,7 +169,11 @@ def history_table(rollouts: list[Facts]) -> FittedTable:
         )
         for facts in rollouts
     ]
-    return FittedTable("", columns, rows)
+    for_programs = [
+        (*row[:3], whole_moment(facts["started_unix_seconds"]), *row[4:])
+        for facts, row in zip(rollouts, rows, strict=True)
+    ]
+    return FittedTable("", columns, rows, for_programs=for_programs)
 
 
 def _noted(facts: Facts) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from foundation.tables import NOTHING, Column, FactSheet, FittedTable, in_words, name_in_words
 from foundation.text import parse_json
-from global_learner.policyctl.views import Facts, moment, privacy_facts, version_name
+from global_learner.policyctl.views import Facts, moment, privacy_facts, version_name, whole_moment
 from policy_net.exchange.generated import fleet_pb2
 
 SHOWN_OF_A_DIGEST = 12
@@ -126,7 +126,20 @@ def versions_table(versions: list[Facts]) -> FittedTable:
         )
         for card in versions
     ]
-    return FittedTable(f"{len(kept)} of {len(versions)} versions kept, {_size(files)}", columns, rows)
+    for_programs = [
+        (
+            *row[:2],
+            whole_moment(card["created_unix_seconds"]),
+            *row[3:5],
+            str(card["size_bytes"] + card["head_size_bytes"] if card["kept"] else 0),
+            *row[6:9],
+            card["digest"],
+            row[10],
+        )
+        for card, row in zip(versions, rows, strict=True)
+    ]
+    title = f"{len(kept)} of {len(versions)} versions kept, {_size(files)}"
+    return FittedTable(title, columns, rows, for_programs=for_programs)
 
 
 def _source(card: Facts) -> str:

@@ -37,6 +37,7 @@ def fleet_facts(reply: fleet_pb2.GetFleetReply, only: Collection[str] = ()) -> F
         "updates_rejected": reply.updates_rejected,
         "staleness_p50": reply.staleness_p50,
         "latest_version": reply.latest_version,
+        "numbers_through": reply.numbers_through or None,
         "disk_bytes": dict(sorted(reply.disk_bytes.items())),
         "log_limit_bytes": reply.log_limit_bytes,
         "disk_full": reply.disk_full or None,
@@ -44,9 +45,18 @@ def fleet_facts(reply: fleet_pb2.GetFleetReply, only: Collection[str] = ()) -> F
         "privacy": privacy_facts(reply.privacy) if reply.HasField("privacy") else None,
         "away_seconds": reply.away_seconds or None,
         "clusters": [
-            _cluster_facts(view, reply.away_seconds) for view in reply.clusters if not only or view.cluster in only
+            {**_cluster_facts(view, reply.away_seconds), "ahead": _is_ahead(view, reply)}
+            for view in reply.clusters
+            if not only or view.cluster in only
         ],
     }
+
+
+def _is_ahead(view: fleet_pb2.ClusterView, reply: fleet_pb2.GetFleetReply) -> bool:
+    """Whether a cluster knows what the learner does not, as where an older state of the learner was restored."""
+    status = view.status
+    knows_version = 0 < reply.latest_version < status.acting_version
+    return knows_version or status.learning_step > reply.head_step
 
 
 def _check_names(names: Collection[str], known: Sequence[str]) -> None:
@@ -189,7 +199,13 @@ def fleet_table(fleet: Facts, place: str = "", *, revoked: bool = False) -> Fitt
     turned_out = (
         f"not shown: {counted(hidden, 'revoked cluster')}; `policyctl cluster list` names all" if hidden else ""
     )
-    lines = (_upstream_line(fleet["upstream"]), _disk_line(fleet), turned_out, "" if rows else _NOBODY)
+    lines = (
+        _upstream_line(fleet["upstream"]),
+        _disk_line(fleet),
+        _numbers_line(fleet),
+        turned_out,
+        "" if rows else _NOBODY,
+    )
     below = [line for line in lines if line]
     return FittedTable(title, columns, rows, below, for_programs)
 
@@ -204,6 +220,9 @@ def _acts_on(view: Facts) -> str:
 def _remarks(view: Facts) -> list[str]:
     """What people should know of a cluster beyond its figures."""
     remarks = ["away"] if view["away"] else []
+    if view["ahead"]:
+        knows = f"acts on {version_name(view['acting_version'])}, learned at head step {view['learning_step']}"
+        remarks.append(f"ahead of the learner: {knows}")
     if view["rollout_role"] == _ALTERNATES:
         remarks.append(f"alternates in rollout {view['rollout']}")
     elif view["rollout_role"]:
@@ -251,6 +270,13 @@ def _disk_line(fleet: Facts) -> str:
     return f"the learner's state takes {sum(fleet['disk_bytes'].values()) / 1e6:.1f} MB"
 
 
+def _numbers_line(fleet: Facts) -> str:
+    if not fleet["numbers_through"]:
+        return ""
+    known = f"clusters know versions up to v{fleet['numbers_through']}, and this learner does not"
+    return f"{known}: an older state was restored (`policyctl audit`); the next gets a number above it"
+
+
 def moment(unix_seconds: float) -> str:
     """A moment in UTC, to the minute."""
     return datetime.fromtimestamp(unix_seconds, UTC).strftime("%Y-%m-%d %H:%M")
@@ -264,6 +290,11 @@ def whole_moment(unix_seconds: float) -> str:
 def moment_or_nothing(unix_seconds: float | None) -> str:
     """A moment in UTC; a dash where there is none."""
     return NOTHING if unix_seconds is None else moment(unix_seconds)
+
+
+def whole_moment_or_nothing(unix_seconds: float | None) -> str:
+    """A moment in UTC as ISO 8601 has it; a dash where there is none."""
+    return NOTHING if unix_seconds is None else whole_moment(unix_seconds)
 
 
 def version_name(number: int | None) -> str:
@@ -295,4 +326,14 @@ def certificates_table(of_whom: Sequence[Column], rows: Sequence[tuple[tuple[str
         )
         for names, entry in rows
     ]
-    return FittedTable("", columns, cells)
+    for_programs = [
+        (
+            *names,
+            entry["state"],
+            whole_moment_or_nothing(entry["revoked_unix_seconds"] or entry["expires_unix_seconds"]),
+            whole_moment_or_nothing(entry["issued_unix_seconds"]),
+            entry["fingerprint"] or NOTHING,
+        )
+        for names, entry in rows
+    ]
+    return FittedTable("", columns, cells, for_programs=for_programs)

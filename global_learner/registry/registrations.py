@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from global_learner.errors import BadRequest
 from global_learner.registry.cards import FIRST_VERSION
-from global_learner.registry.tables import ClusterRow, RolloutRow, VersionRow
+from global_learner.registry.tables import ClusterRow, ForgottenClusterRow, RolloutRow, VersionRow
 from policy_net.exchange.rollout_duty import RolloutDuty
 
 _DONE = "done"
@@ -51,13 +52,35 @@ def register(
     """Give a cluster its next incarnation; a new one acts on the fleet's version (`fleet_version`)."""
     row = session.get(ClusterRow, cluster)
     if row is None:
-        row = ClusterRow(cluster=cluster, incarnation=0, assigned_version=fleet_version(session, on_newest), rollout=0)
+        before = session.get(ForgottenClusterRow, cluster)
+        begun = 0 if before is None else before.incarnation
+        row = ClusterRow(
+            cluster=cluster, incarnation=begun, assigned_version=fleet_version(session, on_newest), rollout=0
+        )
         row.heard_unix_seconds, row.acting_version, row.finished = 0.0, 0, False
         session.add(row)
     row.incarnation += 1
     row.registered_unix_seconds, row.finished = unix_seconds, False
     row.job_types = list(job_types)
     return registration(row)
+
+
+def forget(session: Session, cluster: str) -> bool:
+    """Keep of a cluster nothing but its incarnation, which updates in the log bear; False if it is not registered.
+
+    Raises:
+        BadRequest: a running rollout decides what it acts on.
+    """
+    row = session.get(ClusterRow, cluster)
+    if row is None:
+        return False
+    if row.rollout:
+        raise BadRequest(
+            f"rollout {row.rollout} still counts cluster {cluster}: wait until it is over, or `policyctl rollout abort`"
+        )
+    session.merge(ForgottenClusterRow(cluster=cluster, incarnation=row.incarnation))
+    session.delete(row)
+    return True
 
 
 def keep_heard(session: Session, heard: Mapping[str, LastHeard]) -> None:
@@ -71,6 +94,8 @@ def renew_incarnations(session: Session, applied: Mapping[str, int]) -> None:
     """Make every cluster register again, beyond the incarnations of which updates were applied."""
     for row in session.scalars(select(ClusterRow)):
         row.incarnation = max(row.incarnation, applied.get(row.cluster, 0)) + 1
+    for gone in session.scalars(select(ForgottenClusterRow)):
+        gone.incarnation = max(gone.incarnation, applied.get(gone.cluster, 0)) + 1
 
 
 def all_registrations(session: Session) -> list[Registration]:

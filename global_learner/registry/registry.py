@@ -35,7 +35,7 @@ from policy_net.exchange.statistics import SpeedStatistic
 
 _log = structlog.get_logger()
 
-_STORE = "registry"
+STORE = "registry"
 """Its name in the commit record."""
 
 
@@ -68,12 +68,12 @@ class Registry:
         self._policies = PolicyStore(state_dir / "policies")
         self._heads = PolicyStore(state_dir / "heads", ".head")
         alone = isinstance(self.databases, Files)
-        if alone and commits is not None and commits.count(_STORE) and not (path.exists() and path.stat().st_size):
+        if alone and commits is not None and commits.count(STORE) and not (path.exists() and path.stat().st_size):
             raise StateUnusable(
                 f"{path}: gone or emptied, and with it all versions and who acts on which: restore the state "
                 "directory from a backup; without one, begin in an empty state_dir"
             )
-        self._database = self.databases.open(path, _STORE, "registry", Base.metadata)
+        self._database = self.databases.open(path, STORE, "registry", Base.metadata)
         self.where = self._database.where
         with usable(self.where, "registry"):
             AUDIT.check(self._database)
@@ -121,7 +121,7 @@ class Registry:
         with self._database.transaction() as session:
             newest = session.scalars(select(VersionRow).order_by(VersionRow.version.desc()).limit(1)).first()
             row = VersionRow(
-                version=max(newest.version, self._newest_ever) + 1 if newest else FIRST_VERSION,
+                version=max(newest.version, self.newest_ever) + 1 if newest else FIRST_VERSION,
                 head_step=head_step,
                 parent=parent or (newest.version if newest else 0),
                 digest=digest,
@@ -181,11 +181,7 @@ class Registry:
         return card, self._policies.read(card.digest)
 
     def first_priors(self) -> tuple[SpeedStatistic, ...]:
-        """What v1 says of speeds.
-
-        Raises:
-            UnknownPolicyVersion, StateUnusable: as `policy_bytes`.
-        """
+        """What v1 says of speeds; raises what `policy_bytes` does."""
         _, data = self.policy_bytes(FIRST_VERSION)
         return parse_policy_file(data, f"v{FIRST_VERSION}").priors
 
@@ -375,12 +371,18 @@ class Registry:
     def accept_lost_versions(self) -> None:
         """Go on without the versions that others knew: they are no longer missed, and keep their numbers."""
         newest = self.newest()
-        if self.commits is not None and newest is not None and newest.version < self._newest_ever:
-            self.commits.committed(VERSIONS, self._newest_ever)
-            self.commits.committed(VERSIONS_LOST, self._newest_ever)
+        if newest is not None and newest.version < self.newest_ever:
+            self.pass_over(self.newest_ever)
+
+    def pass_over(self, number: int) -> None:
+        """Give no version a number up to this one: somebody else knows versions by them."""
+        if self.commits is not None:
+            self.commits.committed(VERSIONS, number)
+            self.commits.committed(VERSIONS_LOST, number)
 
     @property
-    def _newest_ever(self) -> int:
+    def newest_ever(self) -> int:
+        """The highest number that any version ever had, as far as anybody knows."""
         return 0 if self.commits is None else self.commits.count(VERSIONS)
 
     def orphans(self) -> list[Path]:

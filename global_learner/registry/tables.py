@@ -78,6 +78,15 @@ class ClusterRow(Base):
     finished: Mapped[bool] = mapped_column(Boolean, default=False, server_default=false())
 
 
+class ForgottenClusterRow(Base):
+    """A cluster that was turned out and forgotten: no incarnation of it is ever given again."""
+
+    __tablename__ = "forgotten_clusters"
+
+    cluster: Mapped[str] = mapped_column(String(63), primary_key=True)
+    incarnation: Mapped[int] = mapped_column(BigInteger)
+
+
 class RolloutRow(Base):
     """One rollout; all of it is written by `rollout.rollout_store`.
 

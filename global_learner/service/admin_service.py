@@ -15,7 +15,6 @@ from collections.abc import Callable
 from global_learner.enrollment.registrar import Registrar
 from global_learner.enrollment.types import identity_message, person_message
 from global_learner.errors import BadRequest
-from global_learner.fleet import ClusterEntry
 from global_learner.identity import Identity, checked_name
 from global_learner.registry.cards import version_message
 from global_learner.rollout.events import check_reason
@@ -30,8 +29,8 @@ from global_learner.rollout.rollout_store import Taken
 from global_learner.rollout.state import Phase, Role
 from global_learner.service.calls import Context, answered
 from global_learner.service.fleet_service import FleetLearner
+from global_learner.service.fleet_view import fleet_message
 from global_learner.telemetry import Telemetry
-from global_learner.updates.privacy import privacy_message
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 from policy_net.exchange.signed_documents import SignedDocument
 
@@ -68,7 +67,7 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
     async def GetFleet(self, request: fleet_pb2.GetFleetRequest, context: Context) -> fleet_pb2.GetFleetReply:
         """All clusters, and the head."""
         self._identity.person(context.auth_context())
-        return await self._fleet(with_jobs=False)
+        return await fleet_message(self._learner, self._registrar)
 
     @answered
     async def GetReport(self, request: fleet_pb2.GetReportRequest, context: Context) -> fleet_pb2.GetReportReply:
@@ -82,7 +81,7 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
         staleness = self._learner.head.ledger.recent_staleness()
         return fleet_pb2.GetReportReply(
             made_unix_seconds=self._wall_clock(),
-            fleet=await self._fleet(with_jobs=True),
+            fleet=await fleet_message(self._learner, self._registrar, with_jobs=True),
             versions=await self._versions(),
             enrolls=enrolls,
             identities=[identity_message(entry) for entry in await self._registrar.clusters()] if enrolls else [],
@@ -129,6 +128,21 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
         return fleet_pb2.RevokeClusterReply(certificates=certificates, tokens=tokens)
 
     @answered
+    async def ForgetCluster(
+        self, request: fleet_pb2.ForgetClusterRequest, context: Context
+    ) -> fleet_pb2.ForgetClusterReply:
+        """List a cluster no longer that was turned out."""
+        actor = self._identity.person(context.auth_context())
+        check_reason(request.reason)
+        cluster, dry_run = request.cluster, request.dry_run
+        registered = await self._registrar.forget(cluster, actor, request.reason, dry_run=dry_run)
+        if not dry_run:
+            self._learner.forget(cluster)
+        record = self._learner.head.ledger.clusters.get(cluster)
+        accepted = 0 if record is None else record.accepted
+        return fleet_pb2.ForgetClusterReply(registered=registered, updates_accepted=accepted)
+
+    @answered
     async def EnrollOperator(
         self, request: fleet_pb2.EnrollOperatorRequest, context: Context
     ) -> fleet_pb2.EnrollOperatorReply:
@@ -159,7 +173,9 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
     ) -> fleet_pb2.RevokeOperatorReply:
         """Turn a person out; the next call is refused."""
         actor = self._identity.person(context.auth_context())
-        return fleet_pb2.RevokeOperatorReply(certificates=await self._registrar.revoke_person(request.name, actor))
+        check_reason(request.reason)
+        certificates = await self._registrar.revoke_person(request.name, actor, request.reason, dry_run=request.dry_run)
+        return fleet_pb2.RevokeOperatorReply(certificates=certificates)
 
     @answered
     async def ReleaseCluster(
@@ -322,56 +338,8 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
         merged = heapq.merge(*logs, key=lambda line: line.unix_seconds)
         return fleet_pb2.ListAuditReply(entries=[fleet_pb2.AuditEntry(**dataclasses.asdict(line)) for line in merged])
 
-    async def _fleet(self, with_jobs: bool) -> fleet_pb2.GetFleetReply:
-        learner = self._learner
-        statuses = {entry.cluster: entry.state for entry in await self._registrar.clusters()}
-        return fleet_pb2.GetFleetReply(
-            head_step=learner.log.durable_step,
-            updates_accepted=learner.head.ledger.accepted,
-            updates_rejected=learner.fleet.rejections,
-            staleness_p50=learner.head.ledger.staleness_p50,
-            clusters=[
-                self._view(entry, with_jobs, statuses.get(entry.cluster, "")) for entry in learner.fleet.entries()
-            ],
-            latest_version=learner.maintenance.newest_version,
-            disk_bytes=await learner.disk_use(),
-            log_limit_bytes=learner.maintenance.max_log_bytes,
-            disk_full=str(learner.disk_full or ""),
-            upstream=learner.upstream_view(),
-            privacy=privacy_message(learner.privacy),
-            away_seconds=learner.rollouts.away_seconds,
-        )
-
     async def _versions(self) -> list[fleet_pb2.VersionCard]:
         return [version_message(card, scoring=self._scoring) for card in await self._learner.operator.versions()]
-
-    def _view(
-        self, entry: ClusterEntry[fleet_pb2.ClusterStatus], with_jobs: bool, identity: str
-    ) -> fleet_pb2.ClusterView:
-        record = self._learner.head.ledger.clusters.get(entry.cluster)
-        speeds = self._learner.beliefs.summary(entry.cluster)
-        view = fleet_pb2.ClusterView(
-            cluster=entry.cluster,
-            incarnation=entry.incarnation,
-            seconds_since_heard=self._learner.fleet.seconds_since_heard(entry),
-            updates_accepted=record.accepted if record else 0,
-            updates_duplicate=entry.duplicates,
-            updates_rejected=dict(entry.rejected),
-            last_staleness=record.last_staleness if record else 0,
-            assigned_version=entry.assigned_version,
-            status=entry.status,
-            last_acting_version=0 if entry.heard_before is None else entry.heard_before.acting_version,
-            last_finished=entry.heard_before is not None and entry.heard_before.finished,
-            held=entry.held,
-            quarantined_until_unix_seconds=self._learner.quarantine.until(entry.cluster) or 0.0,
-            identity=identity,
-            speed_statistics=speeds.statistics,
-            speed_observations=speeds.observations,
-        )
-        if not with_jobs and view.HasField("status"):
-            view.status.ClearField("job_timelines")
-            view.status.ClearField("load")
-        return view
 
 
 def _whom(request: fleet_pb2.AssignVersionRequest | fleet_pb2.RollBackRequest) -> list[str] | None:

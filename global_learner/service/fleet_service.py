@@ -14,9 +14,10 @@ from global_learner.identity import Identity
 from global_learner.learner import Learner
 from global_learner.registry.cards import signed_message
 from global_learner.service.calls import Context, Pause, answered, pause
-from global_learner.service.heartbeat_check import check_status
+from global_learner.service.heartbeats.clusters_ahead import ClustersAhead
+from global_learner.service.heartbeats.heartbeat_check import check_status
+from global_learner.service.heartbeats.version_refusals import VersionRefusals
 from global_learner.service.push_lines import PushLines
-from global_learner.service.version_refusals import VersionRefusals
 from global_learner.telemetry import Telemetry
 from global_learner.updates.pushes import Outcome
 from policy_net.errors import SpecMismatch
@@ -63,6 +64,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         self._clock = clock
         self._pause = pause
         self._push_lines = PushLines()
+        self._ahead = ClustersAhead(learner.operator.note_ahead, clock)
         self._refusals = VersionRefusals(learner.operator.note_refusal, telemetry, clock)
 
     @answered
@@ -134,6 +136,10 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         """Note how a cluster is; tell it what it is to act with."""
         cluster = self._caller(request.cluster, context)
         check_status(request.status)
+        learner = self._learner
+        if learner.fleet.get(cluster) is not None:  # also of an incarnation that a restored state does not know
+            newest = learner.maintenance.newest_version
+            await self._ahead.on_status(cluster, request.status, newest, learner.head.step)
         entry = self._learner.fleet.on_heard(cluster, request.incarnation)
         if entry is None:
             return fleet_pb2.HeartbeatReply(reregister=True, head_step=self._learner.log.durable_step)

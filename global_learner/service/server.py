@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import json
-import os
 import signal
 import time
 from collections.abc import Coroutine, Iterator, Mapping
@@ -16,13 +14,13 @@ import grpc
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from foundation.files import PARTIAL, write_whole
+from foundation.files import write_whole
 from global_learner.beliefs.belief_store import BeliefStore
 from global_learner.beliefs.intake import FleetBeliefs
 from global_learner.beliefs.priors import PriorsSource
-from global_learner.errors import BadConfig, StateUnusable
+from global_learner.errors import StateUnusable
 from global_learner.identity import OperatorIdentity
-from global_learner.learner import Learner, Opened, check_fits
+from global_learner.learner import Learner, Opened
 from global_learner.operator_socket import OPERATOR_SOCKET, SocketAddress, socket_name
 from global_learner.recovery import recover
 from global_learner.registry.registry import Registry
@@ -33,20 +31,19 @@ from global_learner.scores.scorer import Scorer
 from global_learner.scores.sketch_replayer import SketchReplayer
 from global_learner.service.admin_service import AdminService
 from global_learner.service.admission import Limits, bounded_server
+from global_learner.service.config_check import UPSTREAM_FOLDER, CheckedConfig, read_named_files
 from global_learner.service.connection_guard import ConnectionGuard
 from global_learner.service.fleet_service import FleetLearner, FleetService
 from global_learner.service.garbage import collect_seldom
 from global_learner.service.http_endpoint import HttpEndpoint
 from global_learner.service.identity_setup import (
-    ExternalCredentials,
     Identities,
     keep_administrator,
     open_identities,
-    read_external_credentials,
     start_enrollment,
 )
 from global_learner.service.lanes import OPERATOR_SHARE, Lanes, lanes_of, one_lane
-from global_learner.service.listener import bind, bind_socket, check_free, room_for_connections
+from global_learner.service.listener import bind, bind_socket, check_free
 from global_learner.service.standby import Term, term_of
 from global_learner.service.start_lines import tell_settings
 from global_learner.settings import LearnerSettings
@@ -61,17 +58,9 @@ from global_learner.upstream.trust import TrustAbove
 from global_learner.upstream.uplink import Uplink
 from policy_net.exchange.generated import fleet_pb2_grpc
 from policy_net.exchange.identity_file import make_private_folder
-from policy_net.exchange.policy_file import PolicyFile, read_policy_file
-from policy_net.exchange.spec import WeightSpec
+from policy_net.exchange.policy_file import PolicyFile
 
 _log = structlog.get_logger()
-
-UPSTREAM_FOLDER = "upstream"
-"""In the state directory of a region: its identity at the learner above, and the keys that it trusts."""
-_ENVELOPE_BYTES = 1 << 20
-"""Room beside the gradient in a request: names, statistics, protobuf's own framing."""
-_SMALLEST_ENVELOPE_BYTES = 4096
-"""What an agent really sends beside the gradient is a tenth of this."""
 
 
 async def serve(settings: LearnerSettings) -> None:
@@ -84,30 +73,25 @@ async def serve(settings: LearnerSettings) -> None:
     ending = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ending.set)
-    initial = read_policy_file(settings.initial_policy)
-    limits = _limits(settings, initial.spec)
-    check_fits(settings, initial.spec)
+    checked = read_named_files(settings)
     check_free("listen", settings.listen)
-    _check_port_file(settings.port_file)
     check_free("telemetry.http_listen", settings.telemetry.http_listen)
     check_free("identity.enroll_port", settings.enroll_address)
-    external = read_external_credentials(settings, time.time())
     telemetry = Telemetry()
     async with term_of(settings, telemetry, ending) as term:
         if term is not None:
-            await _serve_term(settings, initial, limits, external, telemetry, ending, term)
+            await _serve_term(settings, checked, telemetry, ending, term)
 
 
 async def _serve_term(
     settings: LearnerSettings,
-    initial: PolicyFile,
-    limits: Limits,
-    external: ExternalCredentials,
+    checked: CheckedConfig,
     telemetry: Telemetry,
     ending: asyncio.Event,
     term: Term,
 ) -> None:
     """Serve as the active learner."""
+    initial, limits, external = checked.initial, checked.limits, checked.external
     state = term.state
     with (
         contextlib.ExitStack() as stack,
@@ -283,25 +267,6 @@ def _sign_versions(state: StateDir, registry: Registry) -> None:
         _log.error("version-not-sound", version=version, advice="see `policyctl version verify`")
 
 
-def _limits(settings: LearnerSettings, spec: WeightSpec) -> Limits:
-    gradient = 4 * spec.parameter_count
-    ingest = settings.ingest
-    largest = ingest.max_message_bytes or gradient + _ENVELOPE_BYTES
-    if largest < gradient + _SMALLEST_ENVELOPE_BYTES:
-        # gRPC would refuse every update with a status that agents take for a busy learner, and try again for ever.
-        raise BadConfig(
-            f"setting ingest.max_message_bytes = {largest}: a gradient of this policy alone is {gradient} bytes; "
-            f"allow {gradient + _ENVELOPE_BYTES}, or leave it out"
-        )
-    return Limits(
-        largest,
-        room_for_connections(ingest.max_connections),
-        settings.calls,
-        large_methods=frozenset({"Push", "Reply", "ShareBeliefs"}),
-        envelope_bytes=_ENVELOPE_BYTES,
-    )
-
-
 async def _until_ending(
     ending: asyncio.Event, learner: FleetLearner, *meanwhile: Coroutine[object, object, None]
 ) -> None:
@@ -346,26 +311,6 @@ def _http(
         yield endpoint.port
     finally:
         endpoint.close()
-
-
-def _check_port_file(path: Path | None) -> None:
-    """Try to write beside where the ports will be written, which is too late to find out.
-
-    Raises:
-        BadConfig: nothing can be written there.
-    """
-    if path is None:
-        return
-    probe = path.with_name(f".{path.name}.{os.getpid()}{PARTIAL}")
-    try:
-        if path.is_dir():
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise BadConfig(
-            f"setting port_file: {path} cannot be written ({error.strerror}); name a file in a folder that exists"
-        ) from error
 
 
 def _write_ports(path: Path | None, ports: Mapping[str, object]) -> None:

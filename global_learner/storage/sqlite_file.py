@@ -290,15 +290,25 @@ def _read_counts(path: Path) -> dict[str, int]:
     """
     try:
         with contextlib.closing(sqlite3.connect(f"{_uri(path)}?mode=ro", uri=True)) as connection:
-            rows = connection.execute(f"SELECT store, count FROM {COUNTS}").fetchall()  # noqa: S608  (a constant)
+            return read_counts(connection)
+    except sqlite3.DatabaseError as error:
+        raise DatabaseError(None, None, error) from error
+
+
+def read_counts(connection: sqlite3.Connection) -> dict[str, int]:
+    """The counts in an open file: its own and what it saw of the other stores; none in one of an earlier program.
+
+    Raises:
+        sqlite3.DatabaseError: it is no database, or the table holds something else.
+    """
+    try:
+        rows = connection.execute(f"SELECT store, count FROM {COUNTS}").fetchall()  # noqa: S608  (a constant)
     except sqlite3.OperationalError as error:
         if "no such table" in str(error):
             return {}
-        raise DatabaseError(None, None, error) from error
-    except sqlite3.DatabaseError as error:
-        raise DatabaseError(None, None, error) from error
+        raise
     if not all(isinstance(store, str) and isinstance(count, int) for store, count in rows):
-        raise DatabaseError(None, None, sqlite3.DatabaseError(f"table {COUNTS} holds what was never written there"))
+        raise sqlite3.DatabaseError(f"table {COUNTS} holds what was never written there")
     return dict(rows)
 
 

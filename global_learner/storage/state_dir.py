@@ -104,6 +104,17 @@ class StateDir:
                 "another state_dir"
             ) from error
 
+    def cutting(self) -> FolderLock | None:
+        """The right to take segments from the log, to be released; None while a backup copies it.
+
+        Raises:
+            OSError: the folder cannot be opened.
+        """
+        try:
+            return FolderLock(self.log, sleep=lambda _: None)
+        except LockHeld:
+            return None
+
     def close(self) -> None:
         """Let go of the directory."""
         self._taken.close()

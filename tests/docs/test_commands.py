@@ -30,7 +30,18 @@ OPTIONS |= {"--system", "--home-dir", "--create-home", "--shell", "--now"}  # of
 OPTIONS |= BENCHMARK_OPTIONS | {name for names in STARTERS.values() for name in names}
 ENVIRONMENT = {str(parameter.envvar) for parameter in PARAMETERS if parameter.envvar}
 FOREIGN = ("cd", "mkdir", "rm", "source", "sacct", "kubectl", "helm", "docker", "openssl")
-FOREIGN += ("python3", "scp", "useradd", "install", "systemctl", "journalctl", "sudo", "/opt/fedl2/bin/python")
+FOREIGN += (
+    "python3",
+    "scp",
+    "mv",
+    "cp",
+    "useradd",
+    "install",
+    "systemctl",
+    "journalctl",
+    "sudo",
+    "/opt/fedl2/bin/python",
+)
 """Programs that are not ours, and may stand in a shell block."""
 METRIC = re.compile(r"\bfedl2_(?:learner|agent|elastic)_[a-z_]+\b")
 

@@ -236,3 +236,50 @@ def test_a_loss_of_two_learners_is_not_accepted(tmp_path: Path, capsys: pytest.C
     config.write_text(yaml.safe_dump({**good(tmp_path), "database": "postgresql://fleet@127.0.0.1/fleet"}))
     assert run(cli.app, "global-learner", ["accept-loss", "--config", str(config), "--yes"]) == 2
     assert "from backups of one moment" in capsys.readouterr().err
+
+
+def checked(folder: Path, content: dict, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    config = folder / "learner.yaml"
+    config.write_text(yaml.safe_dump(content))
+    code = run(cli.app, "global-learner", ["serve", "--check", "--config", str(config)])
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+def test_a_sound_configuration_is_checked_and_nothing_is_started(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.socket() as taken:  # as by the learner that runs on it
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        content = {**good(tmp_path), "listen": f"127.0.0.1:{taken.getsockname()[1]}"}
+        before = sorted(tmp_path.iterdir())
+        code, out, err = checked(tmp_path, content, capsys)
+    assert (code, err) == (0, "")
+    assert "which will be made" in out
+    assert "can be served; nothing was started" in out
+    assert set(tmp_path.iterdir()) - set(before) == {tmp_path / "learner.yaml"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"learning_rat": 1}, "unknown setting learning_rat"),
+        ({"initial_policy": "nowhere.safetensors"}, "cannot be read"),
+        ({"initial_policy": "learner.yaml"}, "no policy file"),
+        ({"port_file": "nowhere/ports.json"}, "setting port_file: "),
+        ({"state_dir": "v1.safetensors"}, "setting state_dir: "),
+        ({"state_dir": "v1.safetensors/state"}, "setting state_dir: "),
+        ({"ingest": {"max_message_bytes": 4096}}, "setting ingest.max_message_bytes = 4096"),
+        ({"tls": {"certificate_file": "no.pem", "key_file": "no.key"}}, "tls.key_file"),
+        ({"optimizer": {"units": "spreads"}}, "optimizer.units: spreads are of set policies, and this is dl2"),
+        ({"upstream": {**UPSTREAM, "enrollment_file": "no.enrollment"}}, "setting upstream.enrollment_file: "),
+    ],
+)
+def test_what_a_start_would_refuse_a_check_refuses_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict, says: str
+) -> None:
+    code, out, err = checked(tmp_path, {**good(tmp_path), **changes}, capsys)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert says in err
+    assert not (tmp_path / "state").exists()

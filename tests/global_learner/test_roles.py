@@ -48,7 +48,8 @@ def test_who_is_more_may_whatever_who_is_less_may(service: str, method: str) -> 
 
 def test_what_says_who_belongs_to_the_fleet_is_an_admins_alone() -> None:
     admins = {method for _, method in METHODS if may(method, Role.ADMIN) and not may(method, Role.OPERATOR)}
-    assert admins == {"EnrollCluster", "RevokeCluster", "EnrollOperator", "RevokeOperator", "RotateKey"}
+    people = {"EnrollOperator", "RevokeOperator"}
+    assert admins == {"EnrollCluster", "RevokeCluster", "ForgetCluster", *people, "RotateKey"}
 
 
 @pytest.mark.parametrize("method", ["", "Unknown", "getfleet", "GetFleet "])

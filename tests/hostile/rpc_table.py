@@ -161,9 +161,11 @@ ROWS: dict[str, Row] = {
     "ListClusters": Row(Caller.ADMIN),
     "EnrollOperator": Row(Caller.ADMIN, {"name": "ada", "role": "viewer", "signing_request": REQUEST}, changes=True),
     "ListOperators": Row(Caller.ADMIN),
-    "RevokeOperator": Row(Caller.ADMIN, {"name": "ada"}, changes=True),
+    "RevokeOperator": Row(Caller.ADMIN, {"name": "ada"}, frozenset({"reason", "dry_run"}), changes=True),
     # Of a cluster that nobody invited: the one that was would be turned out, whatever reason is given for it.
     "RevokeCluster": Row(Caller.ADMIN, {"cluster": "stranger"}, frozenset({"reason", "dry_run"}), changes=True),
+    # Of a cluster that was not turned out, which is refused as it stands; so is whatever is put in a field.
+    "ForgetCluster": Row(Caller.ADMIN, {"cluster": "stranger"}, frozenset({"reason", "dry_run"}), changes=True),
     "ReleaseCluster": Row(Caller.ADMIN, passes=frozenset({"reason"})),
 }
 

@@ -1204,7 +1204,7 @@ class GetFleetRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetFleetReply(_message.Message):
-    __slots__ = ("head_step", "updates_accepted", "updates_rejected", "staleness_p50", "clusters", "latest_version", "disk_bytes", "log_limit_bytes", "privacy", "disk_full", "upstream", "away_seconds")
+    __slots__ = ("head_step", "updates_accepted", "updates_rejected", "staleness_p50", "clusters", "latest_version", "disk_bytes", "log_limit_bytes", "privacy", "disk_full", "upstream", "numbers_through", "away_seconds")
     class DiskBytesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -1223,6 +1223,7 @@ class GetFleetReply(_message.Message):
     PRIVACY_FIELD_NUMBER: _ClassVar[int]
     DISK_FULL_FIELD_NUMBER: _ClassVar[int]
     UPSTREAM_FIELD_NUMBER: _ClassVar[int]
+    NUMBERS_THROUGH_FIELD_NUMBER: _ClassVar[int]
     AWAY_SECONDS_FIELD_NUMBER: _ClassVar[int]
     head_step: int
     updates_accepted: int
@@ -1235,8 +1236,9 @@ class GetFleetReply(_message.Message):
     privacy: Privacy
     disk_full: str
     upstream: UpstreamView
+    numbers_through: int
     away_seconds: float
-    def __init__(self, head_step: _Optional[int] = ..., updates_accepted: _Optional[int] = ..., updates_rejected: _Optional[int] = ..., staleness_p50: _Optional[float] = ..., clusters: _Optional[_Iterable[_Union[ClusterView, _Mapping]]] = ..., latest_version: _Optional[int] = ..., disk_bytes: _Optional[_Mapping[str, int]] = ..., log_limit_bytes: _Optional[int] = ..., privacy: _Optional[_Union[Privacy, _Mapping]] = ..., disk_full: _Optional[str] = ..., upstream: _Optional[_Union[UpstreamView, _Mapping]] = ..., away_seconds: _Optional[float] = ...) -> None: ...
+    def __init__(self, head_step: _Optional[int] = ..., updates_accepted: _Optional[int] = ..., updates_rejected: _Optional[int] = ..., staleness_p50: _Optional[float] = ..., clusters: _Optional[_Iterable[_Union[ClusterView, _Mapping]]] = ..., latest_version: _Optional[int] = ..., disk_bytes: _Optional[_Mapping[str, int]] = ..., log_limit_bytes: _Optional[int] = ..., privacy: _Optional[_Union[Privacy, _Mapping]] = ..., disk_full: _Optional[str] = ..., upstream: _Optional[_Union[UpstreamView, _Mapping]] = ..., numbers_through: _Optional[int] = ..., away_seconds: _Optional[float] = ...) -> None: ...
 
 class UpstreamView(_message.Message):
     __slots__ = ("address", "name", "seconds_since_heard", "base_step", "waiting_updates", "open_push_updates", "version_above", "fault")
@@ -1389,6 +1391,24 @@ class RevokeClusterReply(_message.Message):
     tokens: int
     def __init__(self, certificates: _Optional[int] = ..., tokens: _Optional[int] = ...) -> None: ...
 
+class ForgetClusterRequest(_message.Message):
+    __slots__ = ("cluster", "reason", "dry_run")
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    reason: str
+    dry_run: bool
+    def __init__(self, cluster: _Optional[str] = ..., reason: _Optional[str] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+
+class ForgetClusterReply(_message.Message):
+    __slots__ = ("registered", "updates_accepted")
+    REGISTERED_FIELD_NUMBER: _ClassVar[int]
+    UPDATES_ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    registered: bool
+    updates_accepted: int
+    def __init__(self, registered: _Optional[bool] = ..., updates_accepted: _Optional[int] = ...) -> None: ...
+
 class EnrollOperatorRequest(_message.Message):
     __slots__ = ("name", "role", "signing_request")
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -1440,10 +1460,14 @@ class ListOperatorsReply(_message.Message):
     def __init__(self, operators: _Optional[_Iterable[_Union[OperatorIdentity, _Mapping]]] = ...) -> None: ...
 
 class RevokeOperatorRequest(_message.Message):
-    __slots__ = ("name",)
+    __slots__ = ("name", "reason", "dry_run")
     NAME_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
     name: str
-    def __init__(self, name: _Optional[str] = ...) -> None: ...
+    reason: str
+    dry_run: bool
+    def __init__(self, name: _Optional[str] = ..., reason: _Optional[str] = ..., dry_run: _Optional[bool] = ...) -> None: ...
 
 class RevokeOperatorReply(_message.Message):
     __slots__ = ("certificates",)

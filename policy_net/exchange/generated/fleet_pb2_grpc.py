@@ -650,6 +650,11 @@ class AdminStub:
                 request_serializer=fleet__pb2.RevokeClusterRequest.SerializeToString,
                 response_deserializer=fleet__pb2.RevokeClusterReply.FromString,
                 _registered_method=True)
+        self.ForgetCluster = channel.unary_unary(
+                '/fedl2.fleet.v1.Admin/ForgetCluster',
+                request_serializer=fleet__pb2.ForgetClusterRequest.SerializeToString,
+                response_deserializer=fleet__pb2.ForgetClusterReply.FromString,
+                _registered_method=True)
         self.ReleaseCluster = channel.unary_unary(
                 '/fedl2.fleet.v1.Admin/ReleaseCluster',
                 request_serializer=fleet__pb2.ReleaseClusterRequest.SerializeToString,
@@ -772,6 +777,12 @@ class AdminServicer:
         raise NotImplementedError('Method not implemented!')
 
     def RevokeCluster(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ForgetCluster(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -915,6 +926,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.RevokeCluster,
                     request_deserializer=fleet__pb2.RevokeClusterRequest.FromString,
                     response_serializer=fleet__pb2.RevokeClusterReply.SerializeToString,
+            ),
+            'ForgetCluster': grpc.unary_unary_rpc_method_handler(
+                    servicer.ForgetCluster,
+                    request_deserializer=fleet__pb2.ForgetClusterRequest.FromString,
+                    response_serializer=fleet__pb2.ForgetClusterReply.SerializeToString,
             ),
             'ReleaseCluster': grpc.unary_unary_rpc_method_handler(
                     servicer.ReleaseCluster,
@@ -1165,6 +1181,33 @@ class Admin:
             '/fedl2.fleet.v1.Admin/RevokeCluster',
             fleet__pb2.RevokeClusterRequest.SerializeToString,
             fleet__pb2.RevokeClusterReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ForgetCluster(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedl2.fleet.v1.Admin/ForgetCluster',
+            fleet__pb2.ForgetClusterRequest.SerializeToString,
+            fleet__pb2.ForgetClusterReply.FromString,
             options,
             channel_credentials,
             insecure,

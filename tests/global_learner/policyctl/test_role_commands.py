@@ -69,7 +69,7 @@ def test_an_admin_gives_roles_and_takes_them_back(tmp_path: Path, capsys, monkey
         )
         assert "was revoked" in refused("vera.pem", "version", "list")
         assert asked("new.pem", "version", "unpin", "v1")["changed"] is True
-        assert asked("anna.pem", "operator", "revoke", "vera")["certificates"] == 1
+        assert asked("anna.pem", "operator", "revoke", "vera", "--yes", "--reason", "left")["certificates"] == 1
         assert "was revoked" in refused("new.pem", "version", "list")
         lines = [(line["actor"], line["action"], line["subject"]) for line in asked(admin, "audit")]
         assert lines == [
@@ -89,8 +89,8 @@ def test_an_admin_gives_roles_and_takes_them_back(tmp_path: Path, capsys, monkey
             ("operator", "enroll", "north", "--role", "viewer"),
             ("operator", "enroll", "eve", "--role", "viewer", "--out", "nowhere/eve.pem"),
             ("operator", "enroll", "eve", "--role", "viewer", "--out", "."),
-            ("operator", "revoke", "eve"),
-            ("operator", "revoke", "policyctl"),
+            ("operator", "revoke", "eve", "--yes"),
+            ("operator", "revoke", "policyctl", "--yes"),
         ):
             code, out, err = typed(admin, *words)
             assert (code, out, len(err.splitlines())) == (2, "", 1), words
@@ -98,7 +98,7 @@ def test_an_admin_gives_roles_and_takes_them_back(tmp_path: Path, capsys, monkey
         for words in (
             ("operator", "list"),
             ("operator", "enroll", "eve", "--role", "viewer"),
-            ("operator", "revoke", "eve"),
+            ("operator", "revoke", "eve", "--yes"),
         ):
             assert run(policyctl.app, "policyctl", [*words, "--cert", admin]) == 0
         capsys.readouterr()
@@ -107,5 +107,34 @@ def test_an_admin_gives_roles_and_takes_them_back(tmp_path: Path, capsys, monkey
         monkeypatch.setenv("FEDL2_LEARNER", learner.address)
         assert asked("olga.pem", "version", "pin", "v1")["changed"] is True
         assert learner.end() == 0
+    finally:
+        learner.close()
+
+
+def test_turning_a_person_out_is_asked_first_and_says_why(tmp_path: Path, capsys, monkeypatch) -> None:
+    learner = LearnerProcess(tmp_path, identity={"names": ["127.0.0.1"], "enroll_port": 0})
+    learner.start()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FEDL2_LEARNER", learner.address)
+    monkeypatch.setenv("FEDL2_CERT", str(learner.state_dir / "identity" / "admin.pem"))
+
+    def typed(*words: str) -> tuple[int, str, str]:
+        code = run(policyctl.app, "policyctl", list(words))
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    try:
+        assert typed("operator", "enroll", "vera", "--role", "viewer")[0] == 0
+        code, out, err = typed("operator", "revoke", "vera")
+        assert (code, out) == (2, "")
+        assert "to turn vera out, until they are enrolled again, add --yes" in err
+        code, out, _ = typed("operator", "revoke", "vera", "--dry-run", "-o", "json")
+        assert (code, json.loads(out)) == (0, {"name": "vera", "certificates": 1, "dry_run": True})
+        assert "nothing was changed: --dry-run" in typed("operator", "revoke", "vera", "--dry-run")[1]
+        assert [entry["state"] for entry in json.loads(typed("operator", "list", "-o", "json")[1])] == ["enrolled"] * 2
+        code, _, err = typed("operator", "revoke", "vera", "--yes", "--reason", "a\nb")
+        assert (code, len(err.splitlines())) == (2, 1)
+        assert typed("operator", "revoke", "vera", "--yes", "--reason", "left")[0] == 0
+        assert json.loads(typed("audit", "-o", "json")[1])[-1]["detail"] == "1 certificate: left"
     finally:
         learner.close()

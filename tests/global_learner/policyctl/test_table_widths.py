@@ -19,6 +19,7 @@ from global_learner.policyctl.cli import report_table
 from global_learner.policyctl.cluster_commands import (
     clusters_table,
     enrollment_table,
+    forgotten_table,
     identity_facts,
     released_table,
     revocation_table,
@@ -273,7 +274,10 @@ SAMPLES: dict[Callable[..., object], Callable[[], RenderableType]] = {
         }
     ),
     revocation_table: lambda: revocation_table({"cluster": NAME, "certificates": 12, "tokens": 3, "dry_run": True}),
-    revoked_table: lambda: revoked_table({"name": "ada.lovelace@example.org", "certificates": 12}),
+    revoked_table: lambda: revoked_table({"name": "ada.lovelace@example.org", "certificates": 12, "dry_run": True}),
+    forgotten_table: lambda: forgotten_table(
+        {"cluster": NAME, "registered": True, "updates_accepted": 123456, "dry_run": True}
+    ),
     rollout_table: lambda: rollout_table(rollout_facts(rollout())),
     rotated_table: lambda: rotated_table({"role": "version", "from_key": DIGEST, "to_key": DIGEST, "root": 12}),
     verify_table: verified,

@@ -10,11 +10,15 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
+from foundation.tables import NOTHING
 from global_learner.errors import UnknownCluster
+from global_learner.policyctl.cluster_commands import clusters_table
 from global_learner.policyctl.rollout_views import changes_table, history_table, line_of, rollout_facts, rollout_table
 from global_learner.policyctl.version_views import version_facts, version_table, versions_table
 from global_learner.policyctl.views import fleet_facts, fleet_table
 from policy_net.exchange.generated import fleet_pb2 as pb
+
+NOON = 1_790_000_000.0
 
 
 def printed(table: Table, width: int) -> str:
@@ -178,3 +182,24 @@ def test_clusters_are_shown_by_name_and_one_that_is_not_there_is_refused() -> No
     assert [view["cluster"] for view in fleet_facts(reply, ["south"])["clusters"]] == ["south"]
     with pytest.raises(UnknownCluster, match="no cluster 'nort' is registered; did you mean north"):
         fleet_facts(reply, ["nort"])
+
+
+def test_programs_read_whole_moments_bytes_and_digests_of_lists() -> None:
+    digest = "0f" * 32
+    card = pb.VersionCard(version=3, created_unix_seconds=NOON + 0.5, digest=digest, size_bytes=1234, kept=True)
+    (row,) = versions_table([version_facts(card)]).cells
+    assert (row[2], row[5], row[9]) == ("2026-09-21T14:13:20.500+00:00", "1234", digest)
+    gone = versions_table([version_facts(pb.VersionCard(version=2, size_bytes=1234, digest=digest))])
+    assert gone.cells[0][5] == "0"
+
+    north = {"cluster": "north", "state": "revoked", "fingerprint": digest}
+    moments = {"issued_unix_seconds": NOON, "expires_unix_seconds": NOON + 9.0, "revoked_unix_seconds": NOON + 1.0}
+    west = {"cluster": "west", "state": "invited", "fingerprint": None}
+    unknown = dict.fromkeys(moments)
+    rows = clusters_table([{**north, **moments}, {**west, **unknown}]).cells
+    assert rows[0] == ("north", "revoked", "2026-09-21T14:13:21.000+00:00", "2026-09-21T14:13:20.000+00:00", digest)
+    assert rows[1] == ("west", "invited", NOTHING, NOTHING, NOTHING)
+
+    begun = {"number": 1, "candidate_version": 3, "phase": "done", "started_unix_seconds": NOON, "stage": ""}
+    (line,) = history_table([{**begun, "actor": "ada", "why": "", "reason": ""}]).cells
+    assert line[3] == "2026-09-21T14:13:20.000+00:00"

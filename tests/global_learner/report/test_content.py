@@ -16,7 +16,7 @@ from global_learner.report.page import as_json, live_page, live_policy, static_p
 from global_learner.report.savings import headline
 from global_learner.report.versions import MOST_VERSIONS
 from global_learner.report.words import change, listed
-from global_learner.service.heartbeat_check import check_timelines
+from global_learner.service.heartbeats.heartbeat_check import check_timelines
 from policy_net.exchange.generated import fleet_pb2 as pb
 
 DRAW = random.Random(7)

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from global_learner.errors import LearnerError, TooOften
-from global_learner.service.heartbeat_check import VERSION_REFUSALS
+from global_learner.service.heartbeats.heartbeat_check import VERSION_REFUSALS
 from global_learner.service.rate_limits import RateLimits
 from global_learner.telemetry import Telemetry
 from policy_net.exchange.generated import fleet_pb2

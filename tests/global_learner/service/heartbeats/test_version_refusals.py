@@ -8,7 +8,7 @@ import structlog.testing
 from learner_in_process import serving
 
 from global_learner.errors import DiskFull
-from global_learner.service.version_refusals import VersionRefusals
+from global_learner.service.heartbeats.version_refusals import VersionRefusals
 from global_learner.telemetry import Telemetry
 from policy_net.exchange.generated import fleet_pb2 as pb
 

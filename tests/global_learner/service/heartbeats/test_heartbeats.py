@@ -13,7 +13,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from learner_process import LearnerProcess
 
 from global_learner.errors import BadRequest
-from global_learner.service.heartbeat_check import (
+from global_learner.service.heartbeats.heartbeat_check import (
     MOST_INTERVENTIONS,
     MOST_JOBS,
     MOST_POINTS,

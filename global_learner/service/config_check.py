@@ -1,0 +1,124 @@
+"""Check of a configuration: all that a learner reads before it begins, and what its policy fits into.
+
+A start reads these first, so that nothing is begun where one of them cannot be used; `serve --check` reads no more.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from foundation.files import PARTIAL
+from global_learner.errors import BadConfig
+from global_learner.learner import check_fits
+from global_learner.service.admission import Limits
+from global_learner.service.identity_setup import ExternalCredentials, read_external_credentials
+from global_learner.service.listener import room_for_connections
+from global_learner.settings import LearnerSettings
+from policy_net.errors import IdentityFileError
+from policy_net.exchange.enrolled_identity import EnrolledIdentity
+from policy_net.exchange.policy_file import PolicyFile, read_policy_file
+from policy_net.exchange.spec import WeightSpec
+
+UPSTREAM_FOLDER = "upstream"
+"""In the state directory of a region: its identity at the learner above, and the keys that it trusts."""
+_ENVELOPE_BYTES = 1 << 20
+"""Room beside the gradient in a request: names, statistics, protobuf's own framing."""
+_SMALLEST_ENVELOPE_BYTES = 4096
+"""What an agent really sends beside the gradient is a tenth of this."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedConfig:
+    """What was read, for the start."""
+
+    initial: PolicyFile
+    limits: Limits
+    external: ExternalCredentials
+
+
+def read_named_files(settings: LearnerSettings) -> CheckedConfig:
+    """Read what the settings name, and see that it fits.
+
+    Raises:
+        BadConfig, PolicyFileError, SecretExposed: something cannot be used; nothing was begun.
+    """
+    initial = read_policy_file(settings.initial_policy)
+    limits = _limits(settings, initial.spec)
+    check_fits(settings, initial.spec)
+    check_port_file(settings.port_file)
+    return CheckedConfig(initial, limits, read_external_credentials(settings, time.time()))
+
+
+def check_config(settings: LearnerSettings) -> list[str]:
+    """Read what the settings name and begin nothing; ports may be taken, as by the learner that runs on it.
+
+    Returns:
+        what was found, one line each.
+
+    Raises:
+        BadConfig, PolicyFileError, SecretExposed: something cannot be used, as a start would find.
+    """
+    checked = read_named_files(settings)
+    path = settings.state_dir
+    there = next((folder for folder in (path, *path.parents) if folder.exists()), Path("/"))
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise BadConfig(f"setting state_dir: {path} cannot be used, as {there} is no folder that can be written")
+    above = settings.upstream
+    if above is not None and above.enrollment_file is not None:
+        identity = path / UPSTREAM_FOLDER
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                # Whoever opens an identity makes its folder.
+                kept = identity if identity.is_dir() else Path(folder) / UPSTREAM_FOLDER
+                EnrolledIdentity(kept, above.name, above.enrollment_file)
+            except IdentityFileError as error:
+                raise BadConfig(f"setting upstream.enrollment_file: {error}") from error
+    return [
+        f"state_dir {path}" + ("" if there == path else ", which will be made"),
+        f"initial_policy {settings.initial_policy}, {checked.initial.spec.parameter_count} parameters",
+        f"listen {settings.listen}, which was not tried",
+    ]
+
+
+def check_port_file(path: Path | None) -> None:
+    """Try to write beside where the ports will be written, which is too late to find out.
+
+    Raises:
+        BadConfig: nothing can be written there.
+    """
+    if path is None:
+        return
+    probe = path.with_name(f".{path.name}.{os.getpid()}{PARTIAL}")
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise BadConfig(
+            f"setting port_file: {path} cannot be written ({error.strerror}); name a file in a folder that exists"
+        ) from error
+
+
+def _limits(settings: LearnerSettings, spec: WeightSpec) -> Limits:
+    gradient = 4 * spec.parameter_count
+    ingest = settings.ingest
+    largest = ingest.max_message_bytes or gradient + _ENVELOPE_BYTES
+    if largest < gradient + _SMALLEST_ENVELOPE_BYTES:
+        # gRPC would refuse every update with a status that agents take for a busy learner, and try again for ever.
+        raise BadConfig(
+            f"setting ingest.max_message_bytes = {largest}: a gradient of this policy alone is {gradient} bytes; "
+            f"allow {gradient + _ENVELOPE_BYTES}, or leave it out"
+        )
+    return Limits(
+        largest,
+        room_for_connections(ingest.max_connections),
+        settings.calls,
+        large_methods=frozenset({"Push", "Reply", "ShareBeliefs"}),
+        envelope_bytes=_ENVELOPE_BYTES,
+    )

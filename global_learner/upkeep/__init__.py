@@ -1,0 +1,1 @@
+"""Upkeep of a state directory from outside the learner that serves it."""
