@@ -9,14 +9,13 @@ long a resize would stop them is not, so the answer has the range over that.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from cluster_agent.acting.active_policy import CandidateFactory, Identity
-from cluster_agent.backends.local.job_table import SUBMITTED, ends_in
+from cluster_agent.backends.local.recorded_ends import with_ends_since
 from cluster_agent.errors import JobRefused
 from cluster_agent.recording.last_decision import last_decision
 from cluster_agent.recording.log_replay import default_finder
@@ -69,7 +68,7 @@ def past_week(past: Past) -> dict[str, Any]:
         BadInput: the log, the policy or the folder cannot be used.
         JobRefused: no job has ended in those days.
     """
-    recorded = _with_ends_since(read_recorded(past.log), past.log)
+    recorded = with_ends_since(read_recorded(past.log), past.log)
     since = recorded.end_seconds - past.days * _DAY_SECONDS
     ended = [spec for spec in recorded.workload.jobs if _end_of(recorded, spec) >= since]
     environment = _environment(recorded)
@@ -150,23 +149,6 @@ def _no_answer(average: float, requested: float, advised: float, policy: str) ->
         f" the sizes that they asked for and in {duration(advised)} under {policy}. What is so far from the record says"
         " nothing about it."
     )
-
-
-def _with_ends_since(recorded: RecordedJobs, log: Path) -> RecordedJobs:
-    """The log with the ends that its agent knows of and has not logged: an end is logged with the next decision."""
-    ends = {
-        (record.name, round(record.submitted_unix_seconds)): record.ended_unix_seconds
-        for record in ends_in((log if log.is_dir() else log.parent) / SUBMITTED)
-    }
-    known = dict(recorded.jct_seconds)
-    for spec in recorded.workload.jobs:
-        submitted = recorded.start_seconds + spec.submit_time_seconds
-        # A second job of a name has a number in the log; the time of its submission tells them apart.
-        ended = ends.get((re.sub(r" \(\d+\)$", "", spec.job_id), round(submitted)))
-        if ended is not None and spec.job_id not in known:
-            known[spec.job_id] = ended - submitted
-    newest = max([recorded.end_seconds, *ends.values()])
-    return replace(recorded, jct_seconds=known, end_seconds=newest)
 
 
 def _with_range(comparison: Comparison, past: Past, speeds: SpeedModel) -> Comparison:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster_agent.acting.active_policy import CandidateFactory, Identity
+from cluster_agent.backends.local.recorded_ends import with_ends_since
 from cluster_agent.recording.decision_log import state_of
 from cluster_agent.recording.log_replay import default_finder
 from cluster_agent.settings import PolicySettings
@@ -17,13 +18,13 @@ from policy_net.policy import SchedulerPolicy, build_policy, policy_names
 
 
 def log_of(state_dir: Path) -> RecordedJobs | None:
-    """What the decision log shows; None before it shows any job whose work is known.
+    """What the decision log shows, and the ends that it has not; None before it shows any job whose work is known.
 
     Raises:
         BadInput: it cannot be read.
     """
     try:
-        return read_recorded(state_dir)
+        return with_ends_since(read_recorded(state_dir), state_dir)
     except NothingRecorded:
         return None
 

@@ -16,7 +16,9 @@ from agent_fakes import Clock
 from log_worlds import live, make_tape
 
 from cluster_agent.acting.active_policy import CandidateFactory
-from cluster_agent.learning import comparison_process
+from cluster_agent.backends.local.job_file import JobFile
+from cluster_agent.backends.local.job_table import SUBMITTED, JobState, JobTable
+from cluster_agent.learning import comparison_process, own_past
 from cluster_agent.learning.comparing import EVERY_SECONDS, PastComparer, comparer_of, comparison_command
 from cluster_agent.learning.comparison_process import MOST_JOBS, STEPS, USUAL, answer, compared
 from cluster_agent.learning.lesson_budget import LessonBudget
@@ -148,6 +150,24 @@ def test_a_log_of_an_agent_is_compared(tmp_path: Path, monkeypatch: pytest.Monke
     said = answer(tmp_path, "drf", nothing)
     assert isinstance(said, str)
     assert "is not at hand" in said
+
+
+def test_ends_that_this_machines_agent_has_not_logged_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    took = simulated("drf")
+    logged = replace(recorded(took), jct_seconds={})
+    monkeypatch.setattr(own_past, "read_recorded", lambda _: logged)
+    unended = own_past.log_of(tmp_path)
+    assert unended is not None
+    assert not unended.jct_seconds
+    table = JobTable(tmp_path / SUBMITTED)
+    for job in WORKLOAD.jobs[:30]:
+        submitted = BEGAN_SECONDS + job.submit_time_seconds
+        content = {"name": job.job_id.lower(), "modelType": "resnet", "script": "train.py", "elastic": True}
+        table.add(JobFile.model_validate(content), submitted)
+        table.change(content["name"], state=JobState.DONE, ended_unix_seconds=submitted + took[job.job_id])
+    found = own_past.log_of(tmp_path)
+    assert found is not None
+    assert found.jct_seconds == pytest.approx({job.job_id: took[job.job_id] for job in WORKLOAD.jobs[:30]})
 
 
 PAST = ReplayedPast(1000.0, 2000.0, 40, 300.0, 310.0, {USUAL: 400.0})
