@@ -15,6 +15,7 @@ import typer
 
 from foundation.command_line import leave, run
 from foundation.completion import COMMAND, completion_command
+from foundation.start import importing
 from global_learner.errors import BadConfig
 
 PROGRAM = "global-learner"
@@ -37,10 +38,11 @@ def serve_command(
     from global_learner.settings import read_settings  # noqa: PLC0415
 
     settings = read_settings(config)
-    import asyncio  # noqa: PLC0415
+    with importing():
+        import asyncio  # noqa: PLC0415
 
-    from global_learner.service.server import serve  # noqa: PLC0415
-    from global_learner.telemetry import set_up_logging  # noqa: PLC0415
+        from global_learner.service.server import serve  # noqa: PLC0415
+        from global_learner.telemetry import set_up_logging  # noqa: PLC0415
 
     set_up_logging(settings.telemetry.log_level)
     os.umask(0o077)  # whatever it writes is its own user's
