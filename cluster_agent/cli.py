@@ -24,6 +24,7 @@ from foundation.command_line import leave
 from foundation.command_line import run as run_command_line
 from foundation.completion import COMMAND, completion_command
 from foundation.signals import SignalHandlers
+from foundation.start import importing
 
 PROGRAM = "cluster-agent"
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -89,8 +90,9 @@ def run(
                     print(line)
                 print(f"{config}: an agent can run on it; nothing was started")
                 return
-            from cluster_agent.agent import run_agent  # noqa: PLC0415
-            from cluster_agent.telemetry import configure_logging  # noqa: PLC0415
+            with importing():
+                from cluster_agent.agent import run_agent  # noqa: PLC0415
+                from cluster_agent.telemetry import configure_logging  # noqa: PLC0415
 
             configure_logging(settings.telemetry.log_level)
             run_agent(settings, signals.stop, signals.on_started)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import errno
-import gc
 import math
 import os
 import sys
@@ -24,7 +23,7 @@ import typer
 from typer.core import TyperOption
 
 from foundation.errors import BAD_INPUT, DONE, FAILED, INTERRUPTED, MISNAMED, ExpectedError
-from foundation.start import work
+from foundation.start import end, work
 from foundation.text import LONGEST_ERROR_CHARACTERS, plain_line
 
 
@@ -77,13 +76,8 @@ def _built(application: typer.Typer, program: str) -> click.Command:
 
 
 def leave(code: int) -> NoReturn:
-    """End the program.
-
-    The interpreter would look through everything for garbage first, which takes a quarter of a second after torch was
-    loaded; all memory goes with the process anyway.
-    """
-    gc.freeze()
-    sys.exit(code)
+    """End the program (see `foundation.start.end`)."""
+    end(code)
 
 
 def _ended(program: str, error: BaseException, debug: bool) -> int:

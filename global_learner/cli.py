@@ -15,6 +15,7 @@ import typer
 
 from foundation.command_line import leave, run
 from foundation.completion import COMMAND, completion_command
+from foundation.start import importing
 from global_learner.errors import BadConfig
 
 PROGRAM = "global-learner"
@@ -47,10 +48,11 @@ def serve_command(
             typer.echo(line)
         typer.echo(f"{config}: can be served; nothing was started")
         return
-    import asyncio  # noqa: PLC0415
+    with importing():
+        import asyncio  # noqa: PLC0415
 
-    from global_learner.service.server import serve  # noqa: PLC0415
-    from global_learner.telemetry import set_up_logging  # noqa: PLC0415
+        from global_learner.service.server import serve  # noqa: PLC0415
+        from global_learner.telemetry import set_up_logging  # noqa: PLC0415
 
     set_up_logging(settings.telemetry.log_level)
     os.umask(0o077)  # whatever it writes is its own user's

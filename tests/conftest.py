@@ -3,6 +3,8 @@ import os
 # Before anything computes: tests share the cores by processes (`make test`), not by threads within them.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import atexit
+import gc
 import signal
 import sys
 from collections.abc import Iterator
@@ -11,6 +13,18 @@ from pathlib import Path
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
+
+# Nothing that is imported or collected is garbage before the last test has ended (`pytest_collection_finish`).
+gc.disable()
+
+
+@atexit.register
+def _end() -> None:
+    """Of several processes each just ends: all was told. One alone leaves nothing, or libraries complain of leaks."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        os._exit(0)
+    gc.unfreeze()
+
 
 # In the background of a script SIGINT is ignored, also by every program that a test starts, and then ends with it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -43,6 +57,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             for name in ("long", "heavy")
         }
         items.sort(key=lambda item: (item.path not in marked["long"], item.path not in marked["heavy"]))
+
+
+def pytest_collection_finish() -> None:
+    """Garbage is looked for from now on, and among what tests make alone."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

@@ -19,7 +19,7 @@ SCRIPTS: dict[str, str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["
 ENTRIES = {name: entry.split(":") for name, entry in SCRIPTS.items()}
 MOMENTS = 5
 DRIVER = """
-import os, signal, sys
+import atexit, os, signal, sys
 from foundation import start
 moment, looked = int(sys.argv.pop(1)), [0]
 class Finder:
@@ -29,11 +29,9 @@ class Finder:
         if looked[0] == moment:
             os.kill(os.getpid(), signal.SIGINT)
 sys.meta_path.insert(0, Finder)
-try:
-    {begin}
-finally:
-    if not moment:
-        print(looked[0])
+if not moment:
+    atexit.register(lambda: print(looked[0]))
+{begin}
 """
 
 
@@ -88,3 +86,26 @@ def test_the_start_itself_imports_nothing_that_takes_time() -> None:
     light = {"foundation", "signal", "enum", "contextlib", "importlib", "collections", "types", "functools", "operator"}
     assert loaded <= light | sys.stdlib_module_names
     assert not loaded & {"asyncio", "dataclasses", "inspect", "typing_extensions", "logging", "threading"}
+
+
+def test_a_program_that_ends_has_written_everything_and_waited_for_its_threads() -> None:
+    program = (
+        "import atexit, sys, threading\nfrom foundation import start\n"
+        "print('begun', end=' ')\natexit.register(lambda: print('told', end=' '))\n"
+        "go = threading.Event()\nthreading.Thread(target=lambda: (go.wait(60), print('done', end=' '))).start()\n"
+        "class Loop:\n    def __del__(self): print('taken apart')\n"
+        "loop = Loop()\nloop.itself = loop\ngo.set()\nstart.end(7)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, cwd=ROOT)
+    assert (done.returncode, done.stdout, done.stderr) == (7, "begun done told ", "")
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_while_it_imports_nothing_is_looked_through_for_garbage(collects: bool) -> None:
+    program = (
+        f"import gc\nfrom foundation import start\nif not {collects}: gc.disable()\n"
+        "with start.importing():\n    print(gc.isenabled())\n    kept = [[]]\n"
+        "print(gc.isenabled(), any(found is kept for found in gc.get_objects()))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout.split() == ["False", str(collects), "False"]

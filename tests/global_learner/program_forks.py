@@ -9,13 +9,14 @@ parent has only imported them. The forks end with the parent.
 from __future__ import annotations
 
 import ctypes
-import gc
 import importlib
 import json
 import os
 import signal
 import sys
 from typing import Any
+
+from foundation.start import importing
 
 PROGRAMS = ("global_learner.cli", "cluster_agent.cli")
 LATER = (
@@ -33,9 +34,9 @@ _PR_SET_PDEATHSIG = 1
 
 def main() -> dict[str, Any] | None:
     """Serve until standard input ends; in a fork: what it is to run."""
-    for name in (*PROGRAMS, *LATER):
-        importlib.import_module(name)
-    gc.freeze()  # else a fork that ends looks through all that was imported for garbage
+    with importing():
+        for name in (*PROGRAMS, *LATER):
+            importlib.import_module(name)
     parent = os.getpid()
     print("ready", flush=True)
     for line in sys.stdin:
@@ -45,9 +46,9 @@ def main() -> dict[str, Any] | None:
             print(os.waitstatus_to_exitcode(status), flush=True)
             continue
         if any(name not in sys.modules for name in order["imports"]):
-            for name in order["imports"]:
-                importlib.import_module(name)
-            gc.freeze()
+            with importing():
+                for name in order["imports"]:
+                    importlib.import_module(name)
         child = os.fork()
         if not child:
             _become(order, parent)

@@ -20,6 +20,7 @@ from elastic_runtime.launcher.warm import becoming, inherited, wire
 from elastic_runtime.launcher.warm.script_imports import Import
 from elastic_runtime.launcher.warm.serving import ForkServer, import_all, import_base, obstacle, share_memory
 from foundation import kinship
+from foundation.start import importing
 
 ROOM_VARIABLE = "ELASTIC_ROOM_FOR_A_MARK"
 _IMPORTS = (
@@ -40,8 +41,9 @@ def serve(channel: socket.socket, at_start: frozenset[str]) -> ForkServer | list
         agent is gone.
     """
     import_base()
-    for name in _IMPORTS:
-        importlib.import_module(name)
+    with importing():
+        for name in _IMPORTS:
+            importlib.import_module(name)
     serves = _is_made_ready(channel)
     while serves:
         try:

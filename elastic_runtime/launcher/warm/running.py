@@ -8,11 +8,12 @@ import importlib
 import importlib.machinery
 import os
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import NoReturn
+
+from foundation.start import end
 
 MODULES = {
     "elastic_runtime.server": "elastic_runtime.server.__main__",
@@ -57,11 +58,7 @@ def run(task: Task) -> None:
 
 
 def end_ours(main: Callable[[], int | None]) -> NoReturn:
-    """Run a program of ours, and end without taking the interpreter apart, once threads and exit handlers are done.
-
-    To take a fork apart means to write to, and so to copy, all that it shares: some tenths of a second. Programs of
-    ours leave nothing open that only that would write; a user's script may.
-    Source: `multiprocessing.popen_fork` of Python ends its children so.
+    """Run a program of ours, and end without taking the interpreter apart (see `foundation.start.end`).
 
     Raises:
         BaseException: what `main` does not catch; then the interpreter ends as it always does.
@@ -73,11 +70,7 @@ def end_ours(main: Callable[[], int | None]) -> NoReturn:
         if not (error.code is None or isinstance(error.code, int)):
             raise
         code = error.code
-    threading._shutdown()  # type: ignore[attr-defined]
-    atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code or 0)
+    end(code or 0)
 
 
 def run_script(path: str) -> None:

@@ -21,6 +21,7 @@ from elastic_runtime.launcher.warm import becoming, running, wire
 from elastic_runtime.launcher.warm.running import Task
 from elastic_runtime.launcher.warm.script_imports import Import, imports_ahead, obstacle_in, shadowed
 from foundation import kinship
+from foundation.start import importing
 
 _OURS = (
     "elastic_runtime.worker.join",
@@ -158,8 +159,9 @@ class ForkServer:
 
 def import_base() -> None:
     """Import what workers and parameter servers need."""
-    for name in ("torch", "numpy", *_OURS):
-        importlib.import_module(name)
+    with importing():
+        for name in ("torch", "numpy", *_OURS):
+            importlib.import_module(name)
 
 
 def share_memory() -> None:
@@ -170,9 +172,10 @@ def share_memory() -> None:
 
 def import_all(imports: Sequence[Import]) -> None:
     """What scripts will; what cannot be imported is left to the script, which says so when it runs."""
-    for found in imports:
-        with suppress(BaseException):
-            __import__(found.name, fromlist=list(found.parts))
+    with importing():
+        for found in imports:
+            with suppress(BaseException):
+                __import__(found.name, fromlist=list(found.parts))
 
 
 def obstacle() -> str:

@@ -7,7 +7,6 @@ what makes forking safe, and its children die with it.
 import ctypes
 import faulthandler
 import functools
-import gc
 import importlib
 import json
 import os
@@ -32,7 +31,9 @@ import elastic_runtime.worker.asynchronous  # for the children
 import elastic_runtime.worker.join
 import elastic_runtime.worker.synchronous  # for the children
 import elastic_runtime.worker.waiting
+from elastic_runtime.launcher.warm.running import end_ours
 from elastic_runtime.worker.protocol.exchange import Exchange
+from foundation.start import importing
 
 _PR_SET_PDEATHSIG = 1
 
@@ -112,19 +113,18 @@ def _drop_what_is_sent_from(step: int) -> None:
 def _run(order: dict[str, Any]) -> None:
     program = order["program"]
     if program == "coordinator":
-        sys.exit(elastic_runtime.coordinator.__main__.main())
+        end_ours(elastic_runtime.coordinator.__main__.main)
     elif program == "server":
-        sys.exit(elastic_runtime.server.__main__.main())
+        end_ours(elastic_runtime.server.__main__.main)
     else:
         runpy.run_path(program, run_name="__main__")
 
 
 def main() -> dict[str, Any] | None:
     """Serve until standard input ends; in a child: what it is to run."""
-    for name in os.environ.pop("PRELOAD", "").split():
-        importlib.import_module(name)
-    # A child that ends would look through all of torch for garbage: five times as much work as its training.
-    gc.freeze()
+    with importing():
+        for name in os.environ.pop("PRELOAD", "").split():
+            importlib.import_module(name)
     parent = os.getpid()
     pending = b""
     running: set[int] = set()
