@@ -19,11 +19,11 @@ def with_ends_since(recorded: RecordedJobs, log: Path) -> RecordedJobs:
 
     Args:
         log: a state directory, or a decision log in one; of another kind of agent it changes nothing.
+
+    Returns:
+        The same, ended as late as the last of these ends.
     """
-    ends = {
-        (record.name, round(record.submitted_unix_seconds)): record.ended_unix_seconds
-        for record in ends_in((log if log.is_dir() else log.parent) / SUBMITTED)
-    }
+    ends = _ends((log if log.is_dir() else log.parent) / SUBMITTED)
     known = dict(recorded.jct_seconds)
     for spec in recorded.workload.jobs:
         submitted = recorded.start_seconds + spec.submit_time_seconds
@@ -33,3 +33,8 @@ def with_ends_since(recorded: RecordedJobs, log: Path) -> RecordedJobs:
             known[spec.job_id] = ended - submitted
     newest = max([recorded.end_seconds, *ends.values()])
     return replace(recorded, jct_seconds=known, end_seconds=newest)
+
+
+def _ends(table: Path) -> dict[tuple[str, int], float]:
+    """When jobs of a table ended, by name and second of submission."""
+    return {(record.name, round(record.submitted_unix_seconds)): record.ended_unix_seconds for record in ends_in(table)}
