@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from cluster_agent.acting.active_policy import CandidateFactory
-from cluster_agent.backend_settings import KubernetesBackendSettings
+from cluster_agent.backend_settings import KubernetesBackendSettings, LocalBackendSettings
 from cluster_agent.backends.base import AgentParts, backend_module
 from cluster_agent.errors import BadConfig
 from cluster_agent.fleet.learner_client import LearnerClient
@@ -45,6 +45,10 @@ def check_config(settings: AgentSettings) -> list[str]:
             found.append(f"learner {learner.address}, which was not asked")
         wait = threading.Event().wait
         parts = AgentParts(Path(folder), settings.guard.fallback, None, wait, time.monotonic)
+        if isinstance(backend, LocalBackendSettings) and backend.cgroup is not None:
+            # To open it is to make its group, which would be this user's.
+            found.append(f"control group {backend.cgroup}, which was not tried")
+            backend = backend.model_copy(update={"cgroup": None})
         backend_module(backend.kind).open_backend(backend, parts)
     if isinstance(backend, KubernetesBackendSettings) and backend.training is not None and backend.training.key_file:
         read_agent_key(backend.training.key_file, make=False)

@@ -91,17 +91,21 @@ class PastComparer(RepeatedWork):
         except (OSError, ValueError, KeyError, TypeError) as error:
             if not self._stop.is_set():
                 self._tell(str(error) or repr(error))
-            return EVERY_SECONDS
+            return self._rest(began, EVERY_SECONDS)
         if past is None:
             self._tell(str(content["reason"]))
-            return _EARLY_SECONDS
+            return self._rest(began, _EARLY_SECONDS)
         self._said = ""
         self._latest = past
         try:
             past.keep(self._state_dir)
         except OSError as error:
             _log.warning("comparison-not-kept", error=str(error))
-        return max(EVERY_SECONDS, _RESTS_PER_WORK * (self._clock() - began))
+        return self._rest(began, EVERY_SECONDS)
+
+    def _rest(self, began: float, least_seconds: float) -> float:
+        """As long as it took, many times, whatever came of it."""
+        return max(least_seconds, _RESTS_PER_WORK * (self._clock() - began))
 
     def _attempt(self) -> float:
         if not self._began:

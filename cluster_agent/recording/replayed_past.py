@@ -70,6 +70,8 @@ class ReplayedPast:
         times = (past.begin_seconds, past.end_seconds, past.avg_jct_seconds, past.twin_jct_seconds)
         if not all(map(math.isfinite, (*times, *past.baselines.values()))):
             raise ValueError("a time in it is not finite")
+        if past.jobs < 0 or past.end_seconds <= past.begin_seconds:
+            raise ValueError("it has fewer jobs than none, or days that end before they begin")
         return past
 
     def keep(self, state_dir: Path) -> None:
@@ -89,5 +91,7 @@ class ReplayedPast:
 
 def _curve(content: Mapping[str, Any]) -> LoadCurve:
     used, waiting, gpus = (tuple(map(float, content[name])) for name in ("gpus_used", "jobs_waiting", "gpus"))
+    if len({len(used), len(waiting), len(gpus)}) > 1 or not all(map(math.isfinite, (*used, *waiting, *gpus))):
+        raise ValueError("a curve in it has rows of several lengths, or a number that is not finite")
     begin, step = (float(content[name]) for name in ("begin_seconds", "step_seconds"))
     return LoadCurve(begin, step, used, waiting, gpus, str(content["policy"]))

@@ -266,6 +266,7 @@ class IdentityStore:
         """Refuse all certificates of another authority that carry this name and were made before now."""
         with self._database.transaction() as session:
             session.merge(RevocationRow(name=name, unix_seconds=now))
+            session.execute(delete(ForgottenRow).where(ForgottenRow.name == name))
             said = "certificates made before now"
             _AUDIT.record(session, now, actor, "revoked", name, f"{said}: {why}" if why else said)
         self._reread()

@@ -144,13 +144,19 @@ class AdminClient:
         reply: fleet_pb2.AssignVersionReply = self._call(self._admin.AssignVersion, request)
         return reply
 
-    def _check_knows_dry_run(self, dry_run: bool) -> None:
+    def _check_knows_dry_run(self, dry_run: bool, of_people: bool = False) -> None:
         """See that the learner would only say what would happen: one of before passes over the word, and does it.
+
+        Args:
+            of_people: what is asked for is about them.
 
         Raises:
             BadConfig: it is of such a version.
         """
-        if dry_run and not self.fleet().away_seconds:
+        if not dry_run:
+            return
+        fleet = self.fleet()
+        if not (fleet.tries_people if of_people else fleet.away_seconds):
             raise BadConfig(
                 "this learner is of a version that knows no --dry-run here and would do it; upgrade it first"
             )
@@ -245,7 +251,7 @@ class AdminClient:
 
     def revoke_operator(self, name: str, reason: str = "", dry_run: bool = False) -> int:
         """Turn a person out; how many certificates are good until then."""
-        self._check_knows_dry_run(dry_run)
+        self._check_knows_dry_run(dry_run, of_people=True)
         request = fleet_pb2.RevokeOperatorRequest(name=name, reason=reason, dry_run=dry_run)
         return int(self._call(self._admin.RevokeOperator, request).certificates)
 

@@ -377,8 +377,9 @@ class Registry:
     def pass_over(self, number: int) -> None:
         """Give no version a number up to this one: somebody else knows versions by them."""
         if self.commits is not None:
-            self.commits.committed(VERSIONS, number)
+            # In this order: of versions that nobody may know, none is missed.
             self.commits.committed(VERSIONS_LOST, number)
+            self.commits.committed(VERSIONS, number)
 
     @property
     def newest_ever(self) -> int:

@@ -19,6 +19,8 @@ from policy_net.exchange.wire import MOST_TIMES_OFF, times_off
 AS_IT_RAN = ""
 TWIN = "twin"
 """No scheduler's name: what acts there, in a replay."""
+_NEWEST_SECONDS = 172_800.0
+"""Days that ended longer ago on the cluster's clock say nothing of how it is now."""
 _SHORTEST_SECONDS = 1.0
 """A shorter average completion time is none that a ratio could be taken of."""
 _LEAST_SHARE = 0.05
@@ -55,7 +57,7 @@ class ReplayedPast:
 
 
 def replayed_past(view: fleet_pb2.ClusterView, ran: Series | None = None) -> ReplayedPast | None:
-    """What a real cluster tells of replays of its past; None where it tells nothing of the kind.
+    """What a real cluster tells of replays of its past; None where it tells nothing of the kind, or of days long ago.
 
     Args:
         ran: its load as it ran, where that is known.
@@ -66,6 +68,8 @@ def replayed_past(view: fleet_pb2.ClusterView, ran: Series | None = None) -> Rep
     seconds = {AS_IT_RAN: told.avg_jct_seconds, TWIN: told.twin_jct_seconds}
     seconds |= {baseline.policy: baseline.avg_jct_seconds for baseline in told.baselines}
     if not told.jobs or min(seconds.values()) < _SHORTEST_SECONDS:
+        return None
+    if view.status.time_seconds - told.end_seconds > _NEWEST_SECONDS:
         return None
     curves = {curve.policy or TWIN: Series(curve) for curve in told.load if len(curve.gpus)}
     said, really, there = (0.0, 0.0, 0.0) if ran is None or TWIN not in curves else _used(curves[TWIN], ran)

@@ -155,6 +155,8 @@ def _over(replays: Replays, policy: str, other: str) -> float:
 
 def _from_records(views: Sequence[fleet_pb2.ClusterView]) -> Headline | None:
     """What replays of real clusters' own records say, both sides simulated; None where none is believed."""
+    if any(is_simulated(view.status) for view in views):
+        return None
     pasts = [past for view in views if (past := believed_past(view)) is not None and USUAL in past.seconds]
     if not pasts:
         return None

@@ -36,6 +36,7 @@ async def fleet_message(
         upstream=learner.upstream_view(),
         privacy=privacy_message(learner.privacy),
         away_seconds=learner.rollouts.away_seconds,
+        tries_people=True,
         numbers_through=learner.operator.numbers_through,
     )
 
@@ -66,4 +67,5 @@ def _cluster_view(
     if not with_jobs and view.HasField("status"):
         view.status.ClearField("job_timelines")
         view.status.ClearField("load")
+        view.status.ClearField("replayed")
     return view

@@ -22,8 +22,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from foundation.files import PARTIAL, sync_folder
 from foundation.locks import FileLock, LockHeld
 from global_learner.beliefs.belief_store import STORE as BELIEFS
+from global_learner.enrollment.authority_files import AUTHORITY_KEY_FILE, read_authority
 from global_learner.enrollment.identity_store import STORE as IDENTITIES
-from global_learner.errors import BadConfig, NotCopied, StateUnusable
+from global_learner.errors import BadConfig, LearnerError, NotCopied, StateUnusable
 from global_learner.loss import read_stores
 from global_learner.registry.registry import STORE as REGISTRY
 from global_learner.settings import LearnerSettings
@@ -113,6 +114,10 @@ def _check_target(source: Path, target: Path) -> None:
             raise BadConfig(f"{target}: there is no folder {target.parent}; name one that is there")
         if target.is_symlink() or (target.exists() and not target.is_dir()):
             raise BadConfig(f"{target}: is there and is no folder; name one that is not there yet")
+        if target.is_mount():
+            raise BadConfig(
+                f"{target}: another disk is mounted there; name a folder on it, such as {target / 'backup'}"
+            )
         if target.is_dir() and any(target.iterdir()):
             raise BadConfig(f"{target}: is there and not empty; name a folder that is not there yet")
         if target.resolve().is_relative_to(source.resolve()):
@@ -132,6 +137,8 @@ def _begun(partial: Path) -> Iterator[None]:
         NotCopied: another backup writes there.
     """
     try:
+        if partial.is_symlink() or (partial.exists() and partial.stat().st_uid != os.geteuid()):
+            raise BadConfig(f"{partial}: is there, and not a folder of this user's; move it away")
         if partial.is_dir() and not (partial / UNFINISHED).exists() and any(partial.iterdir()):
             raise BadConfig(f"{partial}: is there, and no unfinished backup; move it away")
         partial.mkdir(mode=0o700, exist_ok=True)
@@ -161,11 +168,11 @@ def _attempts(settings: LearnerSettings, initial: PolicyFile, partial: Path, clo
     wrong = ""
     for number in range(1, _TRIES + 1):
         copy = StateCopy(settings.state_dir, partial, _DATABASES)
-        copy.take()
-        copy.drop_unfinished(initial.spec.digest)
         try:
+            copy.take()
+            copy.drop_unfinished(initial.spec.digest)
             return _read(settings, initial, partial, copy, clock())
-        except StateUnusable as error:
+        except (StateUnusable, FileNotFoundError) as error:  # a file that went while it was copied: the log was cut
             wrong = str(error).replace(str(partial), str(settings.state_dir)).partition("; ")[0]
             _log.warning("backup-begins-anew", attempt=number, of=_TRIES, reason=wrong)
             _begin_anew(partial)
@@ -181,6 +188,12 @@ def _read(settings: LearnerSettings, initial: PolicyFile, partial: Path, copy: S
     Raises:
         StateUnusable: a start would refuse it.
     """
+    authority = partial / IDENTITY_FOLDER / "ca.pem"
+    if authority.exists():
+        try:
+            read_authority(authority, authority.with_name(AUTHORITY_KEY_FILE), now)
+        except LearnerError as error:
+            raise StateUnusable(str(error)) from error
     with StateDir(partial, Losses.LIST) as state, contextlib.ExitStack() as opened:
         stores = read_stores(state, settings.model_copy(update={"state_dir": partial}), initial, now, opened)
         if state.commits.losses:

@@ -2,11 +2,11 @@
 
 Every store holds how far the others had come at its own last commit (`commits.py`), and a start refuses one that is
 behind. So whatever says something is copied before what it speaks of: the commit record, the newest snapshot, the
-databases, and then the rest, the log last. The databases speak of each other: all are read as they were at one moment.
-The log is not cut meanwhile (`StateDir.cutting`).
+databases, the log, and then the rest. The databases speak of each other: all are read as they were at one moment. The
+log is not cut meanwhile (`StateDir.cutting`).
 
-The copy gets a commit record of its own, with the checksums of its own databases, so that damage to a copy is found as
-damage to the original is.
+A database that is behind the copied record, or whose bytes are not those that the record knows, is no backup. The copy
+then gets a record of its own, with the checksums of its own databases, so that damage to it is found likewise.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ _LEFT_OUT = frozenset({"lock", LOST_FOLDER, COMMITS_NAME, "snapshots", "log"})
 """Of the directory itself: copied otherwise, or nothing to go on from."""
 _TRIES = 100
 _BETWEEN_TRIES_SECONDS = 0.02
+_CUT_SECONDS = 30.0
+"""A learner that cuts its log holds the lock for as long as that takes."""
 
 
 class StateCopy:
@@ -65,24 +67,33 @@ class StateCopy:
         """Copy everything; whether it is whole is for the caller to find out, by reading it.
 
         Raises:
-            NotCopied: another backup copies the log, or the databases change without pause.
-            OSError, sqlite3.Error: it cannot be read, or the copy cannot be written.
+            NotCopied: another backup copies the log, the databases change without pause, or the copy cannot be written.
+            StateUnusable: a database is damaged, or has fallen back.
+            OSError: it cannot be read, or the copy cannot be written.
         """
-        log = self._source / "log"
-        try:
-            uncut = FolderLock(log)
-        except LockHeld as error:
-            raise NotCopied(f"{log}: another backup is copying it; wait until it has ended") from error
+        uncut = self._uncut()
         try:
             with contextlib.suppress(FileNotFoundError):  # of an earlier program, or before its first start's end
                 self._copy_file(self._source / COMMITS_NAME, self._target / COMMITS_NAME)
             self._copy_snapshot()
             self._copy_databases()
-            self._copy_rest()
             self._copy_log()
+            self._copy_rest()
         finally:
             uncut.release()
         self._seal()
+
+    def _uncut(self) -> FolderLock:
+        """The lock under which a log is cut."""
+        log, waited = self._source / "log", 0.0
+        while True:
+            try:
+                return FolderLock(log, self._sleep)
+            except LockHeld as error:
+                if waited >= _CUT_SECONDS:
+                    raise NotCopied(f"{log}: another backup is copying it; wait until it has ended") from error
+                self._sleep(1.0)
+                waited += 1.0
 
     def drop_unfinished(self, spec_digest: str) -> None:
         """Let the log end where its newest segment can be read: what follows was being written while it was copied.
@@ -110,8 +121,14 @@ class StateCopy:
                 path = self._target / name
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 path.touch(PRIVATE)
-                with contextlib.closing(sqlite3.connect(path)) as copy:
-                    connection.backup(copy)
+                try:
+                    with contextlib.closing(sqlite3.connect(path)) as copy:
+                        connection.backup(copy)
+                except sqlite3.Error as error:
+                    raise NotCopied(
+                        f"{self._source / name}: cannot be copied to {path} ({error}); free space or mend the disk, or "
+                        "name another folder"
+                    ) from error
                 self.files, self.size_bytes = self.files + 1, self.size_bytes + path.stat().st_size
 
     @contextlib.contextmanager
@@ -137,6 +154,8 @@ class StateCopy:
                 self._copy_tree(path, self._target / path.name)
 
     def _copy_tree(self, path: Path, copy: Path) -> None:
+        if path.is_symlink() and not path.exists():
+            raise StateUnusable(f"{path}: leads to {path.readlink()}, which is not there; bring it back")
         if path.is_dir():
             copy.mkdir(mode=0o700, exist_ok=True)
             for inner in sorted(path.iterdir()):
@@ -159,16 +178,41 @@ class StateCopy:
         self.files += 1
 
     def _seal(self) -> None:
-        """Write down how far the copy's databases are, and their checksums."""
+        """Write down how far the copy's databases are, and their checksums.
+
+        Raises:
+            StateUnusable: one is behind what the record says, or damaged where it was copied from.
+        """
         commits = Commits(self._target)
         try:
             for name, store in self._databases.items():
                 path = self._target / name
                 with _reading(path) as connection:
                     count = read_counts(connection).get(store, 0)
+                if count < commits.count(store):
+                    raise StateUnusable(
+                        f"{self._source / name}: it has come to change {count}, and {commits.count(store)} were "
+                        "committed"
+                    )
+                self._check_source(name, store, count, commits.check(store, count))
                 commits.committed(store, count, zlib.crc32(path.read_bytes()))
         finally:
             commits.close()
+
+    def _check_source(self, name: str, store: str, count: int, expected: int | None) -> None:
+        """See that a database has the bytes that its record knows, unless a learner has moved on meanwhile.
+
+        Raises:
+            StateUnusable: it has others.
+        """
+        path = self._source / name
+        if expected is None or zlib.crc32(path.read_bytes()) == expected:
+            return
+        with _reading(path) as connection:
+            has_moved_on = read_counts(connection).get(store, 0) != count
+        if has_moved_on:
+            return
+        raise StateUnusable(f"{path}: damaged, or changed by somebody else: its checksum is not {expected:08x}")
 
 
 def make_durable(folder: Path) -> None:
@@ -202,9 +246,17 @@ def _reading(path: Path) -> Iterator[sqlite3.Connection]:
     """
     try:
         address = f"file:{urllib.parse.quote(str(path))}?mode=ro"
-        with contextlib.closing(sqlite3.connect(address, uri=True, isolation_level=None)) as connection:
+        connection = sqlite3.connect(address, uri=True, isolation_level=None)
+    except sqlite3.DatabaseError as error:
+        raise _no_database(path, error) from error
+    with contextlib.closing(connection):
+        try:
             connection.execute("BEGIN")
             connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
-            yield connection
-    except sqlite3.DatabaseError as error:
-        raise StateUnusable(f"{path}: cannot be copied ({error}); `global-learner accept-loss` says more") from error
+        except sqlite3.DatabaseError as error:
+            raise _no_database(path, error) from error
+        yield connection
+
+
+def _no_database(path: Path, error: sqlite3.Error) -> StateUnusable:
+    return StateUnusable(f"{path}: cannot be copied ({error}); `global-learner accept-loss` says more")

@@ -8,8 +8,8 @@ pool, on speeds as they are believed to be there; whose pool is full is offered 
 A size counts with the speed that it has on as few nodes as possible, so the step that would span one more is taken only
 where it still gains. Within a pool, those that are believed to lose most by lying apart choose first.
 To move a job costs what to start it costs: another pool, and other nodes, must save more than that over the time that
-it has left. Where a cluster moves no tasks (`Job.moves`), a job keeps to the pool where most of it lies as long as it
-has any, and grows around what it has. Baselines are moved for free (`laboratory.simulation.placing`).
+it has left. Where a cluster moves no tasks (`Job.moves`), a job keeps to the pool where most of its workers lie as long
+as it has any, and grows around what it has. Baselines are moved for free (`laboratory.simulation.placing`).
 Source: our own; Gavel (OSDI 2020) has types of GPUs in every policy, Chronus (SoCC 2021) and Pollux (OSDI 2021) places.
 """
 
@@ -38,7 +38,7 @@ from policy_net.placement.layout import NodeLayout, layout_of, placing_order
 from policy_net.placement.spread import SpreadPlan
 from policy_net.placement.together import Placed, place_around, place_together
 from policy_net.set_policy.planner import Grants
-from policy_net.set_policy.pools import Pool
+from policy_net.set_policy.pools import Pool, home_in
 from policy_net.set_policy.steps import Step, StepTable
 
 LEAST_LOSS = 0.02
@@ -77,13 +77,8 @@ class PlaceView:
         return None
 
     def home_of(self, job: Job) -> int | None:
-        """The pool that a job keeps to as long as it holds anything: where most of it lies; None if it may move."""
-        shares = () if job.moves is Moves.FREELY else self.lie.get(job.job_id, ())
-        tasks = [0] * len(self.pools)
-        for share in shares:
-            for number, pool in enumerate(self.pools):
-                tasks[number] += share.allocation.tasks * (share.node_id in pool.gpu_types)
-        return max(range(len(tasks)), key=lambda each: (tasks[each], -each)) if any(tasks) else None
+        """See `home_in`."""
+        return home_in(self.pools, job, self.lie.get(job.job_id, ()))
 
     @property
     def nodes(self) -> tuple[tuple[Node, ...], ...]:
@@ -286,7 +281,7 @@ def loss_apart(view: PlaceView, pool: int, job: Job, workers: int) -> float:
     """The share of its speed that a job is believed to lose where its workers lie on two nodes, half and half."""
     if workers < 2:
         return 0.0
-    gpu_type, half = view.pools[pool].nodes[0].gpu_type, workers // 2
+    gpu_type, half = view.pools[pool].gpu_type, workers // 2
     together = view.effect.relative_speed(job.job_type, ((gpu_type, workers),))
     return 1.0 - view.effect.relative_speed(job.job_type, ((gpu_type, workers - half), (gpu_type, half))) / together
 

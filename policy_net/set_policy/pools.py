@@ -1,21 +1,28 @@
 """Pools: the nodes of a cluster by the type of their GPUs, and the steps that jobs may take in each.
 
-A job lies within one pool, since the slowest GPU sets the pace of most. While some job is too large for any, all nodes
-are one.
+A job lies within one pool, since the slowest GPU sets the pace of most. Nodes without GPUs, where parameter servers may
+go, are dealt out among the pools by their GPUs. While some job is too large for any pool, or for the one that it keeps
+to, all nodes are one.
 Source: our own; Gavel (OSDI 2020) has types of GPUs in every policy.
 """
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Sequence
 
-from policy_net.domain import ClusterState, Job, Node, PlacementEffect, Resources
+import numpy as np
+import numpy.typing as npt
+
+from policy_net.domain import ClusterState, Job, Moves, Node, PlacementEffect, Resources, Share
 from policy_net.set_policy.steps import Prices, StepTable
 from policy_net.throughput.beliefs import Grid
 
 ALL = "*"
 """The pool of all nodes; no GPU type has this name."""
 Places = tuple[tuple[str, int], ...]
+_UNBOUNDED = np.iinfo(np.int64).max
+"""Room for tasks that need nothing."""
+_Rooms = npt.NDArray[np.int64]
 
 
 class Pool:
@@ -25,26 +32,75 @@ class Pool:
         name: the type, or `ALL`.
         nodes: in the cluster's order, always the same tuple.
         gpu_types: by node.
+        gpu_type: of its first node that has GPUs.
     """
 
     def __init__(self, name: str, nodes: tuple[Node, ...]) -> None:
         self.name = name
         self.nodes = nodes
         self.gpu_types = {node.node_id: node.gpu_type for node in nodes}
+        self.gpu_type = next((node.gpu_type for node in nodes if not _is_without_gpus(node)), "")
+        self._cpu_milli = np.array([node.capacity.cpu_milli for node in nodes], dtype=np.int64)
+        self._gpu = np.array([node.capacity.gpu for node in nodes], dtype=np.int64)
         self._places: dict[tuple[Resources, int], Places | None] = {}
+        self._known_rooms: dict[Resources, tuple[_Rooms, _Rooms]] = {}
 
     def fewest(self, demand: Resources, workers: int) -> Places | None:
         """How so many workers lie on as few empty nodes as possible; None if they do not fit."""
         key = (demand, workers)
         if key not in self._places:
-            left, places = workers, []
-            rooms = [(_room(node.capacity, demand, workers), node.gpu_type) for node in self.nodes]
-            for room, gpu_type in sorted(rooms, key=lambda each: -each[0]):
-                if left and room:
-                    places.append((gpu_type, min(room, left)))
-                    left -= min(room, left)
-            self._places[key] = None if left else tuple(places)
+            self._places[key] = self._fewest(demand, workers)
         return self._places[key]
+
+    def holds(self, job: Job) -> bool:
+        """Whether the least that a job trains with finds room on empty nodes, each role by itself."""
+        fits = self.fewest(job.worker_demand, max(job.min_workers, 1)) is not None
+        if not fits or not job.min_ps:
+            return fits
+        rooms, _ = self._rooms(job.ps_demand)
+        return int(np.minimum(rooms, job.min_ps).sum()) >= job.min_ps
+
+    def _fewest(self, demand: Resources, workers: int) -> Places | None:
+        rooms, largest_first = self._rooms(demand)
+        whole = rooms >= workers
+        if workers and whole.any():
+            return ((self.nodes[int(whole.argmax())].gpu_type, workers),)
+        left, places = workers, []
+        for number in largest_first:
+            if not left or not rooms[number]:
+                break
+            taken = min(int(rooms[number]), left)
+            places.append((self.nodes[number].gpu_type, taken))
+            left -= taken
+        return None if left else tuple(places)
+
+    def _rooms(self, demand: Resources) -> tuple[_Rooms, _Rooms]:
+        """How many tasks each node has room for, and the nodes' numbers, those with most room first."""
+        if demand not in self._known_rooms:
+            rooms = np.full(len(self.nodes), _UNBOUNDED)
+            for has, needs in ((self._gpu, demand.gpu), (self._cpu_milli, demand.cpu_milli)):
+                if needs:
+                    rooms = np.minimum(rooms, has // needs)
+            self._known_rooms[demand] = rooms, np.argsort(-rooms, kind="stable")
+        return self._known_rooms[demand]
+
+
+def home_in(pools: Sequence[Pool], job: Job, shares: Sequence[Share]) -> int | None:
+    """The pool that a job keeps to as long as it holds anything; None if it holds nothing, or may move freely.
+
+    It is where most of its workers lie, or where it has none yet, most of its parameter servers.
+    """
+    if job.moves is Moves.FREELY:
+        return None
+    counts = [
+        (
+            sum(share.allocation.workers for share in shares if share.node_id in pool.gpu_types),
+            sum(share.allocation.ps for share in shares if share.node_id in pool.gpu_types),
+        )
+        for pool in pools
+    ]
+    best = max(range(len(pools)), key=lambda each: (counts[each], -each), default=None)
+    return None if best is None or counts[best] == (0, 0) else best
 
 
 class PlaceTables:
@@ -59,21 +115,21 @@ class PlaceTables:
     def pools(self, state: ClusterState) -> tuple[Pool, ...]:
         """The pools of a cluster, in the order of their first nodes; the same as long as the nodes are.
 
-        All nodes are one pool while there is a job too large for any other: it would never start.
+        All nodes are one pool while there is a job too large for any other: it would never start; and while one
+        keeps to a pool that is too small for it: it would be suspended.
         """
         nodes = state.nodes
         if nodes is not self._nodes:
             if nodes != self._nodes:
-                by_type: dict[str, list[Node]] = {}
-                for node in nodes:
-                    by_type.setdefault(node.gpu_type, []).append(node)
-                self._pools = tuple(Pool(gpu_type, tuple(members)) for gpu_type, members in by_type.items())
+                self._pools = _pools_of(nodes)
                 self._whole = (Pool(ALL, nodes),)
                 self._known.clear()
             self._nodes = nodes
-        least = {(job.worker_demand, max(job.min_workers, 1)) for job in state.jobs}
-        fit = all(any(pool.fewest(*each) is not None for pool in self._pools) for each in least)
-        return self._pools if fit and self._pools else self._whole
+        return self._pools if self._pools and all(self._fits(job, state) for job in state.jobs) else self._whole
+
+    def _fits(self, job: Job, state: ClusterState) -> bool:
+        home = home_in(self._pools, job, (state.placement or {}).get(job.job_id, ()))
+        return any(pool.holds(job) for pool in self._pools) if home is None else self._pools[home].holds(job)
 
     def of(
         self, job: Job, pool: Pool, grid: Grid, effect: PlacementEffect, version: object, prices: Prices
@@ -98,10 +154,25 @@ class PlaceTables:
         return known[2]
 
 
-def _room(capacity: Resources, demand: Resources, most: int) -> int:
-    room = most
-    if demand.gpu:
-        room = min(room, capacity.gpu // demand.gpu)
-    if demand.cpu_milli:
-        room = min(room, capacity.cpu_milli // demand.cpu_milli)
-    return room
+def _is_without_gpus(node: Node) -> bool:
+    """Not one whose GPUs others have: it names their type."""
+    return not node.gpu_type and not node.capacity.gpu
+
+
+def _pools_of(nodes: tuple[Node, ...]) -> tuple[Pool, ...]:
+    """A pool of each type; each node without GPUs goes to the pool that has most GPUs for each of those it has."""
+    gpus: dict[str, int] = {}
+    for node in nodes:
+        if not _is_without_gpus(node):
+            gpus[node.gpu_type] = gpus.get(node.gpu_type, 0) + node.capacity.gpu
+    if not gpus:
+        return (Pool("", nodes),) if nodes else ()
+    members: dict[str, list[Node]] = {gpu_type: [] for gpu_type in gpus}
+    without = dict.fromkeys(gpus, 0)
+    for node in nodes:
+        gpu_type = node.gpu_type
+        if _is_without_gpus(node):
+            gpu_type = max(gpus, key=lambda each: gpus[each] / (1 + without[each]))
+            without[gpu_type] += 1
+        members[gpu_type].append(node)
+    return tuple(Pool(gpu_type, tuple(found)) for gpu_type, found in members.items())

@@ -19,7 +19,8 @@ from policy_net.exchange.generated import fleet_pb2
 _log = structlog.get_logger()
 
 MOST_AHEAD = 10_000
-"""Versions above the newest one; fifty a day for half a year. What says more is noted, and not believed."""
+"""Versions above the newest one of when the learner began; fifty a day for half a year. What says more is noted, and
+not believed."""
 _PER_MINUTE, _AT_ONCE = 6.0, 20
 """Lines of one cluster; a sound one is ahead once, until it is told what to act on."""
 _LINE = "ahead"
@@ -40,6 +41,7 @@ class ClustersAhead:
         self._note = note
         self._rates = RateLimits({_LINE: _PER_MINUTE}, _AT_ONCE, clock)
         self._noted: dict[str, tuple[int, bool]] = {}
+        self._begun_at: int | None = None
 
     async def on_status(
         self, cluster: str, status: fleet_pb2.ClusterStatus, newest_version: int, head_step: int
@@ -56,10 +58,17 @@ class ClustersAhead:
         is_head = status.learning_step > head_step
         if not (version or is_head) or self._noted.get(cluster) == (version, is_head):
             return
-        believed = version <= newest_version + MOST_AHEAD
+        if self._begun_at is None:
+            self._begun_at = newest_version
+        # From where this learner began: else each version that it publishes would let numbers go as far again.
+        believed = version <= self._begun_at + MOST_AHEAD
         try:
             self._rates.take(cluster, _LINE)
-            await self._note(cluster, version if believed else 0, _words(status, version, newest_version, head_step))
+            await self._note(
+                cluster,
+                version if believed else 0,
+                _words(status, version, newest_version, head_step, believed=believed),
+            )
         except TooOften:
             return
         except LearnerError as error:
@@ -77,13 +86,15 @@ class ClustersAhead:
         )
 
 
-def _words(status: fleet_pb2.ClusterStatus, version: int, newest_version: int, head_step: int) -> str:
+def _words(
+    status: fleet_pb2.ClusterStatus, version: int, newest_version: int, head_step: int, *, believed: bool
+) -> str:
     """What a cluster knows, and what comes of it."""
     said = []
     if version:
         said.append(f"acts on v{version}, and the newest here is v{newest_version}")
         too_far = f"no version is so far ahead: the next number stays v{newest_version + 1}"
-        said.append(f"the next is v{version + 1} or above" if version <= newest_version + MOST_AHEAD else too_far)
+        said.append(f"the next is v{version + 1} or above" if believed else too_far)
     if status.learning_step > head_step:
         said.append(f"learned at head step {status.learning_step}, and the head here is at {head_step}")
     return "; ".join(said)

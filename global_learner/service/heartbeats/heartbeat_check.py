@@ -28,6 +28,10 @@ VERSION_REFUSALS = frozenset((*Distrust, UNUSABLE, NOT_ALLOWED))
 """Why a cluster may not act on what it was assigned; a metric counts other words as `other`."""
 _WORD = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _LARGEST_SECONDS = 1e12
+_LARGEST_NUMBER = 2**63 - 1
+"""Of a version or a step: as databases keep them."""
+_LATEST_SECONDS = 2.5e11
+"""Of a day that a page names: calendars end soon after."""
 """Thirty thousand years; a figure beyond it fills a person's screen with noughts."""
 LONGEST_SECONDS = 1e10
 """Three centuries: longer ones are no times, and would make numbers that nobody can draw."""
@@ -84,7 +88,7 @@ def check_replayed(status: fleet_pb2.ClusterStatus) -> None:
     for name in ("avg_jct_seconds", "twin_jct_seconds"):
         if not _is_time(getattr(past, name)):
             raise BadRequest(f"status.replayed.{name} is {getattr(past, name)}; no job takes that long")
-    if not (0.0 <= past.begin_seconds <= past.end_seconds - 1.0 and past.end_seconds <= _LARGEST_SECONDS):
+    if not (0.0 <= past.begin_seconds <= past.end_seconds - 1.0 and past.end_seconds <= _LATEST_SECONDS):
         raise BadRequest("status.replayed: its days must end a second or more after they began, not in ages to come")
     _check_schedulers("status.replayed", past)
 
@@ -125,6 +129,9 @@ def _check_words_and_times(status: fleet_pb2.ClusterStatus) -> None:
             raise BadRequest(
                 f"status.{name} is {value:g}; it must be a number of seconds, at most {_LARGEST_SECONDS:g}"
             )
+    for name in ("acting_version", "refused_version", "learning_step"):
+        if getattr(status, name) > _LARGEST_NUMBER:
+            raise BadRequest(f"status.{name} is {getattr(status, name)}; at most {_LARGEST_NUMBER} is taken")
     reasons = status.guard_interventions
     if len(reasons) > _MAX_INTERVENTION_REASONS or not all(_WORD.fullmatch(reason) for reason in reasons):
         raise BadRequest(

@@ -1204,7 +1204,7 @@ class GetFleetRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetFleetReply(_message.Message):
-    __slots__ = ("head_step", "updates_accepted", "updates_rejected", "staleness_p50", "clusters", "latest_version", "disk_bytes", "log_limit_bytes", "privacy", "disk_full", "upstream", "numbers_through", "away_seconds")
+    __slots__ = ("head_step", "updates_accepted", "updates_rejected", "staleness_p50", "clusters", "latest_version", "disk_bytes", "log_limit_bytes", "privacy", "disk_full", "upstream", "numbers_through", "away_seconds", "tries_people")
     class DiskBytesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -1225,6 +1225,7 @@ class GetFleetReply(_message.Message):
     UPSTREAM_FIELD_NUMBER: _ClassVar[int]
     NUMBERS_THROUGH_FIELD_NUMBER: _ClassVar[int]
     AWAY_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    TRIES_PEOPLE_FIELD_NUMBER: _ClassVar[int]
     head_step: int
     updates_accepted: int
     updates_rejected: int
@@ -1238,7 +1239,8 @@ class GetFleetReply(_message.Message):
     upstream: UpstreamView
     numbers_through: int
     away_seconds: float
-    def __init__(self, head_step: _Optional[int] = ..., updates_accepted: _Optional[int] = ..., updates_rejected: _Optional[int] = ..., staleness_p50: _Optional[float] = ..., clusters: _Optional[_Iterable[_Union[ClusterView, _Mapping]]] = ..., latest_version: _Optional[int] = ..., disk_bytes: _Optional[_Mapping[str, int]] = ..., log_limit_bytes: _Optional[int] = ..., privacy: _Optional[_Union[Privacy, _Mapping]] = ..., disk_full: _Optional[str] = ..., upstream: _Optional[_Union[UpstreamView, _Mapping]] = ..., numbers_through: _Optional[int] = ..., away_seconds: _Optional[float] = ...) -> None: ...
+    tries_people: bool
+    def __init__(self, head_step: _Optional[int] = ..., updates_accepted: _Optional[int] = ..., updates_rejected: _Optional[int] = ..., staleness_p50: _Optional[float] = ..., clusters: _Optional[_Iterable[_Union[ClusterView, _Mapping]]] = ..., latest_version: _Optional[int] = ..., disk_bytes: _Optional[_Mapping[str, int]] = ..., log_limit_bytes: _Optional[int] = ..., privacy: _Optional[_Union[Privacy, _Mapping]] = ..., disk_full: _Optional[str] = ..., upstream: _Optional[_Union[UpstreamView, _Mapping]] = ..., numbers_through: _Optional[int] = ..., away_seconds: _Optional[float] = ..., tries_people: _Optional[bool] = ...) -> None: ...
 
 class UpstreamView(_message.Message):
     __slots__ = ("address", "name", "seconds_since_heard", "base_step", "waiting_updates", "open_push_updates", "version_above", "fault")

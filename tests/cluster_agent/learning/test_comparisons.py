@@ -199,8 +199,10 @@ def test_a_comparison_that_took_long_is_followed_by_a_longer_rest(tmp_path: Path
         clock.now += 1000.0
         return ask(*arguments)  # type: ignore[arg-type]
 
-    slow._budget.ask = slowly  # type: ignore[method-assign]
-    assert slow.compare() == pytest.approx(9000.0)
+    for program in (printed(PAST), printed("too few jobs have ended"), "raise SystemExit('out of luck')"):
+        slow._command = (sys.executable, "-c", program)
+        slow._budget.ask = slowly  # type: ignore[method-assign]
+        assert slow.compare() == pytest.approx(9000.0), "whatever came of it"
 
 
 @pytest.mark.parametrize(
@@ -224,6 +226,31 @@ def test_whatever_goes_wrong_costs_a_comparison_and_is_told_once(
     out = capsys.readouterr().out
     assert said in out
     assert out.count("nothing-compared") == 1
+
+
+CURVE = {
+    "begin_seconds": 0.0,
+    "step_seconds": 60.0,
+    "gpus_used": [1.0],
+    "jobs_waiting": [0.0],
+    "gpus": [2.0],
+    "policy": "",
+}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"jobs": -1},
+        {"end_seconds": 1000.0},
+        {"load": [{**CURVE, "gpus": [2.0, 2.0]}]},
+        {"load": [{**CURVE, "gpus_used": [math.inf]}]},
+    ],
+)
+def test_what_no_learner_would_take_is_not_kept_as_a_comparison(changes: dict[str, object]) -> None:
+    assert ReplayedPast.from_json({**PAST.to_json(), "load": [CURVE]}).load
+    with pytest.raises(ValueError, match=r"it has fewer|a curve in it"):
+        ReplayedPast.from_json({**PAST.to_json(), **changes})
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"begin_seconds": 1, "baselines": 3}'])

@@ -112,3 +112,16 @@ def test_a_cluster_that_shrank_holds_no_more_gpus_in_a_replay_than_there_were() 
     ran = curve(1.0, gpus=2.0)
     (scope,) = told_load([real("north", past(used=1.1), load=[ran])], NOW)
     assert max(amount for amount in scope.curves[0].used if amount is not None) == 2.0
+
+
+def test_days_long_ago_are_not_shown() -> None:
+    told = past()
+    for days, shown in ((1.9, True), (2.1, False)):
+        seen = real("north", told, time_seconds=told.end_seconds + days * 86_400.0)
+        assert (believed_past(seen) is not None) is shown
+
+
+def test_the_records_of_real_clusters_do_not_head_the_page_of_a_fleet_with_simulated_ones() -> None:
+    views = [real("a", past()), real("b", past(), simulated=True)]
+    assert "from their own records" in headline(views[:1]).text.lower()
+    assert "from their own records" not in headline(views).text.lower()

@@ -20,6 +20,7 @@ from learner_process import DEADLINE_SECONDS, LearnerProcess
 from foundation.command_line import run
 from foundation.locks import FileLock, FolderLock
 from global_learner import cli
+from global_learner.enrollment.authority_files import open_authority
 from global_learner.errors import BadConfig, NotCopied, StateUnusable
 from global_learner.loss import find_losses
 from global_learner.policyctl import cli as policyctl
@@ -158,6 +159,58 @@ def test_what_is_damaged_is_not_backed_up(tmp_path: Path, name: str) -> None:
     assert "\n" not in str(caught.value)
     assert "partial" not in str(caught.value)
     assert not list(tmp_path.glob("copy*"))
+
+
+def test_one_bit_of_a_database_and_one_that_fell_back_are_no_backup(tmp_path: Path) -> None:
+    config = begun(tmp_path)
+    database = config.state_dir / "registry.sqlite"
+    before = database.read_bytes()
+    damaged = bytearray(before)
+    place = before.index(b"for the sake of a line")
+    damaged[place] ^= 1
+    database.write_bytes(damaged)
+    with pytest.raises(StateUnusable, match=r"registry\.sqlite: damaged, or changed by somebody else"):
+        taken(config, tmp_path / "copy")
+    database.write_bytes(before)
+    with StateDir(config.state_dir) as state:
+        registry = Registry(state.path, state.commits)
+        registry.register("south", False, (), 0.0)
+        registry.close()
+    assert taken(config, tmp_path / "whole").version == 1
+    database.write_bytes(before)
+    with pytest.raises(StateUnusable, match=r"registry\.sqlite: it has come to change \d+, and \d+ were"):
+        taken(config, tmp_path / "copy")
+    assert not list(tmp_path.glob("copy*"))
+
+
+def test_an_authority_that_no_start_would_take_and_a_link_to_nothing_are_no_backup(tmp_path: Path) -> None:
+    config = begun(tmp_path)
+    identity = config.state_dir / "identity"
+    identity.mkdir(mode=0o700, exist_ok=True)
+    open_authority(identity, NOW)
+    taken(config, tmp_path / "whole")
+    (identity / "ca.key").write_bytes(b"")
+    with pytest.raises(StateUnusable, match=r"ca\.key"):
+        taken(config, tmp_path / "copy")
+    open_authority_anew(identity)
+    (config.state_dir / "policies" / "v9.safetensors").symlink_to(tmp_path / "gone")
+    with pytest.raises(StateUnusable, match=r"v9\.safetensors: leads to .*gone, which is not there"):
+        taken(config, tmp_path / "copy")
+
+
+def open_authority_anew(identity: Path) -> None:
+    for name in ("ca.key", "ca.pem"):
+        (identity / name).unlink()
+    open_authority(identity, NOW)
+
+
+def test_what_bears_an_unfinished_backups_name_is_not_written_to(tmp_path: Path) -> None:
+    config = begun(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "copy.partial").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(BadConfig, match=r"copy\.partial: is there, and not a folder of this user's"):
+        taken(config, tmp_path / "copy")
+    assert not list((tmp_path / "elsewhere").iterdir())
 
 
 @pytest.mark.parametrize("at", ["take", "drop_unfinished", "make_durable", "sync_folder"])

@@ -34,6 +34,7 @@ from policy_net.laboratory.speeds.placement_effect import FittedPlacementEffect
 from policy_net.laboratory.speeds.speed import default_speeds
 from policy_net.laboratory.workloads.workload import JobSpec
 from policy_net.set_policy.policy import SetPolicy, default_set_file, set_spec_of
+from policy_net.set_policy.pools import ALL, PlaceTables, Pool
 from policy_net.set_policy.reasons import reasons_of
 
 SPEEDS = default_speeds()
@@ -332,6 +333,71 @@ def test_a_job_that_lies_on_two_types_counts_where_most_of_it_lies() -> None:
     assert set(decision.placement["job-0"]) == {Share("n0", Allocation(1, 0)), Share("n1", Allocation(3, 0))}
     assert decision.placement["job-2"] == (Share("n0", Allocation(3, 0)),)
     assert any("its 4 workers lie on 2 nodes" in reason for reason in reasons_of(policy(effect), state, "job-0"))
+
+
+CPU_ONLY = Node("c", Resources(32_000, 0))
+
+
+def with_cpu_nodes(state: ClusterState, first: bool = False) -> ClusterState:
+    return replace(state, nodes=(CPU_ONLY, *state.nodes) if first else (*state.nodes, CPU_ONLY))
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_parameter_servers_on_nodes_without_gpus_leave_a_job_where_its_workers_are(first: bool) -> None:
+    lies = {"job-0": (Share("n0", Allocation(1, 0)), Share("c", Allocation(0, 3)))}
+    held = make_job(0, current=Allocation(1, 3), moves=Moves.NEVER)
+    state = with_cpu_nodes(cluster([held, ring(1)], "slow", "fast", gpus=4, placement=lies), first)
+    decision = decide(Effect(), state)
+    assert decision.of("job-0").workers >= 1
+    assert types_of(decision, state, "job-0") == {"slow"}
+
+
+def test_parameter_servers_go_to_nodes_without_gpus() -> None:
+    nodes = tuple(Node(f"n{index}", Resources(2000, 1), "t4") for index in range(2))
+    job = make_job(0, worker_demand=Resources(2000, 1), ps_demand=Resources(2000, 0), min_ps=1)
+    state = ClusterState(0.0, (*nodes, CPU_ONLY), (job,), 1200.0, placement={})
+    without = policy(Effect(), places=False).decide(replace(state, placement=None), Trigger.SLOT).of("job-0")
+    assert without.workers == 2
+    found = decide(Effect(), state)
+    assert found.of("job-0") == without
+    assert found.placement is not None
+    assert {share.node_id for share in found.placement["job-0"] if share.allocation.ps} == {"c"}
+
+
+def test_a_job_whose_type_is_too_small_for_it_keeps_what_it_has() -> None:
+    lies = lying(("job-0", "n0", 5), ("job-0", "n1", 3))
+    job = running(0, 8, moves=Moves.NEVER)
+    nodes = (Node("n0", Resources(32_000, 6), "t4"), Node("n1", Resources(32_000, 8), "a100"))
+    state = ClusterState(0.0, nodes, (job,), 1200.0, placement=lies)
+    assert decide(Effect(), state).of("job-0").workers >= 8
+
+
+def test_a_node_without_gpus_changes_nothing_in_who_gets_the_fast_ones() -> None:
+    effect = Effect(factors={(RING, "slow"): 0.3})
+    long, short = ring(0, remaining_epochs=1e6), ring(1, remaining_epochs=400.0)
+    state = cluster([long, short], "slow", "fast", gpus=8)
+    for each in (state, with_cpu_nodes(state), with_cpu_nodes(state, first=True)):
+        assert types_of(decide(effect, each), each, "job-1") == {"fast"}
+
+
+def test_nodes_without_gpus_are_dealt_out_by_gpus_and_no_cpu_is_granted_twice() -> None:
+    gpu_nodes = [Node(f"n{index}", Resources(8000, 8), "t4" if index < 3 else "a100") for index in range(4)]
+    cpu_nodes = [Node(f"c{index}", Resources(8000, 0)) for index in range(4)]
+    pools = PlaceTables().pools(ClusterState(0.0, (*cpu_nodes, *gpu_nodes), (), 1200.0))
+    assert {pool.name: sum(not node.capacity.gpu for node in pool.nodes) for pool in pools} == {"t4": 3, "a100": 1}
+    assert sorted(node.node_id for pool in pools for node in pool.nodes) == sorted(
+        node.node_id for node in (*cpu_nodes, *gpu_nodes)
+    )
+
+
+def test_the_fewest_nodes_are_those_with_most_room_and_the_first_that_holds_all() -> None:
+    rooms = [2, 5, 3, 5]
+    pool = Pool(ALL, tuple(Node(str(number), Resources(64_000, room), str(room)) for number, room in enumerate(rooms)))
+    demand = Resources(1000, 1)
+    found = [pool.fewest(demand, workers) for workers in (0, 1, 3, 5, 9, 15, 16)]
+    one = ((), (("2", 1),), (("5", 3),), (("5", 5),))
+    assert found == [*one, (("5", 5), ("5", 4)), (("5", 5), ("5", 5), ("3", 3), ("2", 2)), None]
+    assert pool.fewest(Resources(0), 40) == (("2", 40),)
 
 
 def test_when_tasks_move_is_kept_in_the_log() -> None:

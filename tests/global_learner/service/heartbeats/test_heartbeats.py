@@ -127,6 +127,14 @@ def test_too_many_schedulers_or_one_twice_are_refused() -> None:
             check_status(pb.ClusterStatus(baselines=[wrong]))
 
 
+@pytest.mark.parametrize("name", ["acting_version", "refused_version", "learning_step"])
+def test_a_number_that_no_database_keeps_is_refused(name: str) -> None:
+    words = {"refused_reason": "damaged"} if name == "refused_version" else {}
+    check_status(pb.ClusterStatus(**{name: 2**63 - 1}, **words))
+    with pytest.raises(BadRequest, match=rf"status\.{name} is {2**63}"):
+        check_status(pb.ClusterStatus(**{name: 2**63}, **words))
+
+
 PAST = {
     "begin_seconds": 60.0,
     "end_seconds": 3660.0,
@@ -146,6 +154,7 @@ PAST = {
         {"end_seconds": 60.0},
         {"begin_seconds": math.nan},
         {"end_seconds": 1e300},
+        {"begin_seconds": 8e11, "end_seconds": 9e11},
         {"load": [LOAD, LOAD]},
         {"load": [{**LOAD, "gpus": [1.0]}]},
         {"baselines": [{"policy": "", "avg_jct_seconds": 1.0}]},
