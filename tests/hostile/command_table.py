@@ -132,7 +132,8 @@ SOUND: dict[str, Line] = {
     "policyctl cluster enroll": asked("west"),
     "policyctl cluster list": asked(),
     "policyctl cluster revoke": asked("north", "--yes"),
-    "policyctl cluster forget": asked("north", "--yes"),
+    # Who is forgotten is missed by the rows below.
+    "policyctl cluster forget": asked("nobody", "--yes"),
     "policyctl cluster release": asked("north"),
     **{f"{program} completion": lambda place: ["bash"] for program in COMPLETED},
     "python -m deploy.local": lambda place: ["--run-folder", str(place.folder / "run")],
