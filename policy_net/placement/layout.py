@@ -48,6 +48,13 @@ class NodeLayout:
             counts[node.capacity] = counts.get(node.capacity, 0) + 1
         return tuple(counts.items())
 
+    @cached_property
+    def shape_arrays(self) -> tuple[IntArray, IntArray, IntArray]:
+        """CPU in milli and GPUs of each distinct node size, and how many nodes have it."""
+        rows = [(shape.cpu_milli, shape.gpu, count) for shape, count in self.shapes]
+        cpu_milli, gpu, count = np.array(rows, dtype=np.int64).reshape(-1, 3).T
+        return cpu_milli, gpu, count
+
 
 def layout_of(nodes: tuple[Node, ...]) -> NodeLayout:
     """The layout of these nodes; the latest ones are remembered by the identity of the tuple."""
@@ -144,27 +151,30 @@ def _bounds_of(
 
 
 def blocking_sums(layout: NodeLayout, classes: tuple[Resources, ...]) -> tuple[int, ...]:
-    """For each class, the least sum of demand (its own and of classes before it) that can block all nodes for it."""
+    """For each class, the least sum of demand (its own and of classes before it) that can block all nodes for it.
+
+    Args:
+        classes: in placing order.
+    """
+    cpu_milli, gpu, nodes = layout.shape_arrays
+    cpu_unit, gpu_unit = 0, 0
+    heaviest: Resources | None = None
+    """The class up to here that takes most CPU for a GPU."""
     sums = []
-    for index, demand in enumerate(classes):
-        before = classes[: index + 1]
-        cpu_unit = math.gcd(*(other.cpu_milli for other in before)) or 1
-        gpu_unit = math.gcd(*(other.gpu for other in before)) or 1
-        total = 0
-        for capacity, nodes in layout.shapes:
-            cpu_to_block = _round_up(max(0, capacity.cpu_milli - demand.cpu_milli + 1), cpu_unit)
-            if demand.gpu == 0:
-                total += nodes * cpu_to_block
-                continue
-            blocks = [_round_up(max(0, capacity.gpu - demand.gpu + 1), gpu_unit)]
+    for demand in classes:
+        cpu_unit, gpu_unit = math.gcd(cpu_unit, demand.cpu_milli), math.gcd(gpu_unit, demand.gpu)
+        to_block = _round_up(np.maximum(cpu_milli - demand.cpu_milli + 1, 0), cpu_unit or 1)
+        if demand.gpu:
+            if heaviest is None or demand.cpu_milli / demand.gpu > heaviest.cpu_milli / heaviest.gpu:
+                heaviest = demand
+            cpu_to_block = to_block
+            to_block = _round_up(np.maximum(gpu - demand.gpu + 1, 0), gpu_unit or 1)
             # Blocking the CPU also uses GPUs, as every class up to here needs some: at least this many.
-            heaviest = max(before, key=lambda other: other.cpu_milli / other.gpu)
             if heaviest.cpu_milli:
-                blocks.append(-(-cpu_to_block * heaviest.gpu // heaviest.cpu_milli))
-            total += nodes * min(blocks)
-        sums.append(total)
+                to_block = np.minimum(to_block, -(-cpu_to_block * heaviest.gpu // heaviest.cpu_milli))
+        sums.append(int(nodes @ to_block))
     return tuple(sums)
 
 
-def _round_up(value: int, unit: int) -> int:
-    return -(-value // unit) * unit
+def _round_up(values: IntArray, unit: int) -> IntArray:
+    return -(-values // unit) * unit
