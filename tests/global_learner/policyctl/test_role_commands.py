@@ -2,6 +2,7 @@
 
 import json
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -111,30 +112,16 @@ def test_an_admin_gives_roles_and_takes_them_back(tmp_path: Path, capsys, monkey
         learner.close()
 
 
-def test_turning_a_person_out_is_asked_first_and_says_why(tmp_path: Path, capsys, monkeypatch) -> None:
-    learner = LearnerProcess(tmp_path, identity={"names": ["127.0.0.1"], "enroll_port": 0})
-    learner.start()
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("FEDL2_LEARNER", learner.address)
-    monkeypatch.setenv("FEDL2_CERT", str(learner.state_dir / "identity" / "admin.pem"))
-
-    def typed(*words: str) -> tuple[int, str, str]:
-        code = run(policyctl.app, "policyctl", list(words))
-        shown = capsys.readouterr()
-        return code, shown.out, shown.err
-
-    try:
-        assert typed("operator", "enroll", "vera", "--role", "viewer")[0] == 0
-        code, out, err = typed("operator", "revoke", "vera")
-        assert (code, out) == (2, "")
-        assert "to turn vera out, until they are enrolled again, add --yes" in err
-        code, out, _ = typed("operator", "revoke", "vera", "--dry-run", "-o", "json")
-        assert (code, json.loads(out)) == (0, {"name": "vera", "certificates": 1, "dry_run": True})
-        assert "nothing was changed: --dry-run" in typed("operator", "revoke", "vera", "--dry-run")[1]
-        assert [entry["state"] for entry in json.loads(typed("operator", "list", "-o", "json")[1])] == ["enrolled"] * 2
-        code, _, err = typed("operator", "revoke", "vera", "--yes", "--reason", "a\nb")
-        assert (code, len(err.splitlines())) == (2, 1)
-        assert typed("operator", "revoke", "vera", "--yes", "--reason", "left")[0] == 0
-        assert json.loads(typed("audit", "-o", "json")[1])[-1]["detail"] == "1 certificate: left"
-    finally:
-        learner.close()
+def test_turning_a_person_out_is_asked_first_and_says_why(as_admin: Callable[..., tuple[int, str, str]]) -> None:
+    assert as_admin("operator", "enroll", "vera", "--role", "viewer")[0] == 0
+    code, out, err = as_admin("operator", "revoke", "vera")
+    assert (code, out) == (2, "")
+    assert "to turn vera out, until they are enrolled again, add --yes" in err
+    code, out, _ = as_admin("operator", "revoke", "vera", "--dry-run", "-o", "json")
+    assert (code, json.loads(out)) == (0, {"name": "vera", "certificates": 1, "dry_run": True})
+    assert "nothing was changed: --dry-run" in as_admin("operator", "revoke", "vera", "--dry-run")[1]
+    assert [entry["state"] for entry in json.loads(as_admin("operator", "list", "-o", "json")[1])] == ["enrolled"] * 2
+    code, _, err = as_admin("operator", "revoke", "vera", "--yes", "--reason", "a\nb")
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert as_admin("operator", "revoke", "vera", "--yes", "--reason", "left")[0] == 0
+    assert json.loads(as_admin("audit", "-o", "json")[1])[-1]["detail"] == "1 certificate: left"
