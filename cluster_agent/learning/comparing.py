@@ -85,7 +85,7 @@ class PastComparer(RepeatedWork):
         """One comparison; returns how many seconds to wait for the next."""
         began = self._clock()
         try:
-            answered = self._budget.ask(self._command, b"", self._budget.longest_seconds, self._stop.is_set)
+            answered = self._budget.ask(self._command, bytes, self._budget.longest_seconds, self._stop.is_set)
             content = json.loads(answered)
             past = None if "reason" in content else ReplayedPast.from_json(content)
         except (OSError, ValueError, KeyError, TypeError) as error:

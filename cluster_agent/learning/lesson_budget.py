@@ -36,8 +36,14 @@ class LessonBudget:
         """That a process may take, with its rests."""
         return MOST_CPU_SECONDS * 100.0 / self.cpu_percent
 
-    def ask(self, command: Sequence[str], question: bytes, longest_seconds: float, ending: Callable[[], bool]) -> bytes:
+    def ask(
+        self, command: Sequence[str], question: Callable[[], bytes], longest_seconds: float, ending: Callable[[], bool]
+    ) -> bytes:
         """What a process answers, once it is its turn; the time in which others have theirs does not count.
+
+        Args:
+            question: makes it when the turn has come, of what is known then; what it raises is raised.
+            ending: whether nobody waits any more.
 
         Raises:
             TimeoutError, ValueError, OSError: as `answer_of`.
@@ -50,7 +56,7 @@ class LessonBudget:
         try:
             if not first:
                 raise TimeoutError("the agent ends")
-            return answer_of(command, question, longest_seconds, ending, self._clock)
+            return answer_of(command, question(), longest_seconds, ending, self._clock)
         finally:
             with self._turns:
                 self._waiting.remove(ticket)

@@ -283,11 +283,11 @@ class Trainer:
             segments = self.segments(spec)
             if self._settings.permute_rewards:
                 segments = [permute_rewards(segment, self._random) for segment in segments]
-            head = self._fresh_head(registration)
-            result = self._gradient(head, segments, spec)
+            result = self._gradient(self._fresh_head(registration), segments, spec)
         else:
-            head = self._fresh_head(registration)
-            result = twin.gradient(head.weights, spec, registration.incarnation, self._is_ending)
+            result = twin.gradient(
+                lambda: self._fresh_head(registration).weights, spec, registration.incarnation, self._is_ending
+            )
         if result is None:
             self._count("not-enough-samples")
             return None
@@ -296,7 +296,7 @@ class Trainer:
             cluster=self._cluster,
             incarnation=registration.incarnation,
             sequence=self._sequence,
-            base_step=head.step,
+            base_step=self.head_step,
             spec_digest=spec.digest,
             gradient=result.gradient,
             samples=result.samples,

@@ -75,11 +75,12 @@ class TwinSource:
         return bool(self._said)
 
     def gradient(
-        self, head: Weights, spec: WeightSpec, incarnation: int, ending: Callable[[], bool]
+        self, head: Callable[[], Weights], spec: WeightSpec, incarnation: int, ending: Callable[[], bool]
     ) -> GradientResult | None:
         """The gradient at a head; None where there is none, and why is said.
 
         Args:
+            head: looked at when the lesson has its turn, which may be hours later; what it raises is raised.
             incarnation: of the agent; with the number of questions it draws window and directions.
             ending: whether the trainer ends, and waits no longer.
         """
@@ -91,15 +92,16 @@ class TwinSource:
         if not self._asked and (slow := notice()) is not None:
             _log.warning("twin-is-slow", reason=slow)
         self._asked += 1
-        question = TwinQuestion(
-            head_file(spec, head, self._priors()),
-            self._state_dir.resolve(),
-            self._settings.twin,
-            _seed(self._cluster, self._settings.seed, incarnation, self._asked),
-            self._settings.permute_rewards,
-        )
+        seed = _seed(self._cluster, self._settings.seed, incarnation, self._asked)
+
+        def question() -> bytes:
+            file = head_file(spec, head(), self._priors())
+            settings = self._settings
+            asked = TwinQuestion(file, self._state_dir.resolve(), settings.twin, seed, settings.permute_rewards)
+            return asked.to_line()
+
         try:
-            line = self._budget.ask(self._command, question.to_line(), self._longest_seconds, ending)
+            line = self._budget.ask(self._command, question, self._longest_seconds, ending)
             answer = TwinAnswer.from_line(line, spec)
         except (OSError, ValueError, KeyError, TypeError, PolicyNetError) as error:
             answer = TwinAnswer(None, reason=str(error) or repr(error))

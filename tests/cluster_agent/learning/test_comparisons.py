@@ -285,7 +285,7 @@ def test_one_process_at_a_time_and_whoever_asked_first_is_first(tmp_path: Path) 
     threads = []
     for count, name in enumerate("abc", start=1):
         command = (sys.executable, "-c", program, str(go), str(order), name)
-        thread = threading.Thread(target=budget.ask, args=(command, b"", DEADLINE_SECONDS, lambda: False))
+        thread = threading.Thread(target=budget.ask, args=(command, bytes, DEADLINE_SECONDS, lambda: False))
         thread.start()
         threads.append(thread)
         deadline = time.monotonic() + DEADLINE_SECONDS
@@ -302,10 +302,10 @@ def test_one_process_at_a_time_and_whoever_asked_first_is_first(tmp_path: Path) 
 def test_who_waits_for_a_turn_ends_with_the_agent_and_a_failure_frees_the_turn() -> None:
     budget = LessonBudget(5.0)
     with pytest.raises(ValueError, match="ended with 3"):
-        budget.ask((sys.executable, "-c", "raise SystemExit(3)"), b"", DEADLINE_SECONDS, lambda: False)
+        budget.ask((sys.executable, "-c", "raise SystemExit(3)"), bytes, DEADLINE_SECONDS, lambda: False)
     budget._waiting.append(object())
     with pytest.raises(TimeoutError, match="the agent ends"):
-        budget.ask((sys.executable, "-c", ""), b"", DEADLINE_SECONDS, lambda: True)
+        budget.ask((sys.executable, "-c", ""), bytes, DEADLINE_SECONDS, lambda: True)
     assert len(budget._waiting) == 1
 
 

@@ -184,7 +184,7 @@ class Source:
         self.source = TwinSource(settings, cluster, folder, lambda: FILE.priors, self.telemetry, command, seconds)
 
     def ask(self, *, ending: bool = False) -> GradientResult | None:
-        return self.source.gradient(FILE.weights, SPEC, 1, lambda: ending)
+        return self.source.gradient(lambda: FILE.weights, SPEC, 1, lambda: ending)
 
 
 def printed(content: TwinAnswer) -> str:
@@ -291,6 +291,29 @@ def test_lessons_are_pushed_one_after_the_other_and_each_once_though_answers_are
     trainer.finish(DEADLINE_SECONDS)
     assert learner.applied == [(1, sequence) for sequence in range(1, len(learner.applied) + 1)]
     assert all(np.array_equal(update.gradient, gradient) and update.samples == 80 for update in learner.updates)
+
+
+def test_a_lesson_that_had_to_wait_for_its_turn_is_of_the_head_of_then(tmp_path: Path) -> None:
+    gradient = np.zeros(SPEC.parameter_count, dtype=np.float32)
+    source = Source(tmp_path, printed(TwinAnswer(GradientResult(gradient, 80, 80.0, {}), 1.0)))
+    learner = SetLearner()
+    trainer = trainer_of(learner, source)
+    budget, others = source.source._budget, object()
+    budget._waiting.append(others)
+    trainer.start()
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while len(budget._waiting) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    learner.applied = [(9, sequence) for sequence in range(7)]  # another cluster's, meanwhile
+    with budget._turns:
+        budget._waiting.remove(others)
+        budget._turns.notify_all()
+    while not learner.updates:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    trainer.finish(DEADLINE_SECONDS)
+    assert learner.updates[0].base_step == 7
 
 
 def test_a_policy_of_another_kind_is_taught_nothing(tmp_path: Path) -> None:
