@@ -5,6 +5,7 @@ A moment is an import: the interrupt comes right when the program's n-th module 
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -109,3 +110,21 @@ def test_while_it_imports_nothing_is_looked_through_for_garbage(collects: bool) 
     )
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, cwd=ROOT)
     assert done.stdout.split() == ["False", str(collects), "False"]
+
+
+@pytest.mark.parametrize("program", ["policy_net", "global_learner"])
+@pytest.mark.parametrize("stated", [None, "2"])
+def test_numpy_starts_no_threads_in_programs_that_run_no_script_of_a_user(program: str, stated: str | None) -> None:
+    source = (
+        "import os\nfrom foundation import start\nstart.begin = lambda *names: None\n"
+        f"start.{program}()\nimport numpy\n"
+        "print(os.environ['OPENBLAS_NUM_THREADS'], len(os.listdir('/proc/self/task')))"
+    )
+    environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    if stated is not None:
+        environment["OPENBLAS_NUM_THREADS"] = stated
+    done = subprocess.run(
+        [sys.executable, "-c", source], check=True, capture_output=True, text=True, timeout=200, env=environment
+    )
+    threads = min(int(stated or "1"), len(os.sched_getaffinity(0)))
+    assert done.stdout.split() == [stated or "1", str(threads)]
