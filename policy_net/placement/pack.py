@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from heapq import heappop, heappush
 
 from policy_net.domain import Allocation, Resources, Share
 from policy_net.placement.layout import NodeLayout, placing_order
@@ -62,38 +63,59 @@ class PackPlan:
 
 
 class _FreeNodes:
-    """What is free on every node, as plain integers."""
+    """What is free on every node, as plain integers.
+
+    Nodes with as much free are alike but for their order, and few differ: most are full.
+    """
 
     def __init__(self, layout: NodeLayout) -> None:
-        self._cpu_milli: list[int] = layout.cpu_milli.tolist()
-        self._gpu: list[int] = layout.gpu.tolist()
+        self._alike: dict[int, dict[int, list[int]]] = {}
+        """Free GPUs, then free CPU in thousandths, of a heap of nodes, the first of which is chosen first."""
+        for node, (gpu, cpu_milli) in enumerate(zip(layout.gpu.tolist(), layout.cpu_milli.tolist(), strict=True)):
+            self._alike.setdefault(gpu, {}).setdefault(cpu_milli, []).append(node)
 
     def pack(self, demand: Resources, count: int) -> Tasks | None:
         """Take room for so many tasks on as few nodes as possible; None if there is too little in all."""
-        rooms = self._rooms(demand, count)
-        by = self._gpu if demand.gpu else self._cpu_milli
         placed: Tasks = []
         while count:
-            whole = [node for node, room in enumerate(rooms) if room >= count]
-            if whole:
-                chosen, number = min(whole, key=lambda node: (by[node], node)), count
-            else:
-                chosen = max(range(len(rooms)), key=lambda node: (rooms[node], -node), default=-1)
-                number = rooms[chosen] if chosen >= 0 else 0
-                if number == 0:
-                    return None
-            self._cpu_milli[chosen] -= number * demand.cpu_milli
-            self._gpu[chosen] -= number * demand.gpu
-            rooms[chosen] = 0
-            placed.append((chosen, number))
+            chosen = self._choose(demand, count)
+            if chosen is None:
+                return None
+            gpu, cpu_milli, number = chosen
+            node = self._take(gpu, cpu_milli)
+            left_gpu, left_cpu_milli = gpu - number * demand.gpu, cpu_milli - number * demand.cpu_milli
+            heappush(self._alike.setdefault(left_gpu, {}).setdefault(left_cpu_milli, []), node)
+            placed.append((node, number))
             count -= number
         return placed
 
-    def _rooms(self, demand: Resources, count: int) -> list[int]:
-        """How many tasks each node could hold, at most `count`."""
-        rooms = [count] * len(self._gpu)
-        if demand.cpu_milli:
-            rooms = [min(count, free // demand.cpu_milli) for free in self._cpu_milli]
-        if demand.gpu:
-            rooms = [min(room, free // demand.gpu) for room, free in zip(rooms, self._gpu, strict=True)]
-        return rooms
+    def _choose(self, demand: Resources, count: int) -> tuple[int, int, int] | None:
+        """Free GPUs and CPU of the node that goes next, and how many tasks it is given; None if none has room.
+
+        The fullest that holds them all, in what these tasks are short of, or else the one that holds most; among equals
+        the first.
+        """
+        wanted_gpu, wanted_cpu_milli = demand.gpu, demand.cpu_milli
+        most = 0
+        best: tuple[int, int] | None = None
+        chosen = None
+        for gpu, by_cpu in self._alike.items():
+            room_by_gpu = min(count, gpu // wanted_gpu) if wanted_gpu else count
+            if room_by_gpu < max(most, 1):
+                continue
+            for cpu_milli, nodes in by_cpu.items():
+                room = min(room_by_gpu, cpu_milli // wanted_cpu_milli) if wanted_cpu_milli else room_by_gpu
+                if room < max(most, 1):
+                    continue
+                rank = ((gpu if wanted_gpu else cpu_milli) if room == count else 0, nodes[0])
+                if best is None or room > most or rank < best:
+                    most, best, chosen = room, rank, (gpu, cpu_milli, room)
+        return chosen
+
+    def _take(self, gpu: int, cpu_milli: int) -> int:
+        """The first of the nodes that have so much free."""
+        nodes = self._alike[gpu][cpu_milli]
+        node = heappop(nodes)
+        if not nodes:
+            del self._alike[gpu][cpu_milli]
+        return node

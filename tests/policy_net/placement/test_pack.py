@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policy_net.domain import Allocation, Node, Resources, Share
-from policy_net.placement.layout import layout_of
+from policy_net.placement.layout import layout_of, placing_order
 from policy_net.placement.pack import PackPlan
 from policy_net.placement.spread import SpreadPlan, Wanted
 
@@ -71,3 +71,51 @@ def test_pack_places_everything_that_spread_places_and_no_node_holds_too_much(
         for share in shares:
             used[share.node_id] += worker * share.allocation.workers + ps * share.allocation.ps
     assert all(used[node.node_id].fits_in(node.capacity) for node in nodes)
+
+
+def plainly(nodes: tuple[Node, ...], wanted: list[Wanted]) -> dict[tuple[str, int], dict[int, int]] | None:
+    """The rule of the module's docstring, node by node; None if some task finds no room."""
+    free = [node.capacity for node in nodes]
+    found: dict[tuple[str, int], dict[int, int]] = {}
+    pieces = [(job_id, 0, worker, held.workers) for job_id, worker, _, held in wanted]
+    pieces += [(job_id, 1, ps, held.ps) for job_id, _, ps, held in wanted]
+    for job_id, role, demand, count in sorted(pieces, key=lambda piece: (*placing_order(piece[2]), -piece[3])):
+        left = count
+        while left:
+            rooms = [next(n for n in range(left, -1, -1) if (demand * n).fits_in(room)) for room in free]
+            short = [room.gpu if demand.gpu else room.cpu_milli for room in free]
+            node = min(
+                range(len(free)),
+                key=lambda n: (rooms[n] < left, short[n] if rooms[n] == left else -rooms[n], n),
+            )
+            if not rooms[node]:
+                return None
+            free[node] -= demand * rooms[node]
+            found.setdefault((job_id, role), {})[node] = rooms[node]
+            left -= rooms[node]
+    return found
+
+
+MANY_NODES = st.lists(
+    st.builds(Resources, st.sampled_from([4000, 6000, 16000]), st.integers(0, 4)), min_size=1, max_size=12
+).map(lambda sizes: tuple(Node(f"n{index}", size) for index, size in enumerate(sizes)))
+
+
+@given(MANY_NODES, WANTED)
+def test_nodes_that_are_alike_are_looked_at_once_and_chosen_as_if_each_were(
+    nodes: tuple[Node, ...], wanted: list[Wanted]
+) -> None:
+    plan, expected = PackPlan(layout_of(nodes), wanted), plainly(nodes, wanted)
+    if plan.unplaced or expected is None:
+        assert plan.shares == SpreadPlan(layout_of(nodes), wanted).shares
+        return
+    found = {
+        (job_id, role): {
+            nodes.index(node): count
+            for node, share in ((next(n for n in nodes if n.node_id == s.node_id), s) for s in shares)
+            if (count := (share.allocation.workers, share.allocation.ps)[role])
+        }
+        for job_id, shares in plan.shares.items()
+        for role in (0, 1)
+    }
+    assert {key: places for key, places in found.items() if places} == expected
