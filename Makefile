@@ -65,11 +65,11 @@ PYTEST := $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-load
 # Tests start hundreds of processes: with what is compiled at hand, each begins sooner.
 test test-long: export PYTHONDONTWRITEBYTECODE :=
 
-test: $(STAMP) ## all tests but the longest
-	$(PYTEST) -m 'not long'
+test: $(STAMP) ## all tests that take less than seconds each
+	$(PYTEST) -m 'not heavy and not long'
 
-test-long: $(STAMP) ## the longest tests: real jobs, demonstrations and kills by the dozen
-	$(PYTEST) -m long
+test-long: $(STAMP) ## the other tests: programs that work together, real jobs, demonstrations and kills by the dozen
+	$(PYTEST) -m 'heavy or long'
 
 soak: $(STAMP) ## nightly: 1,000 kills of the learner, 200 damaged places of each of its files
 	@# These take longer than whatever else hangs that long.

@@ -30,7 +30,7 @@ from policy_net.learning.adam import AdamConstants
 CLUSTERS = ("north", "south", "east", "west")
 KILLS = int(os.environ.get("FEDL2_KILLS", "100"))
 FEW_KILLS = 25
-"""`make test` kills it a few times, `make test-long` a hundred, `make soak` a thousand.
+"""`make test-long` kills it a few times, and then a hundred, `make soak` a thousand.
 
 A life ends at a random moment, so that starts, snapshots and cuts are hit too.
 """

@@ -59,7 +59,7 @@ PLACES = int(os.environ.get("FEDL2_PLACES", "2"))
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(600 + 60 * PLACES)]
 DATABASES = ("registry.sqlite", "beliefs.sqlite", "identity/identities.sqlite")
 BOUNDARIES = 4
-"""Of each file in `make test`."""
+"""Of each file in `make test-long`."""
 ALIKE = 2
 """Files of one kind that are damaged: the first, and the newest, which is one that may not go."""
 SPAN = 512
