@@ -7,8 +7,9 @@ what comes of permuted pairs, `taught` what comes where those that are judged te
 that who teaches nothing has; all are changes of average JCT as fractions, the mean over clusters. A quarter of an hour
 a setting on one core; `--settings` picks some, `--write FILE` keeps what all clusters have taught in all of them (by a
 real learner and an agent for each cluster with `--agents`, with generated workloads among the teachers with
-`--generated`), and `--file FILE` judges such a file against the shipped policy, or `--against start` the same structure
-untaught. `--stalls SECONDS` says instead what the default policy loses where each change stops a job for so long.
+`--generated`; with `--average FILES` it is the mean of several that differ in `--seed`), and `--file FILE` judges such
+a file against the shipped policy, or `--against start` the same structure untaught. `--stalls SECONDS` says instead what
+the default policy loses where each change stops a job for so long.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from benchmarks.policy_quality.seeds import Part, windows_of
 from benchmarks.policy_quality.worlds import Cluster, build_world, clusters_in
 from benchmarks.set_prices import window_cell
 from benchmarks.twin_learning.agents import train_by_agents
+from benchmarks.twin_learning.averaging import mean_of
 from benchmarks.twin_learning.fleet import Past, Training, first_jobs, train
 from benchmarks.twin_learning.generated import generated_clusters
 from benchmarks.twin_learning.judged import averaged, compare
@@ -221,6 +223,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--speeds-wrong", type=float, default=0.0, help="how far off speeds are in --write's replays")
     parser.add_argument("--permute", action="store_true", help="give each pair a random sign in --write: a control")
     parser.add_argument("--file", type=Path, nargs="+", help="judge what --write has kept: files that differ in --seed")
+    parser.add_argument("--average", type=Path, nargs="+", help="of files that --write has kept --write makes the mean")
     parser.add_argument("--against", choices=("set", "start"), default="set", help="what --file is compared with")
     parser.add_argument("--stalls", type=float, help="seconds for which each change stops a job")
     options = parser.parse_args(arguments)
@@ -231,7 +234,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return BAD_INPUT
 
 
-def _run(options: argparse.Namespace) -> int:
+def _check(options: argparse.Namespace) -> None:
+    """Whether options go together. Raises BadInput if they do not."""
     if min(options.seeds, options.updates, options.pairs, options.window_jobs) < 1 or options.folds < 2:
         raise BadInput("--seeds, --updates, --pairs and --window-jobs are 1 or more, --folds 2 or more")
     if options.permute and options.write is None:
@@ -246,6 +250,15 @@ def _run(options: argparse.Namespace) -> int:
         raise BadInput(f"--against {options.against} is for --file: name the policy file that is compared")
     if options.stalls is not None and not (0.0 < options.stalls < math.inf and options.file is None):
         raise BadInput("--stalls is a finite number of seconds above 0, of the default policy: leave --file out")
+    if options.average is not None and (options.write is None or options.agents or options.permute):
+        raise BadInput("--average is for --write alone: name the file that is made")
+
+
+def _run(options: argparse.Namespace) -> int:
+    _check(options)
+    if options.average is not None:
+        write_policy_file(options.write, mean_of([read_policy_file(file_of(path)) for path in options.average]))
+        return DONE
     clusters = clusters_in(options.data)
     if options.stalls is not None:
         print(json.dumps(stall(options, clusters), indent=1))
