@@ -7,8 +7,8 @@ what comes of permuted pairs, `taught` what comes where those that are judged te
 that who teaches nothing has; all are changes of average JCT as fractions, the mean over clusters. A quarter of an hour
 a setting on one core; `--settings` picks some, `--write FILE` keeps what all clusters have taught in all of them (by a
 real learner and an agent for each cluster with `--agents`, with generated workloads among the teachers with
-`--generated`; with `--average FILES` it is the mean of several that differ in `--seed`), and `--file FILE` judges such
-a file against the shipped policy, or `--against start` the same structure untaught. `--stalls SECONDS` says instead what
+`--generated`; with `--average FILES` the mean of several that differ in `--seed`), and `--file FILE` judges such a
+file against the shipped policy, or `--against start` the same structure untaught. `--stalls SECONDS` says instead what
 the default policy loses where each change stops a job for so long.
 """
 
