@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import click
 import pytest
 
+from benchmarks.first_second import prepare
 from deploy.reference.commands import all_commands
 
 ROOT = Path(__file__).parents[2]
@@ -52,3 +56,35 @@ def test_no_program_has_forms_of_its_own() -> None:
         if '"--output"' in path.read_text(encoding="utf-8")
     ]
     assert with_option == ["foundation/output.py"]
+
+
+@pytest.mark.parametrize(
+    ("module", "words", "drawn"),
+    [
+        ("policy_net.cli", ["policy-net", "inspect", "nothere"], []),
+        ("elastic_runtime.cli", ["elastic-run", "status", "nothere"], []),
+        ("cluster_agent.cli", ["cluster-agent", "job", "nothere"], []),
+        ("global_learner.policyctl.cli", ["policyctl", "fleet", "--context", "nothere"], ["rich"]),
+    ],
+)
+def test_a_refusal_loads_nothing_that_writes_forms(
+    module: str, words: list[str], drawn: list[str], tmp_path: Path
+) -> None:
+    code = (
+        "import importlib, json, sys\n"
+        "from foundation.command_line import run\n"
+        f"code = run(importlib.import_module({module!r}).app, {words[0]!r}, {words[1:]!r})\n"
+        "print(json.dumps([code, [name for name in ('csv', 'rich', 'yaml') if name in sys.modules]]))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+        cwd=tmp_path,
+        env=prepare(tmp_path),
+    )
+    exit_code, loaded = json.loads(done.stdout)
+    assert exit_code in (2, 3), done.stderr
+    assert loaded == drawn
