@@ -78,6 +78,7 @@ def watch(
     shown: Callable[[Found], RenderableType],
     form: Form,
     in_csv: Callable[[Found], Csv] | None = None,
+    facts: Callable[[Found], Any] = lambda found: found,
 ) -> None:
     """Show look after look until there is none any more, or until Ctrl-C, which is no error.
 
@@ -85,10 +86,11 @@ def watch(
     each, so that a program can read it as it comes, YAML as a document each, a list's csv under its first headings.
 
     Args:
-        looks: the facts of each, whenever it is time for it.
+        looks: what is found, whenever it is time for it.
         shown: to people.
         form: that was asked for.
         in_csv: what a csv has, as for `show`.
+        facts: plain values, as JSON and YAML have them; unless given, what is found.
     """
     try:
         if form is Form.TABLE and sys.stdout.isatty():
@@ -97,13 +99,13 @@ def watch(
         headings: list[str] | None = None
         for number, found in enumerate(looks):
             if form is Form.JSON:
-                print(json.dumps(found))
+                print(json.dumps(facts(found)))
             elif form is Form.CSV:
                 headings = _print_csv(shown(found) if in_csv is None else in_csv(found), headings, again=number > 0)
             else:
                 if number:
                     print("---" if form is Form.YAML else "")  # or nobody could tell one look from the next
-                show(form, found, lambda found=found: shown(found))  # type: ignore[misc]
+                show(form, facts(found), lambda found=found: shown(found))  # type: ignore[misc]
             sys.stdout.flush()
     except KeyboardInterrupt:
         return

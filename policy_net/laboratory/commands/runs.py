@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +13,7 @@ import typer
 from foundation.command_line import Debug
 from foundation.files import check_replaceable, write_whole
 from foundation.output import Form, Output, show
+from foundation.output import watch as show_again
 from policy_net.errors import BadInput
 
 if TYPE_CHECKING:
@@ -29,6 +31,12 @@ def runs_command(
     report: Annotated[
         Path | None, typer.Option("--report", metavar="FILE", help="Write a page of them, one file of HTML.")
     ] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Look again and again, until all have ended or until Ctrl-C.")
+    ] = False,
+    every_seconds: Annotated[
+        float, typer.Option("--every", min=0.1, max=3600.0, help="Seconds between two looks.")
+    ] = 10.0,
     output: Output = Form.TABLE,
     debug: Debug = False,
 ) -> None:
@@ -36,12 +44,34 @@ def runs_command(
     del debug
     if len(folders) > MOST_RUNS:
         raise BadInput(f"{len(folders)} runs are too many to compare: name {MOST_RUNS} at most")
-    from policy_net.laboratory.training_runs import named_apart, read_run  # noqa: PLC0415
-
-    runs = named_apart([(folder, read_run(folder)) for folder in folders])
+    if watch and report is not None:
+        raise BadInput("--report and --watch do not go together: a page is written once")
+    if watch:
+        show_again(_looks(folders, every_seconds), lambda runs: runs_table(runs, None), output, _runs_in_csv, _facts)
+        return
+    runs = _read(folders)
     if report is not None:
         _write_page(runs, report)
-    show(output, [run_facts(run) for run in runs], lambda: runs_table(runs, report), lambda: _runs_in_csv(runs))
+    show(output, _facts(runs), lambda: runs_table(runs, report), lambda: _runs_in_csv(runs))
+
+
+def _read(folders: Sequence[Path]) -> list[Run]:
+    from policy_net.laboratory.training_runs import named_apart, read_run  # noqa: PLC0415
+
+    return named_apart([(folder, read_run(folder)) for folder in folders])
+
+
+def _looks(folders: Sequence[Path], every_seconds: float) -> Iterator[list[Run]]:
+    while True:
+        runs = _read(folders)
+        yield runs
+        if all(run.final for run in runs):
+            return
+        time.sleep(every_seconds)
+
+
+def _facts(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    return [run_facts(run) for run in runs]
 
 
 def state_of(run: Run) -> str:
