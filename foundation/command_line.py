@@ -14,7 +14,6 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from enum import StrEnum
 from functools import cache
 from typing import Annotated, Any, NoReturn
 
@@ -26,15 +25,6 @@ from foundation.errors import BAD_INPUT, DONE, FAILED, INTERRUPTED, MISNAMED, Ex
 from foundation.start import end, work
 from foundation.text import LONGEST_ERROR_CHARACTERS, plain_line
 
-
-class OutputFormat(StrEnum):
-    """How results are printed."""
-
-    TABLE = "table"
-    JSON = "json"
-
-
-Output = Annotated[OutputFormat, typer.Option("-o", "--output", help="A table for people, JSON for programs.")]
 VERSION_OPTION = "--version"
 """Every program takes it, where its name stands alone."""
 _DISTRIBUTION = "fedl2"

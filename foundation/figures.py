@@ -1,8 +1,11 @@
-"""Numbers as people read them: times in one fitting unit, shares, and names from files that can be shown."""
+"""Figures as people read them, times in one fitting unit, and as a csv has them, a row a thing with dotted names."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,3 +71,34 @@ def hours(seconds: float) -> str:
     """A sum of hours: whole ones, unless they are few."""
     value = seconds / 3600
     return f"{value:,.0f}" if value >= 100 or value == 0 else f"{value:.1f}"
+
+
+def flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """What is nested by dotted names; lists as one text, so that values can be compared and shown."""
+    found: dict[str, Any] = {}
+    for name, value in content.items():
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{prefix}{name}.")
+        elif isinstance(value, list | tuple):
+            found[f"{prefix}{name}"] = ", ".join(map(str, value))
+        elif isinstance(value, bool | int | float | str) or value is None:
+            found[f"{prefix}{name}"] = None if isinstance(value, float) and not math.isfinite(value) else value
+        else:
+            found[f"{prefix}{name}"] = str(value)
+    return found
+
+
+def headed(things: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[Any]]]:
+    """Headings and cells of things that need not have the same names; a cell of which nothing is known is empty."""
+    rows = [flat(thing) for thing in things]
+    # A thing may have a figure or nothing where another has several figures: then the several are columns.
+    nested = {name.rpartition(".")[0] for row in rows for name in row}
+    names = [name for name in dict.fromkeys(name for row in rows for name in row) if name not in nested]
+    return names, [[_cell(row.get(name)) for name in names] for row in rows]
+
+
+def _cell(value: Any) -> Any:
+    """What a terminal obeys, and the end of a line, stands as its escape."""
+    if isinstance(value, str) and not value.isprintable():
+        return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in value)
+    return "" if value is None else value

@@ -32,6 +32,7 @@ _LONGEST_LABEL = 24
 """On a terminal of 60 columns more than half is left for what is said."""
 _LONGEST_CELL_CHARACTERS = 100_000
 _FILE_WIDTH = 160
+_EVERY_WIDTH = 100_000
 _EXACT = 1e6
 """Figures from here on are shown in full, never as a power of ten."""
 
@@ -247,10 +248,23 @@ class FactSheet:
             yield from _wrapped(below, console, width)
 
 
-def table_console() -> Console:
-    """Where tables go: as wide as the terminal or COLUMNS says; a file or a pipe has room for nearly all there is."""
+def table_console(*, wide: bool = False) -> Console:
+    """Where tables go: as wide as the terminal or COLUMNS says; a file or a pipe has room for nearly all there is.
+
+    Text is printed as it is: a name may hold what rich takes for its markup.
+
+    Args:
+        wide: nothing is left out, shortened, or goes on in a new line.
+    """
     is_told = os.environ.get("COLUMNS", "").isdigit()
-    return Console(width=None if is_told or sys.stdout.isatty() else _FILE_WIDTH, markup=False, highlight=False)
+    width = _EVERY_WIDTH if wide else None if is_told or sys.stdout.isatty() else _FILE_WIDTH
+    return _Console(width=width, markup=False, emoji=False, highlight=False)
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leave it to the program's end; rich would end it here, with exit code 1."""
+        raise BrokenPipeError
 
 
 def in_words(value: Any) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import getpass
 import os
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +16,7 @@ import typer
 
 from foundation.command_line import leave, run
 from foundation.completion import COMMAND, completion_command
+from foundation.output import Form, Output, show
 from foundation.start import importing
 from global_learner.errors import BadConfig
 
@@ -63,6 +65,7 @@ def serve_command(
 def accept_loss_command(
     config: Annotated[Path, typer.Option("--config", help="YAML file of the learner, which must not run.")],
     yes: Annotated[bool, typer.Option("--yes", help="Go on without what is lost; else only say what it is.")] = False,
+    output: Output = Form.TABLE,
     debug: Annotated[bool, typer.Option("--debug", help="Print the traceback of an error.")] = False,
 ) -> None:
     """Say what of the state directory is lost and, with --yes, go on without it; the audit log keeps what and who."""
@@ -87,20 +90,21 @@ def accept_loss_command(
         losses = accept_losses(settings, initial, getpass.getuser()[:63], time.time())
     else:
         losses = find_losses(settings, initial, time.time())
-    for line in losses:
-        typer.echo(line)
     if not losses:
-        typer.echo("nothing is lost")
+        said = "nothing is lost"
     elif yes:
-        typer.echo("accepted: start the learner; see `policyctl audit`, and check what was revoked and assigned")
+        said = "accepted: start the learner; see `policyctl audit`, and check what was revoked and assigned"
     else:
-        typer.echo("nothing was changed; --yes goes on without it")
+        said = "nothing was changed; --yes goes on without it"
+    rows = [{"lost": line, "accepted": yes} for line in losses]
+    show(output, {"losses": losses, "accepted": yes and bool(losses)}, "\n".join([*losses, said]), rows)
 
 
 @app.command("backup")
 def backup_command(
     out: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where to: a folder that is not there yet.")],
     config: Annotated[Path, typer.Option("--config", help="YAML file of the learner, which may run meanwhile.")],
+    output: Output = Form.TABLE,
     debug: Debug = False,
 ) -> None:
     """Copy the state directory while the learner runs; the copy is read as a start reads it before it gets its name."""
@@ -120,13 +124,13 @@ def backup_command(
     set_up_logging(settings.telemetry.log_level)
     os.umask(0o077)
     done = back_up(settings, read_policy_file(settings.initial_policy), out, time.time)
-    typer.echo(
+    facts = {"folder": str(out)} | asdict(done)
+    said = (
         f"{out}: backed up and read: head step {done.head_step}, versions up to v{done.version}, {done.audit_lines} "
-        f"lines of audit that hold, {done.files} files of {done.size_bytes / 1e6:.1f} MB"
-    )
-    typer.echo(
+        f"lines of audit that hold, {done.files} files of {done.size_bytes / 1e6:.1f} MB\n"
         "keep learner.yaml and the initial policy's file with it; to restore, end the learner and put it in place"
     )
+    show(output, facts, said, [facts])
 
 
 app.command(COMMAND)(completion_command(app, PROGRAM))

@@ -5,14 +5,14 @@ What a command needs is loaded when it is at its work: help and refusals of what
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from foundation.command_line import Debug, Output, OutputFormat, leave, run
+from foundation.command_line import Debug, leave, run
 from foundation.completion import COMMAND, completion_command
+from foundation.output import Form, Output, show
 from policy_net.errors import PolicyFileError
 from policy_net.laboratory.commands.extend import extend
 from policy_net.laboratory.commands.fit_speed import fit_speed
@@ -43,18 +43,13 @@ def inspect(
         Path,
         typer.Argument(help="A policy file, as `policy-net train` and the learner write them; or set, set-taught."),
     ],
-    output: Output = OutputFormat.TABLE,
+    output: Output = Form.TABLE,
     debug: Debug = False,
 ) -> None:
     """Show a policy file's spec, digest, sizes and card."""
     del debug  # The error boundary looks for the flag itself.
     facts = describe(file)
-    if output is OutputFormat.JSON:
-        print(json.dumps(facts, indent=2))
-        return
-    from foundation.tables import table_console  # noqa: PLC0415
-
-    table_console().print(policy_sheet(facts))
+    show(output, facts, lambda: policy_sheet(facts))
 
 
 def describe(file: Path) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,8 +14,10 @@ import typer
 from cluster_agent.errors import JobRefused
 from cluster_agent.jobs.client import LOOK_SECONDS, JobClient, check_done
 from cluster_agent.jobs.job_logs import JobLogs, with_last_words
-from cluster_agent.jobs.options import Debug, Form, Name, Output, Socket, Watch, console, show
-from cluster_agent.jobs.views import job_table, one_job
+from cluster_agent.jobs.options import Debug, Name, Socket, Watch
+from cluster_agent.jobs.views import job_table, jobs_table, one_job
+from foundation.output import Form, Output, show
+from foundation.output import watch as show_again
 
 _WATCH_SECONDS = 1.0
 
@@ -27,7 +30,12 @@ def jobs(
     debug: Debug = False,  # noqa: ARG001  (read by foundation.command_line)
 ) -> None:
     """List all jobs."""
-    _follow(_asked(socket, {}, watch, active), lambda found: found, job_table, watch, output)
+    found = _asked(socket, {}, watch, active)
+    if watch:
+        show_again(found, job_table, output, jobs_table)
+    else:
+        all_jobs = next(found)
+        show(output, all_jobs, lambda: job_table(all_jobs), lambda: jobs_table(all_jobs))
 
 
 def job(
@@ -38,7 +46,12 @@ def job(
     debug: Debug = False,  # noqa: ARG001
 ) -> None:
     """Show one job."""
-    _follow(_asked(socket, {"name": name}, watch), lambda found: with_last_words(found[0]), one_job, watch, output)
+    found = (with_last_words(jobs[0]) for jobs in _asked(socket, {"name": name}, watch))
+    if watch:
+        show_again(found, one_job, output)
+    else:
+        facts = next(found)
+        show(output, facts, lambda: one_job(facts))
 
 
 def logs(
@@ -92,7 +105,7 @@ def delete(name: Name, socket: Socket = None, output: Output = Form.TABLE, debug
     del debug
     with JobClient(socket) as client:
         facts = client.call("delete", {"name": name})
-    show(output, facts, f"{name} is deleted")
+    show(output, facts, f"{name} is deleted", partial(jobs_table, [facts]))
 
 
 def _act(method: str, name: str, socket: Path | None, output: Form, debug: bool) -> None:
@@ -103,7 +116,7 @@ def _act(method: str, name: str, socket: Path | None, output: Form, debug: bool)
     if not facts["ended"]:
         soon = ", and is being cancelled" if facts["cancelling"] else ", and will be held" if facts["held"] else ""
         soon = "" if facts["state"] == "held" else soon
-    show(output, facts, f"{name} is {facts['state']}{soon}")
+    show(output, facts, f"{name} is {facts['state']}{soon}", partial(jobs_table, [facts]))
 
 
 def _asked(socket: Path | None, content: dict[str, Any], watch: bool, active: bool = False) -> Iterator[list[Any]]:
@@ -127,22 +140,6 @@ def _still(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [
         {key: value for key, value in job.items() if key not in moving and not key.endswith("Seconds")} for job in jobs
     ]
-
-
-def _follow(answers: Iterator[list[Any]], record: Any, view: Any, watch: bool, output: Form) -> None:
-    """Show every answer; on a terminal a table stays where it is."""
-    if not (watch and output is Form.TABLE and sys.stdout.isatty()):
-        for number, found in enumerate(answers):
-            if number and output is Form.YAML:
-                print("---")  # or nobody could tell one answer from the next
-            shown = record(found)
-            show(output, shown, view(shown))
-        return
-    from rich.live import Live  # noqa: PLC0415  (takes longer than a list of jobs)
-
-    with Live(console=console(), auto_refresh=False) as live:
-        for found in answers:
-            live.update(view(record(found)), refresh=True)
 
 
 def _nothing_written(name: str, task: str, folder: Path) -> str:

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cluster_agent.jobs.client import JobClient
 from cluster_agent.jobs.cluster_access import Config, Context, Kubeconfig
-from cluster_agent.jobs.options import Debug, Form, Name, Output, Socket, show
+from cluster_agent.jobs.options import Debug, Name, Socket, Watch
 from cluster_agent.jobs.views import GUARD, TRIGGERS, clock_time, tasks
 from foundation.figures import counted
+from foundation.output import Form, Output, show
+from foundation.output import watch as show_again
 
 if TYPE_CHECKING:
     from rich.console import Group
 
     from foundation.tables import FittedTable
+
+_WATCH_SECONDS = 2.0
+"""Between two looks: each asks a cluster's API server for all that the answer needs."""
 
 
 def explain(
@@ -24,6 +31,7 @@ def explain(
     config: Config = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
+    watch: Watch = False,
     output: Output = Form.TABLE,
     debug: Debug = False,  # noqa: ARG001  (read by foundation.command_line)
 ) -> None:
@@ -37,8 +45,7 @@ def explain(
     if simulated is not None:
         from cluster_agent.jobs.simulated_explaining import explain_simulated  # noqa: PLC0415
 
-        facts = explain_simulated(name, simulated)
-        show(output, facts, explained(facts, time.time()))
+        _answer(lambda: explain_simulated(name, simulated), explained, watch, output)
         return
     if "/" in name or config is not None or kubeconfig is not None or context is not None:
         # Loaded here: this takes a second, and jobs of this machine need nothing of it.
@@ -48,12 +55,34 @@ def explain(
             from cluster_agent.jobs.cluster_explaining import explain_target  # noqa: PLC0415
             from cluster_agent.jobs.cluster_explaining import explained as told  # noqa: PLC0415
 
-            found = explain_target(cluster, name)
-        show(output, found, told(found, time.time()))
+            _answer(lambda: explain_target(cluster, name), told, watch, output)
         return
     with JobClient(socket) as client:
-        facts = client.call("explain", {"name": name})
-    show(output, facts, explained(facts, time.time()))
+        _answer(lambda: client.call("explain", {"name": name}), explained, watch, output)
+
+
+def _answer(
+    ask: Callable[[], dict[str, Any]],
+    view: Callable[[dict[str, Any], float], Group],
+    watch: bool,
+    output: Form,
+) -> None:
+    if watch:
+        show_again(_looks(ask), lambda facts: view(facts, time.time()), output)
+    else:
+        facts = ask()
+        show(output, facts, lambda: view(facts, time.time()))
+
+
+def _looks(ask: Callable[[], dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The answer now and whenever it has changed; on a terminal each time, as it says how long ago a decision was."""
+    before = None
+    while True:
+        found = ask()
+        if sys.stdout.isatty() or found != before:
+            yield found
+        before = found
+        time.sleep(_WATCH_SECONDS)
 
 
 def _simulated_state(config: Path) -> Path | None:

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cluster_agent.errors import BadConfig
-from cluster_agent.jobs.options import Debug, Form, Output, show
+from cluster_agent.jobs.options import Debug
 from foundation.figures import counted, unit_for
+from foundation.output import Form, Output, show
 
 if TYPE_CHECKING:
     from rich.console import Group
 
+_CASES = ("recorded", "requested", "advised")
 Log = Annotated[
     Path | None,
     typer.Argument(
@@ -65,7 +67,7 @@ def report(
     from cluster_agent.jobs.past_week import Past, past_week  # noqa: PLC0415
 
     found = past_week(Past(source, days, policy, folder))
-    show(output, found, told(found))
+    show(output, found, lambda: told(found), [{"case": case} | found[case] for case in _CASES])
 
 
 def told(found: dict[str, Any]) -> Group:

@@ -14,7 +14,7 @@ import typer
 from cluster_agent.errors import BadJobFile, JobRefused
 from cluster_agent.jobs.client import JobClient
 from cluster_agent.jobs.cluster_access import Config, Context, Kubeconfig
-from cluster_agent.jobs.options import Debug, Form, Output, Socket, show
+from cluster_agent.jobs.options import Debug, Socket
 from cluster_agent.jobs.submission import (
     Cpu,
     Epochs,
@@ -27,6 +27,7 @@ from cluster_agent.jobs.submission import (
     described,
 )
 from foundation.figures import counted, duration
+from foundation.output import Form, Output, show
 
 if TYPE_CHECKING:
     from policy_net.laboratory.simulation.environment import Environment
@@ -97,7 +98,7 @@ def simulate(
             from cluster_agent.jobs.forecast import Draws  # noqa: PLC0415
 
             answer = foresee_manifest(cluster, filename, Work(samples, hours), Draws(runs, seed))
-        show(output, answer, sentences(answer))
+        show(output, answer, lambda: sentences(answer), [answer])
         return
     of_clusters = {"--config": config, "--kubeconfig": kubeconfig, "--context": context}
     _refuse(of_clusters | {"--samples": samples, "--hours": hours}, "goes with -f, and a Kubernetes manifest")
@@ -110,7 +111,7 @@ def simulate(
     with JobClient(socket) as client:
         facts = client.call("simulate", messages[0])
     answer = foreseen_here(facts, runs, seed)
-    show(output, answer, _sentences(answer))
+    show(output, answer, _sentences(answer), [answer])
 
 
 def _refuse(options: dict[str, Any], why: str) -> None:

@@ -10,8 +10,9 @@ import typer
 
 from cluster_agent.errors import BadJobFile
 from cluster_agent.jobs.client import JobClient, check_done, wait_for_end
-from cluster_agent.jobs.options import Debug, Form, Output, Socket, show
-from cluster_agent.jobs.views import clock_time
+from cluster_agent.jobs.options import Debug, Socket
+from cluster_agent.jobs.views import clock_time, jobs_table
+from foundation.output import Form, Output, show
 
 _STARTERS = frozenset({"torchrun", "accelerate", "deepspeed", "mpirun", "horovodrun"})
 """Programs that start a script's processes, which the agent does itself."""
@@ -62,17 +63,17 @@ def submit(
         for message in messages:
             facts = client.call("submit", message)
             taken.append(facts)
-            if output is Form.TABLE:
+            if output.for_people:
                 waits = "held until `cluster-agent resume`" if facts["held"] else "queued"
                 show(output, facts, f"{facts['name']} is {waits}; `cluster-agent job {facts['name']}` says how it is")
         if wait:
             taken = [wait_for_end(client, facts["name"]) for facts in taken]
-            if output is Form.TABLE:
+            if output.for_people:
                 for facts in taken:
                     if facts["state"] == "done":  # any other end is an error's line
                         show(output, facts, f"{facts['name']} is done after {clock_time(facts['ageSeconds'])}")
-        if output is not Form.TABLE:
-            show(output, taken[0] if len(taken) == 1 else taken, None)
+        if not output.for_people:
+            show(output, taken[0] if len(taken) == 1 else taken, "", lambda: jobs_table(taken))
     if wait:
         for facts in taken:
             check_done(facts)

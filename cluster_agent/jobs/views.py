@@ -42,8 +42,11 @@ TRIGGERS = {
 
 def job_table(jobs: Sequence[dict[str, Any]]) -> FittedTable | str:
     """All jobs, a line each, in the order of their submission; a sentence where there is none."""
-    if not jobs:
-        return "no jobs; `cluster-agent submit` hands one over"
+    return jobs_table(jobs) if jobs else "no jobs; `cluster-agent submit` hands one over"
+
+
+def jobs_table(jobs: Sequence[dict[str, Any]]) -> FittedTable:
+    """The same table, also where there is no job; to programs it says shares and seconds."""
     from foundation.tables import Column, FittedTable  # noqa: PLC0415  (a refusal needs nothing that draws)
 
     columns = (
@@ -58,7 +61,7 @@ def job_table(jobs: Sequence[dict[str, Any]]) -> FittedTable | str:
         Column("age", 6),
         Column("note", words=True),
     )
-    return FittedTable("", columns, [_cells(job) for job in jobs])
+    return FittedTable("", columns, [_cells(job) for job in jobs], for_programs=[_bare_cells(job) for job in jobs])
 
 
 def _cells(job: dict[str, Any]) -> tuple[str, ...]:
@@ -73,6 +76,20 @@ def _cells(job: dict[str, Any]) -> tuple[str, ...]:
         clock_time(job["runSeconds"]),
         clock_time(job["ageSeconds"]),
         plain_line(job["note"]),
+    )
+
+
+def _bare_cells(job: dict[str, Any]) -> tuple[str, ...]:
+    seconds = (_without_training_seconds(job), job["runSeconds"], job["ageSeconds"])
+    return (
+        job["name"],
+        job["modelType"],
+        job["state"],
+        str(job["workers"]),
+        str(job["ps"]),
+        "" if job["progress"] is None else str(job["progress"]),
+        *(f"{passed:.3f}" for passed in seconds),
+        job["note"],
     )
 
 

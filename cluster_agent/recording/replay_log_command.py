@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cluster_agent.errors import BadConfig
-from foundation.command_line import Output, OutputFormat
 from foundation.errors import FAILED
+from foundation.output import Form, Output, show
 
 if TYPE_CHECKING:
     from cluster_agent.recording.log_replay import ReplayResult
@@ -28,7 +26,7 @@ def replay_log(
         list[Path] | None,
         typer.Option("--policies", metavar="DIR", help="Where else policy files may be found (repeatable)."),
     ] = None,
-    output: Output = OutputFormat.TABLE,
+    output: Output = Form.TABLE,
     debug: Annotated[bool, typer.Option(help="Print a traceback with an error.")] = False,  # noqa: ARG001  (read by foundation.command_line)
 ) -> None:
     """Make every logged decision again, bit for bit, and show the first that comes out differently.
@@ -55,13 +53,7 @@ def replay_log(
                 if result.decisions % _PROGRESS_EVERY_DECISIONS == 0:
                     status.update(f"{path.name}: {result.decisions:,} decisions")
     result = replayer.result
-    if output is OutputFormat.JSON:
-        print(json.dumps(_facts(files, result), indent=2))
-    else:
-        from foundation.tables import table_console  # noqa: PLC0415
-
-        table_console().print(result_sheet(files, result))
-    sys.stdout.flush()
+    show(output, _facts(files, result), lambda: result_sheet(files, result))
     if result.different or result.beside_different:
         raise typer.Exit(FAILED)
 

@@ -22,7 +22,7 @@ from global_learner.policyctl.options import CallOptions, LookOptions
 from global_learner.policyctl.role_commands import operator_app
 from global_learner.policyctl.rollout_commands import rollout_app
 from global_learner.policyctl.version_commands import version_app
-from global_learner.policyctl.views import Facts, fleet_facts, fleet_table
+from global_learner.policyctl.views import Facts, Order, fleet_facts, fleet_table
 
 PROGRAM = "policyctl"
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Looks after a learner's versions and its fleet.")
@@ -33,13 +33,17 @@ def show_fleet(
     cluster: Annotated[
         list[str] | None, typer.Option("--cluster", help="Show this cluster, and no other (repeatable).")
     ] = None,
+    sort: Annotated[
+        Order | None,
+        typer.Option("--sort", help="The column by which clusters are ordered; of figures the largest first."),
+    ] = None,
     *,
     options: LookOptions,
 ) -> None:
     """All clusters: their jobs, what they act on, what they contributed."""
     only, place = cluster or [], options.place
     options.look(
-        lambda client: fleet_facts(client.fleet(), only),
+        lambda client: fleet_facts(client.fleet(), only, sort),
         lambda fleet: fleet_table(fleet, place, revoked=bool(only)),
     )
 

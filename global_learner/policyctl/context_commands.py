@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from foundation.output import Form, Output, show
 from foundation.tables import NOTHING, Column, FittedTable
 from global_learner.policyctl.contexts import (
     Context,
@@ -18,7 +19,6 @@ from global_learner.policyctl.contexts import (
     write_contexts,
 )
 from global_learner.policyctl.options import Debug
-from global_learner.policyctl.output import Output, OutputOption, show
 from global_learner.policyctl.views import Facts
 
 context_app = typer.Typer(no_args_is_help=True, help="Learners by name, in a file of your own.")
@@ -39,7 +39,7 @@ def set_context(
         Path | None, typer.Option("--cert", help="Your certificate, or identity file (PEM); it stays where it is.")
     ] = None,
     key: Annotated[Path | None, typer.Option("--key", help="Its private key (PEM); it stays where it is.")] = None,
-    output: OutputOption = Output.TABLE,
+    output: Output = Form.TABLE,
     debug: Debug = False,
 ) -> None:
     """Give a learner, with the files of its connection, a name; the first one is the current one."""
@@ -60,7 +60,7 @@ def set_context(
 
 
 @context_app.command("use")
-def use_context(name: Name, output: OutputOption = Output.TABLE, debug: Debug = False) -> None:
+def use_context(name: Name, output: Output = Form.TABLE, debug: Debug = False) -> None:
     """Make a context the current one, which holds where none is named."""
     del debug
     file = contexts_file(os.environ)
@@ -73,7 +73,7 @@ def use_context(name: Name, output: OutputOption = Output.TABLE, debug: Debug = 
 
 
 @context_app.command("list")
-def list_contexts(output: OutputOption = Output.TABLE, debug: Debug = False) -> None:
+def list_contexts(output: Output = Form.TABLE, debug: Debug = False) -> None:
     """All contexts, by name."""
     del debug
     contexts = read_contexts(contexts_file(os.environ))
@@ -82,7 +82,7 @@ def list_contexts(output: OutputOption = Output.TABLE, debug: Debug = False) -> 
 
 
 @context_app.command("delete")
-def delete_context(name: Name, output: OutputOption = Output.TABLE, debug: Debug = False) -> None:
+def delete_context(name: Name, output: Output = Form.TABLE, debug: Debug = False) -> None:
     """Forget a context; the files that it names stay."""
     del debug
     file = contexts_file(os.environ)

@@ -14,21 +14,25 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import click
 import typer
 from click.core import ParameterSource
 
+from foundation.output import Form, Output, show, watch
 from global_learner.errors import BadConfig
 from global_learner.policyctl.contexts import Context, contexts_file, read_contexts
-from global_learner.policyctl.output import Found, Output, OutputOption, Table, Tables, show, watch
+from global_learner.policyctl.looks import looks
 from global_learner.policyctl.views import Facts
 
 if TYPE_CHECKING:
+    from rich.console import Group
+
+    from foundation.tables import FactSheet, FittedTable
     from global_learner.policyctl.client import AdminClient
 
-
+Found = TypeVar("Found", Facts, list[Facts])
 VersionArgument = Annotated[str, typer.Argument(help="A version such as 3 or v3, or `latest`.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would happen, and change nothing.")]
 Reason = Annotated[str, typer.Option("--reason", help="Why, in a line for others.")]
@@ -58,7 +62,7 @@ class CallOptions:
         str | None,
         typer.Option("--context", envvar="FEDL2_CONTEXT", help="A learner by its name; see `policyctl context`."),
     ] = None
-    output: OutputOption = Output.TABLE
+    output: Output = Form.TABLE
     timeout: Annotated[
         float, typer.Option("--timeout", min=0.01, max=600.0, help="Seconds to wait for the learner.")
     ] = 5.0
@@ -137,7 +141,7 @@ class CallOptions:
         contexts = read_contexts(contexts_file(os.environ))
         return (contexts.current, contexts.by_name[contexts.current]) if contexts.current is not None else ("", None)
 
-    def show(self, facts: Facts | list[Facts], table: Tables) -> None:
+    def show(self, facts: Facts | list[Facts], table: FittedTable | FactSheet | Group) -> None:
         """Print a result in the form that was asked for."""
         show(self.output, facts, table)
 
@@ -149,7 +153,7 @@ class LookOptions(CallOptions):
     watch: Annotated[bool, typer.Option("--watch", help="Look again and again, until Ctrl-C.")] = False
     every: Annotated[float, typer.Option("--every", min=0.1, max=3600.0, help="Seconds between two looks.")] = 2.0
 
-    def look(self, ask: Callable[[AdminClient], Found], table: Callable[[Found], Table]) -> None:
+    def look(self, ask: Callable[[AdminClient], Found], table: Callable[[Found], FittedTable | FactSheet]) -> None:
         """Ask a learner for something and print it; with --watch, again and again.
 
         Raises:
@@ -165,7 +169,7 @@ class LookOptions(CallOptions):
             facts = once()
             self.show(facts, table(facts))
             return
-        watch(once, table, self.output, self.every)
+        watch(looks(once, self.every), table, self.output)
 
 
 def _is_of_environment(parameter: str) -> bool:

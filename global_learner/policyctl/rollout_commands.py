@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from foundation.option_groups import with_option_groups
+from foundation.output import Form
 from global_learner.errors import BadConfig
 from global_learner.policyctl.options import (
     CallOptions,
@@ -20,7 +21,6 @@ from global_learner.policyctl.options import (
     VersionArgument,
     version_number,
 )
-from global_learner.policyctl.output import Output
 from global_learner.policyctl.rollout_views import (
     changes_table,
     history_table,
@@ -92,7 +92,7 @@ def watch_rollout(
 
     A learner that is away for a while is waited for; exit code 3 if it does not come back in time.
     """
-    if options.output is not Output.TABLE:
+    if options.output is not Form.TABLE:
         raise BadConfig("watch prints lines; for another form use `policyctl rollout status --watch -o json`")
     with options.client() as client:
         first = client.rollout(number)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Any
 
 from foundation.figures import counted
@@ -21,16 +23,66 @@ _ALTERNATES = "alternating"
 _NOBODY = "no cluster has registered yet: `policyctl cluster enroll NAME` invites one, and its agent does the rest"
 
 
-def fleet_facts(reply: fleet_pb2.GetFleetReply, only: Collection[str] = ()) -> Facts:
+class Order(StrEnum):
+    """Column by which the clusters of a fleet are ordered: names from A on, of figures the largest first."""
+
+    CLUSTER = "cluster"
+    HEARD = "heard"
+    RUNNING = "running"
+    WAITING = "waiting"
+    DONE = "done"
+    JCT = "avg-jct"
+    UPDATES = "updates"
+    REJECTED = "rejected"
+    STALE = "stale"
+    SPEEDS = "speeds"
+
+
+_FIGURES = {
+    Order.HEARD: "seconds_since_heard",
+    Order.RUNNING: "jobs_running",
+    Order.WAITING: "jobs_waiting",
+    Order.DONE: "jobs_done",
+    Order.JCT: "avg_jct_seconds",
+    Order.UPDATES: "updates_accepted",
+    Order.REJECTED: "updates_rejected",
+    Order.STALE: "last_staleness",
+    Order.SPEEDS: "speed_statistics",
+}
+
+
+def _ordered(clusters: list[Facts], order: Order) -> list[Facts]:
+    """Of those with the same figure the names from A on; of whom nothing is known at the end."""
+    by_name = sorted(clusters, key=lambda view: str(view["cluster"]))
+    if order is Order.CLUSTER:
+        return by_name
+
+    def figure(view: Facts) -> float:
+        value = view[_FIGURES[order]]
+        of_status = order in (Order.RUNNING, Order.WAITING, Order.DONE, Order.JCT)
+        if value is None or (of_status and not view["reported"]):
+            return math.inf
+        return -float(sum(value.values()) if isinstance(value, dict) else value)
+
+    return sorted(by_name, key=figure)
+
+
+def fleet_facts(reply: fleet_pb2.GetFleetReply, only: Collection[str] = (), order: Order | None = None) -> Facts:
     """The fleet as JSON shows it.
 
     Args:
         only: the clusters that are meant; none for all.
+        order: of the clusters; as the learner says them, unless given.
 
     Raises:
         UnknownCluster: there is none of such a name.
     """
     _check_names(only, [view.cluster for view in reply.clusters])
+    clusters = [
+        {**_cluster_facts(view, reply.away_seconds), "ahead": _is_ahead(view, reply)}
+        for view in reply.clusters
+        if not only or view.cluster in only
+    ]
     return {
         "head_step": reply.head_step,
         "updates_accepted": reply.updates_accepted,
@@ -44,11 +96,7 @@ def fleet_facts(reply: fleet_pb2.GetFleetReply, only: Collection[str] = ()) -> F
         "upstream": _upstream_facts(reply.upstream) if reply.HasField("upstream") else None,
         "privacy": privacy_facts(reply.privacy) if reply.HasField("privacy") else None,
         "away_seconds": reply.away_seconds or None,
-        "clusters": [
-            {**_cluster_facts(view, reply.away_seconds), "ahead": _is_ahead(view, reply)}
-            for view in reply.clusters
-            if not only or view.cluster in only
-        ],
+        "clusters": clusters if order is None else _ordered(clusters, order),
     }
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from foundation.figures import flat
 from foundation.files import write_whole
 from foundation.text import parse_json
 from policy_net.errors import BadInput
@@ -216,21 +217,6 @@ def _curves(lines: list[Any]) -> tuple[Curve, ...]:
 def _text(path: Path) -> str:
     with path.open("rb") as stream:
         return stream.read(_LARGEST_FILE_BYTES).decode("utf-8")
-
-
-def flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """What is nested by dotted names; lists as one text, so that values can be compared and shown."""
-    found: dict[str, Any] = {}
-    for name, value in content.items():
-        if isinstance(value, Mapping):
-            found |= flat(value, f"{prefix}{name}.")
-        elif isinstance(value, list | tuple):
-            found[f"{prefix}{name}"] = ", ".join(map(str, value))
-        elif isinstance(value, bool | int | float | str) or value is None:
-            found[f"{prefix}{name}"] = None if isinstance(value, float) and not math.isfinite(value) else value
-        else:
-            found[f"{prefix}{name}"] = str(value)
-    return found
 
 
 def named_apart(found: Sequence[tuple[Path, Run]]) -> list[Run]:

@@ -17,7 +17,8 @@ from benchmarks.policy_quality.tables import REAL_HEADINGS, TextTable
 from benchmarks.set_prices import prices_table
 from cluster_agent.jobs import cluster_explaining, explaining
 from cluster_agent.jobs.reporting import told
-from cluster_agent.jobs.views import job_table as agent_jobs_table
+from cluster_agent.jobs.views import job_table as agent_job_table
+from cluster_agent.jobs.views import jobs_table as agent_jobs_table
 from cluster_agent.jobs.views import one_job
 from cluster_agent.recording.log_replay import ReplayResult
 from cluster_agent.recording.replay_log_command import result_sheet
@@ -25,7 +26,7 @@ from deploy.local.display import fleet_table
 from deploy.local.report import times_table
 from deploy.local.watch import ClusterNow, FleetNow
 from elastic_runtime.control.messages import JobStatus, RequestOutcome, RequestState, Size, TaskStatus
-from elastic_runtime.launcher.commands.status import job_table, jobs_table
+from elastic_runtime.launcher.commands.job_tables import job_table, jobs_table
 from elastic_runtime.launcher.job_status import status_record
 from elastic_runtime.protocol.plan import Phase, Role
 from foundation.tables import FittedTable
@@ -219,13 +220,14 @@ SAMPLES: dict[str, Sample] = {
     "cluster_agent/jobs/cluster_explaining.py:explained": explained_on_kubernetes,
     "cluster_agent/jobs/explaining.py:explained": explained,
     "cluster_agent/jobs/reporting.py:told": reported,
-    "cluster_agent/jobs/views.py:job_table": lambda: agent_jobs_table([agent_job(), {**agent_job(), "name": "a"}]),
+    "cluster_agent/jobs/views.py:job_table": lambda: agent_job_table([agent_job(), {**agent_job(), "name": "a"}]),
+    "cluster_agent/jobs/views.py:jobs_table": lambda: agent_jobs_table([agent_job()]),
     "cluster_agent/jobs/views.py:one_job": lambda: one_job(agent_job()),
     "cluster_agent/recording/replay_log_command.py:result_sheet": replayed,
     "deploy/local/display.py:fleet_table": demo_fleet,
     "deploy/local/report.py:times_table": demo_times,
-    "elastic_runtime/launcher/commands/status.py:job_table": lambda: job_table(status()),
-    "elastic_runtime/launcher/commands/status.py:jobs_table": lambda: jobs_table([status(), status()]),
+    "elastic_runtime/launcher/commands/job_tables.py:job_table": lambda: job_table(status()),
+    "elastic_runtime/launcher/commands/job_tables.py:jobs_table": lambda: jobs_table([status(), status()]),
     "policy_net/cli.py:policy_sheet": inspected,
     "policy_net/laboratory/commands/fit_speed.py:quality_table": lambda: quality_table(
         "/data/measured-17.csv", [FitQuality("inception-bn", 256, 12, "surface", 0.0123, 0.2345, 0.0456, 16, 11)] * 2
@@ -276,8 +278,8 @@ def test_a_table_fits_with_every_figure_whole(sample: Sample, width: int) -> Non
 def test_what_tells_most_is_there_in_the_narrowest_terminal() -> None:
     for name, words in {
         "cluster_agent/jobs/views.py:job_table": ("suspended", "1234", "waits for 12 GPUs"),
-        "elastic_runtime/launcher/commands/status.py:job_table": ("worker-12", "123456", "f1bd4180", "aborted"),
-        "elastic_runtime/launcher/commands/status.py:jobs_table": ("running", PATH),
+        "elastic_runtime/launcher/commands/job_tables.py:job_table": ("worker-12", "123456", "f1bd4180", "aborted"),
+        "elastic_runtime/launcher/commands/job_tables.py:jobs_table": ("running", PATH),
         "deploy/local/display.py:fleet_table": ("103.48", "131.26"),
         "deploy/local/report.py:times_table": ("103.48", "34.29", "1.00"),
         "policy_net/laboratory/commands/runs.py:runs_table": (

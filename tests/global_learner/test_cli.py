@@ -238,6 +238,27 @@ def test_a_loss_of_two_learners_is_not_accepted(tmp_path: Path, capsys: pytest.C
     assert "from backups of one moment" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("accepted", [False, True])
+def test_losses_are_told_to_people_and_programs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, accepted: bool
+) -> None:
+    lost = ["update 3 is lost", "update 4, too"]
+    for name in ("find_losses", "accept_losses"):
+        monkeypatch.setattr(f"global_learner.loss.{name}", lambda *_: lost)
+    config = tmp_path / "learner.yaml"
+    config.write_text(yaml.safe_dump(good(tmp_path)))
+    (tmp_path / "state").mkdir()
+    command = ["accept-loss", "--config", str(config), *(["--yes"] if accepted else [])]
+    assert run(cli.app, "global-learner", command) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert (said[:2], len(said)) == (lost, 3)
+    assert said[2].startswith("accepted: start the learner" if accepted else "nothing was changed")
+    assert run(cli.app, "global-learner", [*command, "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"losses": lost, "accepted": accepted}
+    assert run(cli.app, "global-learner", [*command, "-o", "csv"]) == 0
+    assert capsys.readouterr().out == f'lost,accepted\nupdate 3 is lost,{accepted}\n"update 4, too",{accepted}\n'
+
+
 def checked(folder: Path, content: dict, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
     config = folder / "learner.yaml"
     config.write_text(yaml.safe_dump(content))

@@ -3,95 +3,18 @@
 from __future__ import annotations
 
 import json
-import signal
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 import agent_rows
-import elastic_rows
 import pytest
-import structlog
-from command_table import PASSES, PROGRAMS, SKIPPED, SOUND, STARTED, Place, attacks, commands, make_context, make_files
-from hostile_job import HostileJob, make_job
-from hostile_learner import HostileLearner
+from command_place import DONE, NEEDS_ROLLOUT, ended
+from command_table import PASSES, PROGRAMS, SKIPPED, SOUND, STARTED, Place, attacks, commands
 
-import deploy.local.demo
-import deploy.train.demo
-from deploy.local.processes import DemoFailed
-from foundation.command_line import run
-
-pytestmark = pytest.mark.heavy
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("somewhere_else")]
 
 ROOT = Path(__file__).parents[2]
 LONGEST_LINE = 1100
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    learner = HostileLearner(tmp_path_factory.mktemp("learner"))
-    folder = tmp_path_factory.mktemp("commands")
-    make_files(folder)
-    admin = learner.process.state_dir / "identity" / "admin.pem"
-    place = Place(folder, learner.process.address, admin)
-    job = HostileJob(make_job(place.jobs, place.script, elastic_rows.RUNS))
-    job.folder.log_file("worker-0").write_text("step 1\n")
-    for name in (elastic_rows.RESTS, elastic_rows.GOES):
-        make_job(place.jobs, place.script, name)
-    agent = agent_rows.HostileAgent(agent_rows.socket_of(folder).parent, place.script)
-    yield place
-    agent.close()
-    job.close()
-    learner.close()
-
-
-@pytest.fixture(autouse=True)
-def _somewhere_else(place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """In a folder of its own, and with a demo that starts nothing."""
-    (place.folder / "here").mkdir(exist_ok=True)
-    monkeypatch.chdir(place.folder / "here")
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(place.folder / "config"))
-    make_context(place.folder / "config")
-
-    def started(*_: object) -> None:
-        raise DemoFailed("the demo was started")
-
-    monkeypatch.setattr(deploy.local.demo, "Processes", started)
-    monkeypatch.setattr(deploy.train.demo, "Processes", started)
-    elastic_rows.start_nothing(monkeypatch)
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    yield
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
-    structlog.reset_defaults()
-
-
-ANSWERED = (*elastic_rows.STARTS_NOTHING, *agent_rows.ANSWERS)
-
-
-NEEDS_ROLLOUT = {
-    "policyctl rollback",
-    *(
-        f"policyctl rollout {verb}"
-        for verb in ("start", "status", "watch", "promote", "pause", "resume", "abort", "pin")
-    ),
-}
-"""The learner here has one version and no rollout; with one they are tested beside policyctl."""
-NEEDS_CERTIFICATE = {"policyctl cluster forget"}
-"""Nobody here was enrolled and turned out; that is tested beside enrollment."""
-
-
-def program_of(command: str) -> str:
-    return next(program for program in PROGRAMS if command.startswith(program))
-
-
-def ended(command: str, words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error of a command in this process."""
-    program = program_of(command)
-    capsys.readouterr()
-    code = run(PROGRAMS[program], program, [*command.removeprefix(program).split(), *words])
-    said = capsys.readouterr()
-    return code, said.out, said.err
 
 
 def test_every_command_has_a_row_and_every_console_script_is_looked_at() -> None:
@@ -136,12 +59,7 @@ def test_a_bad_value_is_one_line_and_exit_code_2(command: str, place: Place, cap
 
 @pytest.mark.parametrize(
     "command",
-    [
-        name
-        for name in SOUND
-        if (name.split()[0] in ("policy-net", "policyctl") or name in ANSWERED)
-        and name not in NEEDS_ROLLOUT | NEEDS_CERTIFICATE
-    ],
+    DONE,
 )
 def test_a_sound_line_is_done(command: str, place: Place, capsys) -> None:
     code, out, err = ended(command, SOUND[command](place), capsys)

@@ -21,12 +21,12 @@ from elastic_runtime.control.report_conversions import outcome_from_message, sta
 from elastic_runtime.control.view_conversions import view_from_message, view_to_message
 from elastic_runtime.errors import ElasticError
 from elastic_runtime.generated import elastic_pb2 as pb
-from elastic_runtime.launcher.commands.options import console_of
-from elastic_runtime.launcher.commands.status import job_table, jobs_table
+from elastic_runtime.launcher.commands.job_tables import job_table, jobs_table
 from elastic_runtime.launcher.job_status import status_record
 from elastic_runtime.launcher.process_plan import ProcessPlan
 from elastic_runtime.launcher.settings import LauncherSettings
 from elastic_runtime.protocol.plan import Change, Member, Phase, Plan, Role, Stage, Timeline, View
+from foundation.tables import table_console
 
 LONGEST_LINE = 600
 PLACE = {"launcher": 1, "script": "train.py", "folder": "/jobs/digits"}
@@ -62,7 +62,7 @@ def shown(message: Message) -> None:
     facts = {**status_record(status_from_message(message)), **PLACE}  # type: ignore[arg-type]
     json.dumps(facts, allow_nan=False)
     for table in (job_table(facts), jobs_table([facts])):
-        console = console_of(terminal=False)
+        console = table_console()
         console.file = io.StringIO()
         console.print(table)
 
@@ -87,7 +87,7 @@ def test_words_that_look_like_markup_are_shown_as_they_are() -> None:
     words = "KeyError: [/red] :smile: [bold]x"
     status = replace(STATUS, failure=words, requests=(RequestState("[/r]", "resize", detail=words),))
     facts = {**status_record(status), **PLACE}
-    console = console_of(terminal=False)
+    console = table_console()
     console.file = io.StringIO()
     console.print(job_table(facts))
     assert console.file.getvalue().count(words) == 2

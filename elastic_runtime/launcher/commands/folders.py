@@ -12,11 +12,12 @@ from typing import Annotated, Any
 import typer
 
 from elastic_runtime.errors import BadInput, ElasticError
-from elastic_runtime.launcher.commands.options import Debug, Folder, Job, Jobs, Output, OutputOption, jobs_of, show
+from elastic_runtime.launcher.commands.options import Debug, Folder, Job, Jobs, jobs_of
 from elastic_runtime.launcher.job_folder import JobBusy, JobFolder, JobLock, all_jobs, holder_of, open_job, read_json
 from elastic_runtime.launcher.job_status import resting_facts
 from elastic_runtime.protocol.plan import Phase
 from foundation.growing_file import GrowingFile
+from foundation.output import Form, Output, show
 
 _LOOK_SECONDS = 0.2
 """Between two looks at logs that are followed; no slower than a reader."""
@@ -119,7 +120,7 @@ class TaskLogs:
         self._tail = None  # of who begins from now on everything is new
 
 
-def delete(names: Jobs, folder: Folder = None, output: OutputOption = Output.TABLE, debug: Debug = False) -> None:
+def delete(names: Jobs, folder: Folder = None, output: Output = Form.TABLE, debug: Debug = False) -> None:
     """Remove jobs that do not run: their folders with their logs, and the checkpoints that are in them."""
     del debug
     jobs = jobs_of(folder)
@@ -128,10 +129,10 @@ def delete(names: Jobs, folder: Folder = None, output: OutputOption = Output.TAB
     for job in found:
         record, line = _delete(jobs, job)
         records.append(record)
-        if output is Output.TABLE:
+        if output.for_people:
             show(output, record, line)
-    if output is not Output.TABLE:
-        show(output, records[0] if len(records) == 1 else records, "")
+    if not output.for_people:
+        show(output, records[0] if len(records) == 1 else records, "", records)
 
 
 def _delete(jobs: Path, job: JobFolder) -> tuple[dict[str, Any], str]:

@@ -23,7 +23,7 @@ from elastic_runtime.launcher.commands.launch_checks import (
     check_secrecy,
     check_tls,
 )
-from elastic_runtime.launcher.commands.options import PROGRAM, Debug, Folder, Job, Output, OutputOption, jobs_of, show
+from elastic_runtime.launcher.commands.options import PROGRAM, Debug, Folder, Job, jobs_of
 from elastic_runtime.launcher.commands.requests import (
     CALL_SECONDS,
     PATIENCE_SECONDS,
@@ -36,6 +36,7 @@ from elastic_runtime.launcher.commands.requests import (
 from elastic_runtime.launcher.job_folder import JobFolder, JobLock, create, holder_of, open_job, resume_command
 from elastic_runtime.launcher.job_status import client_of, credentials_of, resting_facts
 from elastic_runtime.protocol.plan import Phase
+from foundation.output import Form, Output, show
 
 if TYPE_CHECKING:
     from elastic_runtime.control.client import ControlClient
@@ -140,7 +141,7 @@ def run(
         ),
     ] = False,
     quiet: Quiet = False,
-    output: OutputOption = Output.TABLE,
+    output: Output = Form.TABLE,
     debug: Debug = False,
 ) -> None:
     """Start a job from a script and look after it until it is done.
@@ -213,7 +214,7 @@ def resume(
     request_id: RequestId = None,
     wait: WaitOption = True,
     quiet: Quiet = False,
-    output: OutputOption = Output.TABLE,
+    output: Output = Form.TABLE,
     timeout: Patience = PATIENCE_SECONDS,
     debug: Debug = False,
 ) -> None:
@@ -265,7 +266,7 @@ def _size_before(status: JobStatus, spec: JobSpec) -> Size:
 
 
 def _look_after(
-    job: JobFolder, output: Output, first_request: FirstRequest | None, quiet: bool, size: Size | None = None
+    job: JobFolder, output: Form, first_request: FirstRequest | None, quiet: bool, size: Size | None = None
 ) -> None:
     from elastic_runtime.launcher.display import Display  # noqa: PLC0415
     from elastic_runtime.launcher.job_spec import Programs, spec_of  # noqa: PLC0415
@@ -276,9 +277,9 @@ def _look_after(
     with JobLock(job.path):
         spec = spec_of(job.record(), job.record_file)
         programs = Programs(spec, job, os.environ, size)
-        # With -o json stdout is the result's alone.
+        # What a program reads is the result alone.
         display = Display(
-            PROGRAM, sys.stderr if output is Output.JSON else sys.stdout, sys.stderr, settings.shown_lines, quiet
+            PROGRAM, sys.stdout if output.for_people else sys.stderr, sys.stderr, settings.shown_lines, quiet
         )
         display.tell(f"job {job.name} in {job.path}")
         try:
@@ -286,13 +287,14 @@ def _look_after(
         finally:
             display.close()
     facts = resting_facts(job)
-    if output is Output.JSON:
-        show(output, facts, "")
-    elif phase is Phase.SUSPENDED:
+    if phase is Phase.SUSPENDED:
         command = resume_command(job, os.environ)
-        print(f"{job.name} is {facts['phase']} at step {facts.get('step', 0)}; `{command}` goes on with it")
+        line = f"{job.name} is {facts['phase']} at step {facts.get('step', 0)}; `{command}` goes on with it"
     else:
-        print(f"{job.name} has finished after {facts.get('step', 0)} steps; checkpoints: {programs.checkpoints}")
+        line = f"{job.name} has finished after {facts.get('step', 0)} steps; checkpoints: {programs.checkpoints}"
+    from elastic_runtime.launcher.commands.job_tables import jobs_table  # noqa: PLC0415
+
+    show(output, facts, line, lambda: jobs_table([facts]))
 
 
 def _check_tls(spec: JobSpec) -> None:

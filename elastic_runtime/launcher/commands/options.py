@@ -1,19 +1,14 @@
-"""Options that several commands of `elastic-run` take, the command that needs no name, and how results are printed."""
+"""Options that several commands of `elastic-run` take, and the command that needs no name."""
 
 from __future__ import annotations
 
-import json
 import os
-import sys
-from collections.abc import Mapping
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import click
 import typer
 import typer.core
-from rich.console import Console, RenderableType
 
 from elastic_runtime.errors import BadInput
 from elastic_runtime.launcher.job_folder import all_jobs, jobs_folder
@@ -23,15 +18,6 @@ from foundation.text import nearest
 PROGRAM = "elastic-run"
 DEFAULT = "run"
 """`elastic-run --ps 1 train.py` is `elastic-run run --ps 1 train.py`."""
-_FILE_WIDTH = 160
-"""Columns of a table that goes to a file or a pipe."""
-
-
-class Output(StrEnum):
-    """How results are printed."""
-
-    TABLE = "table"
-    JSON = "json"
 
 
 def names_that_begin(context: click.Context, incomplete: str) -> list[str]:
@@ -64,7 +50,6 @@ Folder = Annotated[
         help="Where jobs are kept; $XDG_STATE_HOME/fedl2/jobs, or ~/.local/state/fedl2/jobs, unless given.",
     ),
 ]
-OutputOption = Annotated[Output, typer.Option("-o", "--output", help="A table for people, JSON for programs.")]
 Timeout = Annotated[
     float, typer.Option("--timeout", min=0.01, max=86400.0, help="Seconds to wait for the job's answer.")
 ]
@@ -75,25 +60,6 @@ TIMEOUT_SECONDS = 10.0
 def jobs_of(folder: Path | None) -> Path:
     """Where jobs live, given the option."""
     return jobs_folder(folder, os.environ)
-
-
-def show(output: Output, record: Mapping[str, Any] | list[dict[str, Any]], table: RenderableType) -> None:
-    """Print a result in the form that was asked for."""
-    if output is Output.JSON:
-        print(json.dumps(record, indent=2, allow_nan=False), flush=True)
-    else:
-        console_of(sys.stdout.isatty()).print(table)
-
-
-def console_of(terminal: bool) -> Console:
-    """Prints text as it is: a script's words or a request's id may hold what rich takes for its markup."""
-    return _Console(width=None if terminal else _FILE_WIDTH, markup=False, emoji=False, highlight=False)
-
-
-class _Console(Console):
-    def on_broken_pipe(self) -> None:
-        """Leave it to the program's end; rich would end it here, with exit code 1."""
-        raise BrokenPipeError
 
 
 class DefaultCommandGroup(typer.core.TyperGroup):

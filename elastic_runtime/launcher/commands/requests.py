@@ -14,10 +14,11 @@ import typer
 from elastic_runtime.control.checks import MOST_TASKS, check_request_id
 from elastic_runtime.control.messages import RequestOutcome, ResizeMode, Size
 from elastic_runtime.errors import BadInput, CoordinatorUnreachable, ElasticError
-from elastic_runtime.launcher.commands.options import Debug, Folder, Job, Output, OutputOption, jobs_of, show
+from elastic_runtime.launcher.commands.options import Debug, Folder, Job, jobs_of
 from elastic_runtime.launcher.job_folder import JobFolder, holder_of, open_job, resume_command
 from elastic_runtime.launcher.job_status import client_of, resting_facts
 from elastic_runtime.protocol.plan import Phase
+from foundation.output import Form, Output, show
 
 WaitOption = Annotated[
     bool, typer.Option("--wait/--no-wait", help="Wait until it is done, or only until the job took the request.")
@@ -70,7 +71,7 @@ def resize(
     folder: Folder = None,
     request_id: RequestId = None,
     wait: WaitOption = True,
-    output: OutputOption = Output.TABLE,
+    output: Output = Form.TABLE,
     timeout: Patience = PATIENCE_SECONDS,
     debug: Debug = False,
 ) -> None:
@@ -104,7 +105,7 @@ def suspend(
     folder: Folder = None,
     request_id: RequestId = None,
     wait: WaitOption = True,
-    output: OutputOption = Output.TABLE,
+    output: Output = Form.TABLE,
     timeout: Patience = PATIENCE_SECONDS,
     debug: Debug = False,
 ) -> None:
@@ -120,7 +121,7 @@ def stop(
     name: Job,
     now: Annotated[bool, typer.Option("--now", help="Without a checkpoint, at once.")] = False,
     folder: Folder = None,
-    output: OutputOption = Output.TABLE,
+    output: Output = Form.TABLE,
     timeout: Patience = PATIENCE_SECONDS,
     debug: Debug = False,
 ) -> None:
@@ -131,11 +132,16 @@ def stop(
         phase = resting_facts(job)["phase"]
         over = phase in (Phase.FINISHED.value, Phase.FAILED.value)
         line = f"{name} has {phase}; nothing of it runs" if over else f"{name} does not run; {_goes_on(job)}"
-        show(output, {"job": name, "stopped": True}, line)
+        _show_stopped(name, line, output)
         return
     if not _end_launcher(job, _AT_ONCE if now else _AT_ONCE[:1], timeout):
         raise RequestAborted(f"{name} has not ended within {timeout:g} s; end it with `elastic-run stop {name} --now`")
-    show(output, {"job": name, "stopped": True}, f"{name} is stopped; {_goes_on(job)}")
+    _show_stopped(name, f"{name} is stopped; {_goes_on(job)}", output)
+
+
+def _show_stopped(name: str, line: str, output: Form) -> None:
+    record = {"job": name, "stopped": True}
+    show(output, record, line, [record])
 
 
 def _goes_on(job: JobFolder) -> str:
@@ -151,7 +157,7 @@ def chosen_id(given: str | None) -> str:
     return uuid.uuid4().hex if given is None else check_request_id(given)
 
 
-def ask(send: Send, done: str, request_id: str, wait: bool, patience_seconds: float, output: Output) -> None:
+def ask(send: Send, done: str, request_id: str, wait: bool, patience_seconds: float, output: Form) -> None:
     """Send a request and print what became of it.
 
     Args:
@@ -167,7 +173,7 @@ def ask(send: Send, done: str, request_id: str, wait: bool, patience_seconds: fl
         raise RequestAborted(detail or "the job gave the request up")
     line = done if state is RequestOutcome.DONE else f"request {request_id} is {state.value}"
     record = {"request_id": request_id, "state": state.value, "detail": detail}
-    show(output, record, line + (f" ({detail})" if detail else ""))
+    show(output, record, line + (f" ({detail})" if detail else ""), [record])
 
 
 def carry_through(

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from foundation.command_line import Debug
+from foundation.output import Form, Output, show
 
 
 class Group(StrEnum):
@@ -25,6 +26,7 @@ def extend(
         typer.Option("--with", help="What it gets (repeatable); policy-net inspect says what it has."),
     ],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where the new file goes.")],
+    output: Output = Form.TABLE,
     debug: Debug = False,
 ) -> None:
     """Give a set policy's file further numbers that a fleet can learn: prices, or the model of sessions."""
@@ -41,4 +43,5 @@ def extend(
     content = extended(read_policy_file(file_of(file)), str(file), {str(each) for each in groups})
     write_policy_file(out, content)
     added = content.card["extended_with"]
-    print(f"written: {out}, with {added}")
+    facts = {"file": str(out), "with": str(added).split(", "), "parameters": content.spec.parameter_count}
+    show(output, facts, f"written: {out}, with {added}", [facts])

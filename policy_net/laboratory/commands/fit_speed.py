@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -11,16 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from foundation.command_line import Debug, Output, OutputFormat
+from foundation.command_line import Debug
 from foundation.files import check_replaceable
+from foundation.output import Form, Output, show
 from policy_net.errors import BadInput
 
 if TYPE_CHECKING:
     from foundation.tables import FittedTable
     from policy_net.laboratory.speeds.measured_speeds import FitQuality
-
-_FILE_WIDTH = 120
-"""Columns where the output is no terminal that would say how wide it is."""
 
 
 def fit_speed(
@@ -35,7 +31,7 @@ def fit_speed(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="Where the full table goes, for --speeds.")
     ] = None,
-    output: Output = OutputFormat.TABLE,
+    output: Output = Form.TABLE,
     debug: Debug = False,
 ) -> None:
     """Fit speeds to measurements, which may have gaps, and write the full table."""
@@ -52,13 +48,8 @@ def fit_speed(
             write_speed_table(speeds, out)
         except OSError as error:
             raise BadInput(f"--out {out}: cannot be written: {error.strerror}; give the path of a new file") from error
-    if output is OutputFormat.JSON:
-        print(json.dumps([asdict(quality) for quality in qualities], indent=2))
-    else:
-        from rich.console import Console  # noqa: PLC0415
-
-        console = Console() if sys.stdout.isatty() else Console(width=_FILE_WIDTH)
-        console.print(quality_table(str(table), qualities))
+    facts = [asdict(quality) for quality in qualities]
+    show(output, facts, lambda: quality_table(str(table), qualities), facts)
 
 
 def _check_name(out: Path, table: Path) -> None:

@@ -19,14 +19,15 @@ import policy_net.set_policy  # noqa: F401  (both register policies' names)
 from foundation.command_line import Debug
 from foundation.figures import shown
 from foundation.option_groups import with_option_groups
+from foundation.output import Form, Output, console_of, show
 from policy_net.domain import PlacementEffect, PolicyContext, SpeedModel
 from policy_net.laboratory.commands.answer_options import AnswerOptions
-from policy_net.laboratory.commands.output_form import Form, OutputForm, print_facts
 from policy_net.laboratory.commands.own_policies import register_own
 from policy_net.laboratory.commands.world_options import WorldOptions, warn_of_malformed_rows
 from policy_net.policy import DEFAULT_POLICY, check_known, policy_names
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.progress import Progress
 
     from policy_net.laboratory.commands.answers import Setting
@@ -35,9 +36,6 @@ if TYPE_CHECKING:
     from policy_net.laboratory.simulation.replay import ReplayResult
     from policy_net.laboratory.workloads.workload import Workload
     from policy_net.throughput.parametric import MeasuredFit
-
-_FILE_WIDTH = 120
-"""Columns where the output is no terminal that would say how wide it is."""
 
 World = tuple["Workload", "Environment"]
 
@@ -75,7 +73,7 @@ def replay_command(
         Path | None,
         typer.Option("--fit-points", help="Measured speeds (csv) to which optimus-fitted fits its speed model."),
     ] = None,
-    output: OutputForm = Form.TABLE,
+    output: Output = Form.TABLE,
     debug: Debug = False,
 ) -> None:
     """Replay workloads under policies, each pair from a fresh policy."""
@@ -103,7 +101,7 @@ def replay_command(
         from policy_net.laboratory.report import prepare_folder  # noqa: PLC0415
 
         prepare_folder(report, len(worlds))
-    if output is Form.TABLE:
+    if output.for_people:
         _print_assumptions(worlds, world)
     else:
         for item, _ in worlds:
@@ -112,8 +110,8 @@ def replay_command(
     from policy_net.laboratory.report import Comparison, write_report  # noqa: PLC0415
 
     # The figures of a program's reader have always had our own times among them; a person asks for them.
-    timed = answer.timing or output is not Form.TABLE
-    told = output is Form.TABLE and not sys.stderr.isatty()
+    timed = answer.timing or not output.for_people
+    told = output.for_people and not sys.stderr.isatty()
     results = _run(
         worlds, policies, truth, effect, context, record_timeline=report is not None, compiled=not timed, told=told
     )
@@ -129,16 +127,16 @@ def replay_command(
         )
         for index, of_world in enumerate(worlds)  # two files of different folders may have one name
     ]
-    if answer.range_cases is not None or report is not None or output is Form.TABLE:
+    if answer.range_cases is not None or report is not None or output.for_people:
         settings = [
             Setting(*of_source, world, truth, effect, context) for of_source in zip(workload, recordings, strict=True)
         ]
         comparisons = _with_spreads(comparisons, settings, answer.range_cases)
-    if output is Form.TABLE:
-        _print_answers(comparisons, answer)
+    if output.for_people:
+        _print_answers(comparisons, answer, console_of(output))
     else:
         rows = [row for comparison in comparisons for row in json_rows(comparison)]
-        print_facts(rows, rows, output)
+        show(output, rows, "", rows)
     if report is not None:
         for path in write_report(comparisons, report):
             print(f"written: {path}", file=sys.stderr)
@@ -172,15 +170,12 @@ def _with_spreads(comparisons: list[Comparison], settings: list[Setting], cases:
     return found
 
 
-def _print_answers(comparisons: list[Comparison], answer: AnswerOptions) -> None:
+def _print_answers(comparisons: list[Comparison], answer: AnswerOptions, console: Console) -> None:
     """Tables on stdout, and the answer in sentences at their end."""
-    from rich.console import Console  # noqa: PLC0415
-
     from policy_net.laboratory.commands.answers import sentences  # noqa: PLC0415
     from policy_net.laboratory.commands.replay_table import owner_table_on_terminal, replay_table  # noqa: PLC0415
     from policy_net.laboratory.report.tables import owner_table  # noqa: PLC0415
 
-    console = Console() if sys.stdout.isatty() else Console(width=_FILE_WIDTH)
     for comparison in comparisons:
         name = comparison.workload.name
         console.print(replay_table(name, comparison.figures, recorded=comparison.recorded, timing=answer.timing))

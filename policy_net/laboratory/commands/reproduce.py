@@ -14,6 +14,7 @@ import typer
 
 from foundation.command_line import Debug
 from foundation.errors import FAILED
+from foundation.output import Form, Output, show
 from foundation.text import nearest
 from policy_net.errors import BadInput
 
@@ -41,6 +42,7 @@ def reproduce(
     processes: Annotated[
         int, typer.Option("--processes", min=1, max=10_000, help="Tasks at a time; each takes one core.")
     ] = USUAL_PROCESSES,
+    output: Output = Form.TABLE,
     debug: Debug = False,
 ) -> None:
     """Measure a paper's figures anew: for each a table, a picture, and what it came to beside the paper's."""
@@ -68,7 +70,7 @@ def reproduce(
     with lock, closing(workers), training_progress(console) as progress:
         folder = Folder(out, scale, seed)
         bar = progress.add_task("", total=None, figure="")
-        lost = False
+        figures = []
 
         def on_task(stage: str, done: int, total: int) -> None:
             progress.update(bar, description=stage, completed=done, total=total)
@@ -81,12 +83,13 @@ def reproduce(
                 folder.add(experiment, runner.run(experiment))
                 folder.write_summary(names)
             failed = folder.failures(experiment)
-            lost = lost or bool(failed)
+            figures.append({"figure": experiment.name, "failed": failed})
             for reason in failed:
                 console.print(f"{experiment.name}: a policy has no figure, as {reason}", markup=False, soft_wrap=True)
         folder.write_summary(names)
-    print(out / "summary.md")
-    if lost:
+    summary = str(out / "summary.md")
+    show(output, {"summary": summary, "figures": figures}, summary, figures)
+    if any(figure["failed"] for figure in figures):
         raise typer.Exit(FAILED)
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import math
-import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,8 +12,9 @@ import typer
 
 from foundation.command_line import Debug
 from foundation.files import check_replaceable, write_whole
+from foundation.output import Form, Output, show
+from foundation.output import watch as show_again
 from policy_net.errors import BadInput
-from policy_net.laboratory.commands.output_form import Form, OutputForm, print_facts
 
 if TYPE_CHECKING:
     from foundation.tables import FittedTable
@@ -31,26 +31,47 @@ def runs_command(
     report: Annotated[
         Path | None, typer.Option("--report", metavar="FILE", help="Write a page of them, one file of HTML.")
     ] = None,
-    output: OutputForm = Form.TABLE,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Look again and again, until all have ended or until Ctrl-C.")
+    ] = False,
+    every_seconds: Annotated[
+        float, typer.Option("--every", min=0.1, max=3600.0, help="Seconds between two looks.")
+    ] = 10.0,
+    output: Output = Form.TABLE,
     debug: Debug = False,
 ) -> None:
     """Compare training runs: what came of each, which settings differ, and how each figure went."""
     del debug
     if len(folders) > MOST_RUNS:
         raise BadInput(f"{len(folders)} runs are too many to compare: name {MOST_RUNS} at most")
-    from policy_net.laboratory.training_runs import named_apart, read_run  # noqa: PLC0415
-
-    runs = named_apart([(folder, read_run(folder)) for folder in folders])
+    if watch and report is not None:
+        raise BadInput("--report and --watch do not go together: a page is written once")
+    if watch:
+        show_again(_looks(folders, every_seconds), lambda runs: runs_table(runs, None), output, _runs_in_csv, _facts)
+        return
+    runs = _read(folders)
     if report is not None:
         _write_page(runs, report)
-    if output in (Form.JSON, Form.YAML):
-        print_facts([run_facts(run) for run in runs], (), output)
-    elif output is Form.CSV:
-        _print_csv(runs)
-    else:
-        from foundation.tables import table_console  # noqa: PLC0415
+    show(output, _facts(runs), lambda: runs_table(runs, report), lambda: _runs_in_csv(runs))
 
-        table_console().print(runs_table(runs, report))
+
+def _read(folders: Sequence[Path]) -> list[Run]:
+    from policy_net.laboratory.training_runs import named_apart, read_run  # noqa: PLC0415
+
+    return named_apart([(folder, read_run(folder)) for folder in folders])
+
+
+def _looks(folders: Sequence[Path], every_seconds: float) -> Iterator[list[Run]]:
+    while True:
+        runs = _read(folders)
+        yield runs
+        if all(run.final for run in runs):
+            return
+        time.sleep(every_seconds)
+
+
+def _facts(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    return [run_facts(run) for run in runs]
 
 
 def state_of(run: Run) -> str:
@@ -84,15 +105,17 @@ def _write_page(runs: list[Run], page: Path) -> None:
         raise BadInput(f"--report {page}: cannot be written ({error.strerror}); name another file") from error
 
 
-def _print_csv(runs: list[Run]) -> None:
+def _runs_in_csv(runs: Sequence[Run]) -> FittedTable:
+    """The settings in which runs differ, each a column, and what came of the runs."""
+    from foundation.tables import Column, FittedTable  # noqa: PLC0415
     from policy_net.laboratory.training_runs import differing, final_figures  # noqa: PLC0415
 
     settings, figures = differing(runs), final_figures(runs)
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(["run", "state", *settings, *figures])
+    rows = []
     for run in runs:
         cells = [*(run.settings.get(name) for name in settings), *(run.final.get(name) for name in figures)]
-        writer.writerow([run.name, state_of(run), *("" if cell is None else cell for cell in cells)])
+        rows.append([run.name, state_of(run), *("" if cell is None else str(cell) for cell in cells)])
+    return FittedTable("", [Column(name) for name in ("run", "state", *settings, *figures)], rows)
 
 
 def runs_table(runs: Sequence[Run], report: Path | None) -> FittedTable:

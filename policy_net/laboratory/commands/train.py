@@ -18,6 +18,7 @@ import policy_net.baselines
 import policy_net.set_policy  # noqa: F401  (both register names that can be imitated)
 from foundation.command_line import Debug
 from foundation.option_groups import with_option_groups
+from foundation.output import Form, Output, show
 from policy_net.domain import PlacementEffect, RewardKind, SpeedModel
 from policy_net.errors import BadInput
 from policy_net.laboratory.commands.world_options import WorldOptions, warn_of_malformed_rows
@@ -105,6 +106,7 @@ def train(
         bool,
         typer.Option("--resume", help="Go on with the interrupted training in --run; give the same options again."),
     ] = False,
+    output: Output = Form.TABLE,
     debug: Debug = False,
 ) -> None:
     """Train a policy in simulation and write it, with a card that says how it came to be."""
@@ -162,6 +164,15 @@ def train(
         _end(recorder, out, trained)
     if checkpoint is not None:
         checkpoint.clear()
+    if not output.for_people:  # who have been told on stderr, where all that is said of a training is
+        facts = {
+            "file": str(out),
+            "policy": trained.spec.policy,
+            "spec_digest": trained.spec.digest,
+            "parameters": trained.spec.parameter_count,
+            "card": dict(trained.card),
+        }
+        show(output, facts, "", [facts])
 
 
 @dataclass(frozen=True)

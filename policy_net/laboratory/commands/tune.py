@@ -17,9 +17,9 @@ import typer
 
 from foundation.command_line import Debug
 from foundation.option_groups import with_option_groups
+from foundation.output import Form, Output
 from policy_net.domain import PlacementEffect, SpeedModel
 from policy_net.errors import BadInput
-from policy_net.laboratory.commands.output_form import Form, OutputForm
 from policy_net.laboratory.commands.world_options import WorldOptions, warn_of_malformed_rows
 from policy_net.laboratory.training import SetMethod
 
@@ -157,7 +157,7 @@ def tune_command(
     machine: MachineOptions,
     world: WorldOptions,
     policy: Annotated[str, typer.Option("--policy", help="The kind of policy to tune: dl2 or set.")] = "dl2",
-    output: OutputForm = Form.TABLE,
+    output: Output = Form.TABLE,
     debug: Debug = False,
 ) -> None:
     """Choose settings of training by trials; the best ones become a file for `policy-net train --config`."""

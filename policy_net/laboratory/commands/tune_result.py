@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from rich.console import Console
 
 from foundation.files import write_whole
-from foundation.tables import Column, FittedTable, table_console
-from policy_net.laboratory.commands.output_form import Form, print_facts
+from foundation.output import Form, console_of
+from foundation.output import show as show_facts
+from foundation.tables import Column, FittedTable
 from policy_net.laboratory.tuning.comparing import CONFIDENCE, change_between, ranked, row, state_of
 from policy_net.laboratory.tuning.space import Value
 from policy_net.laboratory.tuning.study_file import Trial
@@ -37,11 +39,11 @@ def write_best(folder: Path, plan: Plan, outcome: Outcome) -> Path | None:
 
 def show(plan: Plan, outcome: Outcome, written: Path | None, form: Form) -> None:
     """Print the result; a csv has a line a trial."""
-    if form is Form.TABLE:
-        _show_table(plan, outcome, written)
+    if form.for_people:
+        _show_table(plan, outcome, written, console_of(form))
     else:
         facts = facts_of(plan, outcome, written)
-        print_facts(facts, facts["rows"], form)
+        show_facts(form, facts, "", facts["rows"])
 
 
 def facts_of(plan: Plan, outcome: Outcome, written: Path | None) -> dict[str, Any]:
@@ -64,8 +66,7 @@ def facts_of(plan: Plan, outcome: Outcome, written: Path | None) -> dict[str, An
     }
 
 
-def _show_table(plan: Plan, outcome: Outcome, written: Path | None) -> None:
-    console = table_console()
+def _show_table(plan: Plan, outcome: Outcome, written: Path | None, console: Console) -> None:
     states = [state_of(trial) for trial in outcome.trials]
     counted = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
     console.print(f"{len(states)} trials of {plan.space.policy}: {counted}", highlight=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,29 @@ def test_a_policy_without_gains_and_a_guard_that_stepped_in_are_told(shell: Shel
     shown = shell.type("explain", "one").out
     assert "it failed, so the fallback decided" in shown
     assert "fifo gives no gains for its grants" in shown
+
+
+def test_an_explanation_that_is_watched_is_shown_again_when_it_changes(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit(shell, "one")
+    deciding = Deciding(shell, "fifo")
+    looks = 0
+
+    def pause(seconds: float) -> None:
+        nonlocal looks
+        del seconds
+        looks += 1
+        if looks == 2:
+            deciding.once()
+        elif looks == 4:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("cluster_agent.jobs.explaining.time.sleep", pause)
+    said = shell.type("explain", "one", "--watch", "-o", "json")
+    assert (said.code, said.err) == (0, "")
+    decisions = [json.loads(line)["decision"] for line in said.out.splitlines()]
+    assert [decision and decision["number"] for decision in decisions] == [None, 0]
 
 
 def test_what_a_job_waits_for(shell: Shell) -> None:

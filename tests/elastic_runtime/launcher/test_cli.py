@@ -249,6 +249,23 @@ def test_who_watches_a_job_looks_again_when_it_does_not_answer(
     assert [json.loads(line)["phase"] for line in out.splitlines()] == ["running", "unreachable", "stopped"]
 
 
+def test_who_watches_all_jobs_sees_those_that_come(
+    typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pause(seconds: float) -> None:
+        assert seconds == 0.5
+        if any(tmp_path.glob("jobs/*")):
+            raise KeyboardInterrupt
+        make_job(tmp_path, "pass")
+
+    monkeypatch.setattr(status.time, "sleep", pause)
+    code, out, err = typed("list", "--watch", "--every", "0.5", "-o", "csv")
+    assert (code, err) == (0, "")
+    heading, row = out.splitlines()
+    assert heading == "job,phase,PSs,workers,step,durable,script"
+    assert row.split(",")[1:6] == ["stopped", "0", "0", "0", "0"]
+
+
 @pytest.fixture(scope="module")
 def launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launcher]:
     job = make_job(tmp_path_factory.mktemp("cli"), WAITS)

@@ -10,11 +10,11 @@ import pytest
 from rich.console import Group
 
 from deploy.reference.commands import all_commands
+from foundation.output import Form
 from foundation.tables import NOTHING, Column, FactSheet, FittedTable
 from global_learner.errors import BadConfig
 from global_learner.policyctl.client import AdminClient
 from global_learner.policyctl.options import CallOptions
-from global_learner.policyctl.output import Output
 
 ASK_NOBODY = ("policyctl completion", "policyctl context")
 COMMANDS = [
@@ -68,16 +68,16 @@ NORTH = {"cluster": "north", "jobs": 3}
 @pytest.mark.parametrize(
     ("output", "said"),
     [
-        (Output.TABLE, "         jobs\ncluster   run\n─────────────\nnorth       3\n"),
-        (Output.WIDE, "         jobs\ncluster   run\n─────────────\nnorth       3\n"),
-        (Output.CSV, 'cluster,jobs run,"why, in words"\nnorth,3,\n'),
-        (Output.JSON, json.dumps(NORTH, indent=2) + "\n"),
-        (Output.YAML, "cluster: north\njobs: 3\n"),
+        (Form.TABLE, "         jobs\ncluster   run\n─────────────\nnorth       3\n"),
+        (Form.WIDE, "         jobs\ncluster   run\n─────────────\nnorth       3\n"),
+        (Form.CSV, 'cluster,jobs run,"why, in words"\nnorth,3,\n'),
+        (Form.JSON, json.dumps(NORTH, indent=2) + "\n"),
+        (Form.YAML, "cluster: north\njobs: 3\n"),
     ],
 )
-def test_a_result_is_printed_as_it_was_asked_for(output: Output, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_result_is_printed_as_it_was_asked_for(output: Form, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     columns = (Column("cluster"), Column("jobs\nrun"), Column("why, in words", words=True))
-    table = FittedTable("", columns, [("north", "3", "" if output is not Output.CSV else NOTHING)])
+    table = FittedTable("", columns, [("north", "3", "" if output is not Form.CSV else NOTHING)])
     CallOptions(output=output).show(NORTH, table)
     assert capsys.readouterr().out == said
 
@@ -85,14 +85,14 @@ def test_a_result_is_printed_as_it_was_asked_for(output: Output, said: str, caps
 def test_wide_has_all_columns_and_csv_a_line_a_fact(capsys: pytest.CaptureFixture[str]) -> None:
     columns = [Column(f"column {number}", number) for number in range(60)]
     table = FittedTable("", columns, [[str(number) for number in range(60)]])
-    for output in (Output.TABLE, Output.WIDE):
+    for output in (Form.TABLE, Form.WIDE):
         CallOptions(output=output).show({}, table)
         printed = capsys.readouterr().out
-        assert ("no room for" in printed) is (output is Output.TABLE)
-        assert ("column 59" in printed.splitlines()[0]) is (output is Output.WIDE)
+        assert ("no room for" in printed) is (output is Form.TABLE)
+        assert ("column 59" in printed.splitlines()[0]) is (output is Form.WIDE)
     some = FittedTable("", [Column("version")], [("v3",)])
-    CallOptions(output=Output.CSV).show({}, Group("in between", some, "", some))
+    CallOptions(output=Form.CSV).show({}, Group("in between", some, "", some))
     assert capsys.readouterr().out == "version\nv3\n\nversion\nv3\n"
     sheet = FactSheet("v3", [("digest", "0f" * 32), ("changed", "one"), ("", "two")])
-    CallOptions(output=Output.CSV).show({}, sheet)
+    CallOptions(output=Form.CSV).show({}, sheet)
     assert capsys.readouterr().out == f"fact,value\ndigest,{'0f' * 32}\nchanged,one\nchanged,two\n"

@@ -15,7 +15,7 @@ from global_learner.errors import UnknownCluster
 from global_learner.policyctl.cluster_commands import clusters_table
 from global_learner.policyctl.rollout_views import changes_table, history_table, line_of, rollout_facts, rollout_table
 from global_learner.policyctl.version_views import version_facts, version_table, versions_table
-from global_learner.policyctl.views import fleet_facts, fleet_table
+from global_learner.policyctl.views import Order, fleet_facts, fleet_table
 from policy_net.exchange.generated import fleet_pb2 as pb
 
 NOON = 1_790_000_000.0
@@ -48,6 +48,42 @@ def test_a_cluster_that_was_turned_out_is_shown_as_such() -> None:
     text = printed(fleet_table(fleet), 80)
     assert text.count("revoked") == 1
     assert text.count("3 s ago") == 1
+
+
+@pytest.mark.parametrize(
+    ("order", "names"),
+    [
+        (None, ["south", "north", "east", "west"]),
+        (Order.CLUSTER, ["east", "north", "south", "west"]),
+        (Order.HEARD, ["north", "south", "west", "east"]),
+        (Order.JCT, ["south", "north", "east", "west"]),
+        (Order.RUNNING, ["north", "south", "east", "west"]),
+        (Order.REJECTED, ["west", "east", "north", "south"]),
+        (Order.UPDATES, ["south", "east", "north", "west"]),
+        (Order.WAITING, ["north", "south", "east", "west"]),
+        (Order.DONE, ["north", "south", "east", "west"]),
+        (Order.STALE, ["east", "north", "south", "west"]),
+        (Order.SPEEDS, ["east", "north", "south", "west"]),
+    ],
+)
+def test_clusters_are_ordered_by_a_column_and_of_whom_nothing_is_known_comes_last(
+    order: Order | None, names: list[str]
+) -> None:
+    views = [
+        pb.ClusterView(
+            cluster="south",
+            seconds_since_heard=5.0,
+            updates_accepted=9,
+            status=pb.ClusterStatus(jobs_running=1, avg_jct_seconds=90.0),
+        ),
+        pb.ClusterView(
+            cluster="north", seconds_since_heard=70.0, status=pb.ClusterStatus(jobs_running=3, avg_jct_seconds=10.0)
+        ),
+        pb.ClusterView(cluster="east", seconds_since_heard=-1.0),
+        pb.ClusterView(cluster="west", seconds_since_heard=1.0, updates_rejected={"stale": 2, "norm": 1}),
+    ]
+    fleet = fleet_facts(pb.GetFleetReply(clusters=views), (), order)
+    assert [view["cluster"] for view in fleet["clusters"]] == names
 
 
 def test_a_region_says_in_one_line_how_it_stands_with_the_learner_above() -> None:

@@ -1,5 +1,6 @@
 """Backups of a learner that runs: they are served from, and what was damaged, or killed amid one, is no backup."""
 
+import json
 import os
 import shutil
 import signal
@@ -89,6 +90,12 @@ def test_backups_amid_pushes_are_served_from(
             command = ["backup", str(tmp_path / f"copy-{number}"), "--config", str(learner.config)]
             assert run(cli.app, "global-learner", command) == 0, capsys.readouterr().err
             assert "lines of audit that hold" in capsys.readouterr().out
+        command = ["backup", str(tmp_path / "copy-of-a-program"), "--config", str(learner.config), "-o", "json"]
+        assert run(cli.app, "global-learner", command) == 0, capsys.readouterr().err
+        facts = json.loads(capsys.readouterr().out)
+        assert facts["folder"] == command[1]
+        assert facts["head_step"] >= before[-1]
+        assert facts["size_bytes"] > facts["files"] > 0
         enough.set()
         pushing.join(DEADLINE_SECONDS)
         learner.kill()

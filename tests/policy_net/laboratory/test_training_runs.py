@@ -1,6 +1,5 @@
 """A run's folder says what was asked for, how it went and what came of it; also of one that was killed."""
 
-import json
 import math
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from policy_net.laboratory.training_runs import (
     RunRecorder,
     differing,
     final_figures,
-    flat,
     last_value,
     named_apart,
     read_run,
@@ -132,8 +130,3 @@ def test_the_last_value_is_the_mean_of_a_tenth_that_is_finite() -> None:
     assert last_value(Curve("loss", points)) == 29.0
     assert last_value(Curve("loss", ((1, math.nan),))) is None
     assert last_value(Curve("loss", ((1, 2.0),))) == 2.0
-
-
-def test_whatever_is_nested_becomes_a_line_that_json_can_hold() -> None:
-    content = {"a": {"b": {"c": [1, 2]}}, "path": Path("x"), "nothing": None, "wild": math.inf}
-    assert json.dumps(flat(content)) == '{"a.b.c": "1, 2", "path": "x", "nothing": null, "wild": null}'

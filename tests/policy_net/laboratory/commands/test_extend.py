@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -26,8 +27,12 @@ def test_what_ships_gets_groups_and_keeps_what_it_had(
     tmp_path: Path, groups: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "wide.safetensors"
-    assert extend("set", *(word for group in groups for word in ("--with", group)), "--out", str(out)) == 0
+    words = ["set", *(word for group in groups for word in ("--with", group)), "--out", str(out)]
+    assert extend(*words) == 0
     assert str(out) in capsys.readouterr().out
+    assert extend(*words, "-o", "json") == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["file"], facts["with"]) == (str(out), sorted(groups))
     made, shipped = read_policy_file(out), default_set_file()
     assert isinstance(made.spec, SetSpec)
     assert (bool(made.spec.prices), bool(made.spec.sessions)) == ("prices" in groups, "sessions" in groups)

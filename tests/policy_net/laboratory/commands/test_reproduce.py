@@ -58,6 +58,10 @@ def test_every_figure_is_a_table_a_picture_and_rows_of_the_summary(tmp_path: Pat
     out = tmp_path / "new" / "results"
     assert reproduce("--only", "fig11, fig17", "--out", str(out)) == 0
     assert capsys.readouterr().out.strip() == str(out / "summary.md")
+    assert reproduce("--only", "fig11, fig17", "--out", str(out), "-o", "json") == 0
+    facts = json.loads(capsys.readouterr().out)
+    figures = [{"figure": name, "failed": []} for name in ("fig11", "fig17")]
+    assert facts == {"summary": str(out / "summary.md"), "figures": figures}
     assert (out / "fig17.png").read_bytes().startswith(b"\x89PNG")
     assert (out / "fig11.csv").read_text().startswith(("slot,workers,ps", "line,at"))
     with (out / "fig17.csv").open() as file:

@@ -56,6 +56,29 @@ def test_programs_get_the_curves_or_a_line_a_run(folders: list[str], capsys: pyt
     ]
 
 
+def test_runs_are_looked_at_until_all_have_ended(
+    folders: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    recorder = RunRecorder(tmp_path / "goes-on", {"policy": "set", "steps": 3}, lambda: 7.0)
+    recorder.point("evolution: average JCT [s]", 1, 3, 999.0)
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        recorder.end({"updates": 3})
+
+    monkeypatch.setattr("policy_net.laboratory.commands.runs.time.sleep", pause)
+    code, out, err = typed(
+        capsys, "runs", folders[0], str(tmp_path / "goes-on"), "--watch", "--every", "0.5", "-o", "json"
+    )
+    assert (code, err, pauses) == (0, "", [0.5])
+    looks = [json.loads(line) for line in out.splitlines()]
+    assert [[run["state"] for run in look] for look in looks] == [["ended", "not ended"], ["ended", "ended"]]
+    code, out, err = typed(capsys, "runs", *folders, "--watch", "--report", str(tmp_path / "page.html"))
+    assert (code, out) == (2, "")
+    assert err == "policy-net: --report and --watch do not go together: a page is written once\n"
+
+
 def test_the_page_is_one_file_that_loads_nothing(
     folders: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from elastic_runtime.control.messages import JobStatus, RequestOutcome, RequestState, ResizeMode, Size, TaskStatus
-from elastic_runtime.launcher.commands.options import console_of
-from elastic_runtime.launcher.commands.status import job_table, jobs_table
+from elastic_runtime.launcher.commands.job_tables import job_table, jobs_table
 from elastic_runtime.launcher.job_status import status_record
 from elastic_runtime.protocol.plan import Phase, Role
+from foundation.tables import table_console
 
 ROLLING = RequestState(
     "r1",
@@ -27,7 +27,7 @@ SUSPENSION = replace(ROLLING, kind="suspend", target=Size(0, 0))
 
 def shown(phase: Phase, **values: Any) -> str:
     status = JobStatus("net-1", phase, **values)
-    console = console_of(terminal=False)
+    console = table_console()
     console.file = io.StringIO()
     console.print(job_table({**status_record(status), "launcher": None, "script": None, "folder": "jobs/net-1"}))
     return console.file.getvalue()
@@ -85,7 +85,7 @@ def test_a_busy_job_fits_into_eighty_columns_with_speeds_in_plain_digits() -> No
     rows = [replace(ROLLING, request_id="f1bd4180184a0123", target=Size(12, 16), clock=123456, moved_bytes=344_000_000)]
     rows.append(replace(rows[0], request_id="0123456789abcdef", state=RequestOutcome.ABORTED, detail="no room " * 12))
     tasks = (busy_task("ps-12", Role.SERVER), busy_task("worker-12", Role.WORKER))
-    console = console_of(terminal=False)
+    console = table_console()
     console.width, console.file = 80, io.StringIO()
     status = JobStatus("net-1", Phase.RUNNING, tasks=tasks, requests=tuple(rows), samples_per_second=56133.4)
     console.print(job_table({**status_record(status), "launcher": None, "script": None, "folder": "jobs/net-1"}))
@@ -112,7 +112,7 @@ def test_a_job_without_tasks_has_no_speed_and_no_stall_to_show() -> None:
 
 
 def test_a_list_shows_the_whole_path_of_every_script_in_eighty_columns() -> None:
-    console = console_of(terminal=False)
+    console = table_console()
     console.width, console.file = 80, io.StringIO()
     script = "/home/somebody/experiments/vision/train.py"
     facts = {"job": "train-12", "phase": "suspended", "size": {"ps": 0, "workers": 0}, "script": script}
