@@ -65,6 +65,11 @@ def test_rollouts_are_drawn_at_any_width_without_a_complaint(
     assert complaints(browser) == []
     assert browser.execute_script(OVERFLOW) <= 0
     assert browser.execute_script(OUTSIDE) == []
+    cells = browser.find_elements(By.CSS_SELECTOR, "table.members td")
+    assert cells
+    assert all(cell.get_attribute("data-name") for cell in cells)
+    scrolled = "[...document.querySelectorAll('.sides .wide')].filter((part) => part.scrollWidth > part.clientWidth)"
+    assert browser.execute_script(f"return {scrolled}.length") == 0
 
 
 @pytest.mark.parametrize("dark", [False, True])
