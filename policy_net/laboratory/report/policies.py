@@ -61,7 +61,10 @@ _WORDS = {
     " simulation to start from. Uses what is known of the work left, or else how long jobs of this cluster took; learns"
     " the speeds while the jobs run.",
     "set-fresh": "like Set, but it knows no speeds to start from.",
-    "set-taught": "like Set, with prices and priorities that replays of recorded clusters have taught it.",
+    "set-taught": "every further task goes to the job that gains most by it; a trained model, taught by replays of"
+    " recorded clusters, adds who comes first and what a GPU is worth to those that wait. Uses what is known of the"
+    " work left, or else how long jobs of this cluster took; knows speeds observed in simulation, and learns more of"
+    " them while the jobs run.",
     "oracle": "like Marginal, but told the true speeds, which no real scheduler knows: how far one could get.",
 }
 

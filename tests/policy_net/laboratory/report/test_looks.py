@@ -61,6 +61,8 @@ def test_a_replays_page_is_read_at_any_width_in_the_light_and_the_dark_with_its_
     assert browser.execute_script(OVERFLOW) <= 0
     assert browser.execute_script(CONTRAST) == []
     _are_readable(browser, 3, dark)
+    if width == 390:
+        _has_its_headings(browser)
 
 
 @pytest.mark.heavy
@@ -73,6 +75,16 @@ def test_a_page_of_training_runs_is_read_in_the_light_and_the_dark(
     assert browser.execute_script(OVERFLOW) <= 0
     assert browser.execute_script(CONTRAST) == []
     _are_readable(browser, 1, dark)
+    _has_its_headings(browser)
+
+
+def _has_its_headings(browser: WebDriver) -> None:
+    """On a telephone each figure stands below its heading, and no table is scrolled."""
+    cells = browser.find_elements(By.CSS_SELECTOR, "tbody td")
+    assert cells
+    assert all(cell.get_attribute("data-name") for cell in cells)
+    scrolled = "[...document.querySelectorAll('.wide')].filter((part) => part.scrollWidth > part.clientWidth)"
+    assert browser.execute_script(f"return {scrolled}.length") == 0
 
 
 def _are_readable(browser: WebDriver, charts: int, dark: bool) -> None:
