@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import PurePath
 
 from foundation.figures import shown
@@ -9,6 +10,8 @@ from policy_net.policy import DEFAULT_POLICY
 
 LONGEST_LABEL = 28
 """Of a longer name the end is shown, which tells policy files apart."""
+
+_VERSION = re.compile(r"v\d+")
 
 _LABELS = {
     "fifo": "FIFO",
@@ -79,4 +82,6 @@ def label(policy: str) -> str:
 
 def describe(policy: str) -> str:
     """What it does and what it is told, to stand after its name."""
+    if _VERSION.fullmatch(policy):
+        return "the version of the fleet’s policy that the learner published under this number."
     return _WORDS.get(policy, "a scheduler given by the user.")
