@@ -47,7 +47,7 @@ def opened(browser: WebDriver, told: pb.GetReportReply, folder: Path, width: int
     browser.get(page.as_uri())
 
 
-@pytest.mark.parametrize("width", [1280, 360])
+@pytest.mark.parametrize("width", [1280, 1000, 360])
 def test_rollouts_are_drawn_at_any_width_without_a_complaint(
     browser: WebDriver, told: pb.GetReportReply, tmp_path: Path, width: int
 ) -> None:
