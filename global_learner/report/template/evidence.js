@@ -15,6 +15,10 @@ function drawEvidence(partId, card) {
     put(partId, el("p", { class: "note" }, begun ? "No cluster has brought a pair of blocks yet." : "Evidence begins with the clusters that take turns."));
     return;
   }
+  if (!evidence.points.some(({ least }) => least !== null)) {
+    put(partId, el("p", { class: "note" }, evidence.finding));
+    return;
+  }
   chartParts(partId);
   put(`${partId}-finding`, evidence.finding);
   legend(partId, [["estimate", "line c0"], ["known to be between", "band c0"], [`passes below ${limit(evidence.margin)}`, "line passes"], ["fails above 0", "line fails"]]);

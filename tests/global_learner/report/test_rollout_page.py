@@ -195,6 +195,20 @@ def test_on_paper_ended_rollouts_are_open_and_all_events_there(
     assert browser.execute_script(CONTRAST) == []
 
 
+def test_evidence_of_which_nothing_is_known_is_a_sentence_and_no_empty_chart(
+    browser: WebDriver, told: pb.GetReportReply, tmp_path: Path
+) -> None:
+    early = pb.GetReportReply()
+    early.CopyFrom(told)
+    del early.rollouts[1:]
+    for verdict in early.rollouts[0].verdicts:
+        verdict.ClearField("loss_at_least")
+        verdict.ClearField("loss_at_most")
+    opened(browser, early, tmp_path)
+    assert "Nothing is known yet of v4" in text(browser, "#rollouts")
+    assert not browser.find_elements(By.CSS_SELECTOR, "#rollouts svg")
+
+
 def test_without_a_rollout_the_page_says_how_to_begin_one(browser: WebDriver, tmp_path: Path) -> None:
     opened(browser, report(three()), tmp_path)
     assert text(browser, "#rollouts-part") == (
