@@ -25,7 +25,7 @@ POLICY_LABELS = {
     "drf": "DRF",
     "optimus": "Optimus",
     "v1": "v1",
-    "learned": "newest version",
+    "learned": "newest learned version",
 }
 """The compared policies, in the order in which they are shown, as the report calls them."""
 DRAWN = (BASELINE, "drf", "learned")

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from html import escape
 
 WIDTH = 1220
-_LEFT, _RIGHT = 132, 14
-_LEAST_SCALE = 0.75
-"""Smaller than this, words of 11 px are too small."""
+NARROW_WIDTH = 450
+"""Of a chart on a telephone, and of one that stands beside another: scaled down to three quarters on the former."""
+_LEFT, _RIGHT = 132, 18
 Point = tuple[float, float]
 
 
@@ -42,44 +42,52 @@ class Lane:
     end: str
 
 
-def lanes(jobs: Sequence[Lane], seconds: float, most: int) -> str:
+def lanes(jobs: Sequence[Lane], seconds: float, most: int, *, narrow: bool = False) -> str:
     """All jobs below each other: workers up, PSs down, one height a task.
 
     Args:
         most: workers that any of them had.
+        narrow: for a telephone; names stand above their lines, not beside them.
     """
+    width, start, above = (NARROW_WIDTH, 2, 24) if narrow else (WIDTH, _LEFT, 0)
     unit = 18.0 if most <= 3 else 54.0 / most
     most_ps = max((ps for job in jobs for _, _, ps, _ in job.held), default=1)
     up, down = unit * max(most, 1) + 8, unit * 0.7 * max(most_ps, 1) + 8
-    height = len(jobs) * (up + down) + 30
-    x = _across(seconds, _LEFT, WIDTH - _RIGHT)
+    height = len(jobs) * (above + up + down) + 30
+    x = _across(seconds, start, width - _RIGHT)
     parts = [*_seconds_axis(x, seconds, height - 24)]
     for number, job in enumerate(jobs):
-        base = number * (up + down) + up
-        parts.append(f'<line x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{base:.1f}" y2="{base:.1f}" class="base"/>')
-        parts.append(f'<text x="0" y="{base - 4:.1f}" class="lane">{escape(job.name)}</text>')
-        parts.append(f'<text x="0" y="{base + 11:.1f}" class="small">{escape(job.end)}</text>')
+        base = number * (above + up + down) + above + up
+        parts.append(f'<line x1="{start}" x2="{width - _RIGHT}" y1="{base:.1f}" y2="{base:.1f}" class="base"/>')
+        name, end = escape(job.name), escape(job.end)
+        if narrow:
+            parts.append(f'<text x="0" y="{base - up - 5:.1f}" class="lane">{name}</text>')
+            place = f'x="{width}" y="{base - up - 5:.1f}"'
+            parts.append(f'<text {place} class="small" text-anchor="end">{end}</text>')
+        else:
+            parts.append(f'<text x="0" y="{base - 4:.1f}" class="lane">{name}</text>')
+            parts.append(f'<text x="0" y="{base + 11:.1f}" class="small">{end}</text>')
         starts = [job.submitted, *(at for at, *_ in job.held)]
         sizes = [(0, 0, "queued"), *((workers, ps, state) for _, workers, ps, state in job.held)]
         for at, until, (workers, ps, state) in zip(starts, [*starts[1:], job.ended], sizes, strict=True):
-            left, width = x(at), max(0.0, x(until) - x(at))
+            left, long = x(at), max(0.0, x(until) - x(at))
             if not workers:
                 words = f"{job.name}: {state}, {at:.0f}–{until:.0f} s"
                 kind = f"f{job.color} starts" if state == "starting" else "waits"
-                parts.append(_box(left, base - 3, width, 6, kind, words))
+                parts.append(_box(left, base - 3, long, 6, kind, words))
                 continue
             words = f"{job.name}: {workers} workers, {ps} PSs, {at:.0f}–{until:.0f} s"
-            parts.append(_box(left, base - unit * workers, width, unit * workers, f"f{job.color}", words))
-            parts.append(_box(left, base, width, 0.7 * unit * ps, f"f{job.color} ps", words))
+            parts.append(_box(left, base - unit * workers, long, unit * workers, f"f{job.color}", words))
+            parts.append(_box(left, base, long, 0.7 * unit * ps, f"f{job.color} ps", words))
             for row in range(1, workers):
                 y = base - unit * row
-                parts.append(f'<line x1="{left:.1f}" x2="{left + width:.1f}" y1="{y:.1f}" y2="{y:.1f}" class="cut"/>')
+                parts.append(f'<line x1="{left:.1f}" x2="{left + long:.1f}" y1="{y:.1f}" y2="{y:.1f}" class="cut"/>')
         for at, words in job.marks:
             parts.append(
                 f'<path d="M{x(at):.1f} {base + down - 8:.1f}l-4 7h8z" class="mark">'
                 f"<title>{escape(words)}</title></path>"
             )
-    return _svg(height, parts, "Workers and parameter servers of every job over time")
+    return _svg(height, parts, "Workers and parameter servers of every job over time", width)
 
 
 def curves(
@@ -88,7 +96,7 @@ def curves(
     title: str,
     *,
     log: bool = False,
-    width: int = 600,
+    width: int = NARROW_WIDTH,
     share: bool = False,
 ) -> str:
     """Lines over the run's time.
@@ -126,7 +134,7 @@ def curves(
     return _svg(height, parts, title, width)
 
 
-def scatter(points: Sequence[tuple[float, float, int, float, str]], title: str, width: int = 600) -> str:
+def scatter(points: Sequence[tuple[float, float, int, float, str]], title: str, width: int = NARROW_WIDTH) -> str:
     """Believed over measured on logarithmic axes: x, y, colour, how dense (0–1), words."""
     if not points:
         return '<p class="empty">Nothing was measured.</p>'
@@ -138,8 +146,8 @@ def scatter(points: Sequence[tuple[float, float, int, float, str]], title: str, 
     for value in _powers(low, high):
         parts.append(f'<line x1="62" x2="{width - 24}" y1="{y(value):.1f}" y2="{y(value):.1f}" class="grid"/>')
         parts.append(f'<line y1="12" y2="{bottom}" x1="{x(value):.1f}" x2="{x(value):.1f}" class="grid"/>')
-        parts.append(f'<text x="56" y="{y(value) + 4:.1f}" class="tick" text-anchor="end">{value:g}</text>')
-        parts.append(f'<text x="{x(value):.1f}" y="{bottom + 16}" class="tick" text-anchor="middle">{value:g}</text>')
+        parts.append(f'<text x="56" y="{y(value) + 4:.1f}" class="tick" text-anchor="end">{value:,g}</text>')
+        parts.append(f'<text x="{x(value):.1f}" y="{bottom + 16}" class="tick" text-anchor="middle">{value:,g}</text>')
     ends = f'x1="{x(low):.1f}" y1="{y(low):.1f}" x2="{x(high):.1f}" y2="{y(high):.1f}"'
     parts.append(f'<line {ends} class="same"/>')
     for across, up, color, density, words in points:
@@ -153,10 +161,8 @@ def scatter(points: Sequence[tuple[float, float, int, float, str]], title: str, 
 
 
 def _svg(height: float, parts: Sequence[str], title: str, width: int = WIDTH) -> str:
-    # On a narrow screen it is scrolled rather than shrunk until nothing can be read.
-    least = f"--least: {round(width * _LEAST_SCALE)}px"
-    head = f'<svg viewBox="0 0 {width} {height:.0f}" style="{least}" role="img" aria-label="{escape(title)}">'
-    return f'<div class="drawn">{head}{"".join(parts)}</svg></div>'
+    head = f'<svg viewBox="0 0 {width} {height:.0f}" role="img" aria-label="{escape(title)}">'
+    return f"{head}{''.join(parts)}</svg>"
 
 
 def _box(x: float, y: float, width: float, height: float, kind: str, words: str) -> str:
@@ -176,7 +182,7 @@ def _upward(low: float, high: float, bottom: float, top: float, *, log: bool) ->
 
 
 def _seconds_axis(x: Callable[[float], float], seconds: float, bottom: float) -> list[str]:
-    step = next(step for step in (10, 20, 30, 60, 120, 300, 600, 3600) if seconds / step <= 8 or step == 3600)
+    step = next(step for step in (10, 20, 30, 60, 120, 300, 600, 3600) if seconds / step <= 6 or step == 3600)
     parts = []
     for number in range(int(seconds // step) + 1):
         at = x(number * step)

@@ -16,8 +16,9 @@ from foundation.figures import counted, duration, percent
 from foundation.files import write_whole
 
 _STYLE = """
-svg { width: 100%; height: auto; display: block; overflow: visible; min-width: var(--least); }
-.drawn { overflow-x: auto; overflow-y: hidden; }
+svg { width: 100%; height: auto; display: block; overflow: visible; }
+.on-a-telephone { display: none; }
+thead th { white-space: normal; overflow-wrap: break-word; } tbody th { white-space: nowrap; }
 svg text { font-size: 12px; fill: var(--ink); } svg .lane { font-weight: 600; font-size: 13px; }
 svg .tick, svg .small { fill: var(--soft); font-size: 11px; } svg .grid { stroke: var(--line); stroke-width: 1; }
 svg .base { stroke: var(--soft); stroke-width: 1; } svg .cut { stroke: var(--card); stroke-width: 1.5; }
@@ -25,6 +26,11 @@ svg .same { stroke: var(--soft); stroke-dasharray: 5 4; } svg .waits { fill: var
 svg .starts { fill-opacity: .5; }
 svg .mark { fill: var(--ink); } svg .ps { fill-opacity: .45; } svg polyline { fill: none; stroke-width: 2.2; }
 svg .dashed { stroke-dasharray: 6 4; } svg .light { display: inline; }
+@media screen and (max-width: 560px) {
+  .on-a-desk { display: none; } .on-a-telephone { display: block; }
+  .stacked .first::before { content: attr(data-name) " "; color: var(--soft); font-weight: 400; }
+  svg text, svg .tick, svg .small, svg .lane { font-size: 15px; }
+}
 """
 _COLORS = "".join(f"svg .f{n} {{ fill: var(--c{n}); }} svg .s{n} {{ stroke: var(--c{n}); }}\n" for n in range(6))
 _LEAST_LOSS = 1e-3
@@ -64,12 +70,12 @@ def _hero(story: Story) -> str:
     also = f"and {len(story.checkpointed)} by a checkpoint; " if story.checkpointed else ""
     beside = also + counted(story.suspensions, "suspension")
     tiles = (
-        ("jobs done", f"{len(story.done)} of {len(story.lives)}", f"in {duration(story.seconds)}"),
-        ("resizes while they trained", str(len(story.live)), beside),
-        ("longest stall", f"{1000 * story.longest_stall_seconds:.2g} ms", "of any worker, in any of these"),
-        ("stalls", _small_share(story.stall_share), "of the time in which such jobs trained"),
-        ("beliefs off by", f"× {late:.2f}", f"in the median; × {early:.2f} at first"),
-        ("gradients", str(len(story.gradients)), f"to the learner; {counted(len(story.versions), 'version')}"),
+        ("Jobs done", f"{len(story.done)} of {len(story.lives)}", f"in {duration(story.seconds)}"),
+        ("Resizes while they trained", str(len(story.live)), beside),
+        ("Longest stall", f"{1000 * story.longest_stall_seconds:.2g} ms", "of any worker, in any of these"),
+        ("Stalls", _small_share(story.stall_share), "of the time in which such jobs trained"),
+        ("Beliefs of speeds off by", f"× {late:.2f}", f"in the median; × {early:.2f} at first"),
+        ("Gradients", str(len(story.gradients)), f"to the learner; {counted(len(story.versions), 'version')}"),
     )
     shown = "".join(
         f"<div><dt>{name}</dt><dd><b>{value}</b><span>{more}</span></dd></div>" for name, value, more in tiles
@@ -105,7 +111,8 @@ def _sizes(story: Story) -> str:
         "Workers stand above each line, parameter servers below it. Where the bar is thin, a grey job waits, and a "
         "coloured one starts its processes or goes on from its checkpoint. ▲ marks the end of a resize, a suspension, "
         "or a resumption.",
-        lanes(rows, story.seconds, most),
+        f'<div class="on-a-desk">{lanes(rows, story.seconds, most)}</div>'
+        f'<div class="on-a-telephone">{lanes(rows, story.seconds, most, narrow=True)}</div>',
     )
 
 
@@ -164,15 +171,15 @@ def _beliefs(story: Story) -> str:
         (
             name,
             _size(workers, ps),
-            f"{sum(measured * seconds for measured, _, seconds in found) / sum(seconds for *_, seconds in found):.0f}",
-            f"{found[0][1]:.0f}",
-            f"{found[-1][1]:.0f}",
+            f"{sum(measured * seconds for measured, _, seconds in found) / sum(seconds for *_, seconds in found):,.0f}",
+            f"{found[0][1]:,.0f}",
+            f"{found[-1][1]:,.0f}",
             f"{sum(seconds for *_, seconds in found):.0f} s",
         )
         for (name, workers, ps), found in sorted(sizes.items())
     ]
-    heads = ("type", "size", "measured", "believed first", "last", "for")
-    note = "Sizes are workers + parameter servers, speeds samples/s; the last column is how long it was trained with."
+    heads = ("Type", "Size", "Measured", "Believed first", "Believed last", "Trained for")
+    note = "Sizes are workers + parameter servers, speeds samples/s."
     table = _section("Speeds by size", note, _table(heads, rows))
     return f'<div class="pair">{chart}{table}</div>'
 
@@ -192,7 +199,7 @@ def _stalls(story: Story) -> str:
         )
         for found in story.carried_out
     ]
-    heads = ("job", "at", "from", "to", "how", "took", "of that, starting processes", "stall")
+    heads = ("Job", "At", "From", "To", "How", "Took", "Of that, starting processes", "Stall")
     return _section(
         "Every resize, and how long it kept workers waiting",
         "Sizes are workers + parameter servers; all-reduce jobs have none of these. The stall is the longest wait of "
@@ -211,11 +218,11 @@ def _gradients(story: Story) -> str:
             str(receipt.samples),
             str(receipt.base_step),
             str(receipt.staleness),
-            f"{receipt.learning_rate:.1e}",
+            f"{receipt.learning_rate:.2g}",
         )
         for receipt in story.gradients
     ]
-    heads = ("head step", "at", "choices", "computed at step", "staleness", "step size")
+    heads = ("Step of the learner", "At", "Choices", "Computed at step", "Staleness", "Step size")
     first: dict[int, float] = {}
     for acted in story.acted:
         first.setdefault(acted.version, acted.unix_seconds - began)
@@ -223,11 +230,15 @@ def _gradients(story: Story) -> str:
     versions = [(f"v{version}", f"{at:.0f} s", str(counts[version])) for version, at in first.items()]
     changed = sum(bool(acted.interventions) for acted in story.acted)
     guard = f" The guard changed {changed} of {len(story.acted)} decisions."
-    left = _section("Gradients that went to the learner", "", _table(heads, rows))
+    left = _section(
+        "Gradients that went to the learner",
+        "Choices of the policy from which a gradient was computed. Staleness: steps of the learner meanwhile.",
+        _table(heads, rows),
+    )
     right = _section(
         "Versions that decided here",
         f"Each was published by the learner, signed, and assigned to this machine.{guard}",
-        _table(("version", "from", "decisions"), versions),
+        _table(("Version", "From", "Decisions"), versions),
     )
     return f'<div class="pair">{left}{right}</div>'
 
@@ -270,12 +281,15 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     if not rows:
         return '<p class="empty">None.</p>'
 
-    def cells(row: Sequence[str], tag: str) -> str:
-        first = f'<{tag} class="first">{escape(row[0])}</{tag}>'
-        return first + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in row[1:])
+    def cells(row: Sequence[str]) -> str:
+        named = zip(heads[1:], row[1:], strict=True)
+        rest = "".join(f'<td data-name="{escape(name)}">{escape(cell)}</td>' for name, cell in named)
+        return f'<th scope="row" class="first" data-name="{escape(heads[0])}">{escape(row[0])}</th>{rest}'
 
-    head, body = cells(heads, "th"), "".join(f"<tr>{cells(row, 'td')}</tr>" for row in rows)
-    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    first, *others = map(escape, heads)
+    head = f'<th scope="col" class="first">{first}</th>' + "".join(f'<th scope="col">{name}</th>' for name in others)
+    body = "".join(f"<tr>{cells(row)}</tr>" for row in rows)
+    return f'<div class="wide"><table class="stacked"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def _times(number: int) -> str:

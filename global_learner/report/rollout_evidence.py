@@ -13,6 +13,8 @@ from policy_net.exchange.generated import fleet_pb2
 
 _KINDS = ("canary", "wave", "fleet")
 """Stages whose clusters alternate; a gate's figure is of something else."""
+_NO_JOB = -1.0
+"""The loss where no job would be left. Lower bounds beyond it come from few blocks, and say nothing."""
 
 
 def evidence(rollout: fleet_pb2.Rollout, plan: Plan) -> dict[str, Any] | None:
@@ -39,7 +41,7 @@ def _point(verdict: fleet_pb2.RolloutVerdict, rollout: fleet_pb2.Rollout) -> dic
         "stage": verdict.stage,
         "pairs": verdict.pairs,
         "estimate": verdict.loss if known else None,
-        "least": verdict.loss_at_least if known else None,
+        "least": max(verdict.loss_at_least, _NO_JOB) if known else None,
         "most": verdict.loss_at_most if known else None,
         "outcome": verdict.outcome,
     }
@@ -56,6 +58,8 @@ def _finding(point: dict[str, Any], rollout: fleet_pb2.Rollout) -> str:
     known = f"between {_share(least)} and {_share(most)}"
     if least > 0.0 or most < 0.0:
         known = f"at least {_share(least if least > 0.0 else most)}"
+    elif least <= _NO_JOB:
+        known = f"at most {_share(most)}"
     estimate = f"{_share(point['estimate'])} by estimate"
     return f"With v{version} the clusters have {known} jobs in the system, {after}: {estimate}."
 

@@ -64,7 +64,8 @@ def comparable_scores(cards: Sequence[fleet_pb2.VersionCard]) -> Scores:
                 if result.avg_jct_seconds > 0.0 and result.baseline_jct_seconds.get(baseline, 0.0) > 0.0
             },
         )
-        for card in same
+        for number, card in enumerate(same)
+        if card.updates or not number  # a version that no update made is scored in the table, and is no learning
     ]
     return Scores(
         policy_label(baseline),

@@ -11,7 +11,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from browser import chromium, complaints, look, until
+from browser import CONTRAST, OVERFLOW, chromium, complaints, look, until
 from docs_pages import PAGES, ROOT
 from selenium.webdriver.common.by import By
 
@@ -132,3 +132,26 @@ def test_in_a_browser_it_is_searched_and_asks_nobody_else(address: str) -> None:
         browser.find_element(By.CSS_SELECTOR, ".md-search__input").send_keys("every_steps")
         until(browser, ".md-search-result__list", "Settings")
         assert [said for said in complaints(browser) if "favicon" not in str(said)] == []
+
+
+REFERENCE = ("guide/settings.html", "guide/commands.html", "guide/metrics.html")
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("dark", [False, True])
+def test_on_a_telephone_pages_are_read_in_either_light_and_tables_of_the_reference_whole(
+    address: str, dark: bool
+) -> None:
+    tables = "[...document.querySelectorAll('.md-typeset__scrollwrap')]"
+    scrolled = f"return {tables}.filter((part) => part.scrollWidth > part.clientWidth).length"
+    with chromium() as browser:
+        look(browser, 390, dark)
+        for page in ("index.html", "decisions/index.html", "results/twin_learning.html", *REFERENCE):
+            browser.get(f"{address}/{page}")
+            assert browser.execute_script(OVERFLOW) <= 0, page
+            weak = browser.execute_script(CONTRAST)
+            # Lists and a search that are not open are drawn by the theme once they are.
+            hidden = ("md-nav__title", "md-search-result")
+            assert [found for found in weak if not any(name in found for name in hidden)] == [], page
+            if page in REFERENCE:
+                assert browser.execute_script(scrolled) == 0, page

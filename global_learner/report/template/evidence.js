@@ -5,6 +5,9 @@ const signed = (share) => {
   return `${Number(text) === 0 ? "±" : share < 0 ? "−" : "+"}${text}%`;
 };
 
+// The same on an axis and in a legend: +100%, 0%.
+const limit = (share) => signed(share).replace(/\.0%$/, "%").replace("±", "");
+
 function drawEvidence(partId, card) {
   const { evidence, stages, number } = card;
   if (!evidence) {
@@ -12,9 +15,13 @@ function drawEvidence(partId, card) {
     put(partId, el("p", { class: "note" }, begun ? "No cluster has brought a pair of blocks yet." : "Evidence begins with the clusters that take turns."));
     return;
   }
+  if (!evidence.points.some(({ least }) => least !== null)) {
+    put(partId, el("p", { class: "note" }, evidence.finding));
+    return;
+  }
   chartParts(partId);
   put(`${partId}-finding`, evidence.finding);
-  legend(partId, [["estimate", "line c0"], ["known to be between", "band c0"], [`passes below ${signed(evidence.margin)}`, "line passes"], ["fails above 0", "line fails"]]);
+  legend(partId, [["estimate", "line c0"], ["known to be between", "band c0"], [`passes below ${limit(evidence.margin)}`, "line passes"], ["fails above 0", "line fails"]]);
   put(`${partId}-figures`, figures(["After", "Stage", "Pairs", "Estimate", "At least", "At most", "Verdict"], evidence.points.map((point) => [
     duration(point.seconds), stages[point.stage].name, whole(point.pairs),
     ...[point.estimate, point.least, point.most].map((share) => (share === null ? "–" : signed(share))), point.outcome])));
@@ -30,7 +37,7 @@ function evidenceRange(points, margin) {
   const values = [0, margin, ...late.flatMap(({ least, most, estimate }) => [least, most, estimate])];
   const [least, most] = [Math.min(...values), Math.max(...values)];
   const room = Math.max((most - least) * 0.06, 0.005);
-  return [Math.max(least, -3) - room, Math.min(most, 3) + room];
+  return [least - room, Math.min(most, 3) + room];
 }
 
 function paintEvidence(root, width, { evidence: { points, margin }, stages, started_unix_seconds: started }, clip) {
@@ -43,7 +50,7 @@ function paintEvidence(root, width, { evidence: { points, margin }, stages, star
   const { sx, sy, left, right, top, bottom } = frame(root, {
     width, height, left: 54, top: 40,
     x: { low: first / size, high: last / size, ticks: ticks(first / size, last / size, width < 500 ? 4 : 8), name: `time since the rollout began [${unit}]` },
-    y: { low, high, ticks: ticks(low, high, 5), name: "jobs in the system, against before", format: signed },
+    y: { low, high, ticks: ticks(low, high, 5), name: "jobs in the system, against before", format: limit },
   });
   root.append(svg("clipPath", { id: clip }, svg("rect", { x: left, y: top, width: width - left - right, height: height - top - bottom })));
   const inside = svg("g", { "clip-path": `url(#${clip})` });

@@ -1,5 +1,8 @@
 // How often the guard stepped in, and why.
 
+// The agents' own word, by which logs and metrics are searched, and what it means.
+const reasonWords = ({ reason, meaning }) => (meaning ? `${reason}: ${meaning.split(";")[0]}` : reason);
+
 function drawGuard({ interventions, told }) {
   const { reasons, total, decisions } = interventions;
   if (!reasons.length) {
@@ -16,10 +19,11 @@ function drawGuard({ interventions, told }) {
   showChart("guard-part-chart", label, interventions, (root, width) => {
     const tall = 52;
     const most = Math.max(...reasons.map((entry) => entry.total));
+    const letters = Math.floor(width / 7.8);
     const marks = reasons.map((entry, index) => {
       const y = index * tall;
       const long = Math.max((entry.total / most) * (width - 20 - 8 * whole(most).length), 2);
-      root.append(svg("text", { class: "row", x: 0, y: y + 14 }, shortened(entry.reason, 40)),
+      root.append(svg("text", { class: "row", x: 0, y: y + 14 }, shortened(reasonWords(entry), letters)),
         svg("rect", { class: "guard", x: 0, y: y + 21, width: long, height: 18, rx: 3 }),
         svg("text", { class: "value", x: long + 6, y: y + 35 }, whole(entry.total)));
       return { x: long, y: y + 30, text: [`${entry.reason}: ${whole(entry.total)}`, entry.meaning, shares(entry.by, 6)].filter(Boolean) };

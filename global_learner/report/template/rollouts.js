@@ -34,7 +34,7 @@ function rolloutParts({ number }, index) {
     el("div", { class: "sides" },
       el("div", {},
         el("h4", {}, "Clusters"),
-        el("div", { class: "wide", role: "region", tabindex: "0", "aria-label": `Clusters of rollout ${number}` }, el("table", { id: `${id}-clusters`, class: "members" })),
+        el("div", { class: "wide", role: "region", tabindex: "0", "aria-label": `Clusters of rollout ${number}` }, el("table", { id: `${id}-clusters`, class: "members stacked" })),
         el("button", { id: `${id}-clusters-more`, type: "button", class: "more", hidden: true })),
       el("div", {},
         el("h4", {}, "What happened"),
@@ -77,16 +77,17 @@ function drawMembers(id, { clusters }) {
   const key = `${id}-clusters`;
   const shown = allOf.has(key) ? clusters : clusters.slice(0, FEW_MEMBERS);
   const shadowed = clusters.some((row) => row.shadow_decisions);
+  const headings = ["Cluster", "Takes part since", "Acts on", "Goes back to", "Blocks", ...(shadowed ? ["Decisions alike"] : [])];
   put(key,
-    el("thead", {}, el("tr", {}, ["Cluster", "Since", "Acts on", "Goes back to", "Blocks", ...(shadowed ? ["Alike"] : [])].map((heading, index) =>
+    el("thead", {}, el("tr", {}, headings.map((heading, index) =>
       el("th", { scope: "col", class: index ? (index < 4 ? "text" : null) : "first" }, heading)))),
-    el("tbody", {}, shown.map((row) => el("tr", {},
+    el("tbody", {}, shown.map((row) => named(el("tr", {},
       el("th", { scope: "row", class: "first" }, el("span", { class: "cut", title: row.cluster }, row.cluster),
         ["held", "pinned"].includes(row.role) && el("span", { class: `pill ${row.tone}` }, row.role), row.away && el("span", { class: "pill idle" }, "away"),
         row.note && el("small", {}, row.note)),
       el("td", { class: "text short" }, row.stage ?? "–"), el("td", { class: "text short" }, row.acts), el("td", { class: "text short" }, row.back),
       cell(row.blocks ? whole(row.blocks) : "–"),
-      shadowed && cell(row.shadow_decisions ? `${Math.floor((100 * row.shadow_agreed) / row.shadow_decisions)}%` : "–")))));
+      shadowed && cell(row.shadow_decisions ? `${Math.floor((100 * row.shadow_agreed) / row.shadow_decisions)}%` : "–")), headings))));
   more(`${key}-more`, clusters.length - shown.length, "cluster", () => { allOf.add(key); drawMembers(id, { clusters }); });
 }
 

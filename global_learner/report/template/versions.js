@@ -12,7 +12,7 @@ function drawVersions(data) {
   put("versions-head", el("tr", {}, headings.map((heading, index) =>
     el("th", { scope: "col", class: index ? (["Contributors", "Assigned to", "Digest"].includes(heading) ? "text" : null) : "first" }, heading))));
   const shown = allVersions ? versions : versions.slice(0, FEW_VERSIONS);
-  put("versions-rows", shown.map((row) => versionRow(row, scored)));
+  put("versions-rows", shown.map((row) => named(versionRow(row, scored), headings)));
   const parts = Object.entries(learner.disk_bytes).filter(([, bytes]) => bytes).map(([part, bytes]) => `${part} ${size(bytes)}`);
   put("versions-note", over ? `Score: average completion time over that of ${over}, as in the learning curve; lower is better. ` : "",
     leftOut ? `${counted(leftOut, "older version")} left out; policyctl version list shows all. ` : "",
@@ -28,7 +28,7 @@ function versionRow(row, scored) {
     scored && (row.score === null ? cell(row.score_state === "scored" ? "on other replays" : row.score_state || "–")
       : cell(row.score.toFixed(3), { class: row.score < 1 ? "better" : "worse" })),
     cell(row.updates ? digits(row.staleness_p50) : "–"),
-    el("td", { class: "text" }, contributors ? shares(row.contributions, 3) : row.origin || "first policy"),
+    el("td", { class: "text" }, contributors ? shares(row.contributions, 3) : row.origin || (row.parent ? "no update" : "first policy")),
     el("td", { class: "text" }, row.assigned.length > 3 ? counted(row.assigned.length, "cluster") : row.assigned.join(", ") || "–"),
     cell(moment(row.created_unix_seconds)), cell(size(row.size_bytes)),
     el("td", { class: "text short" }, el("code", { title: row.digest }, row.digest.slice(0, 12))));

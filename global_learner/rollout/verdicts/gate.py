@@ -124,7 +124,8 @@ def judge_replays(replays: Mapping[str, Sequence[Replayed]], margin: float, conf
         reason = f"replays take {loss.estimate:.1%} longer, and at least {least:.1%} whichever cluster is left out"
         return Verdict(Outcome.FAIL, loss, reasons=(reason,))
     if most <= margin:
-        reason = f"replays take at most {most:.1%} longer, whichever cluster is left out"
+        known = f"at most {most:.1%} longer" if most >= 0.0 else f"at least {-most:.1%} less time"
+        reason = f"replays take {known}, whichever cluster is left out"
         return Verdict(Outcome.PASS, loss, reasons=(reason,))
     return Verdict(Outcome.INCONCLUSIVE, loss, reasons=(f"without one cluster, replays take {most:.1%} longer",))
 

@@ -157,12 +157,12 @@ def judge(evidence: Mapping[str, ClusterEvidence], of_stage: Sequence[str], rule
         reason = f"{held[0]} is worse off by itself, and too few are left to say that others are not"
         return Verdict(Outcome.INCONCLUSIVE, loss, held, (reason,), decides=decides)
     if upper < rule.margin and not missing:
-        most = f"{_jobs(upper, 'at most')} in the system, whichever cluster is left out"
+        most = f"{_at_most(upper)} in the system, whichever cluster is left out"
         reason = f"{most}; less than {rule.margin:.1%} more passes"
         return Verdict(Outcome.PASS, loss, held, (reason,), decides=decides)
     lacks = [f"{cluster}: fewer than {rule.least_pairs} pairs of blocks" for cluster in missing]
     if upper >= rule.margin:
-        known = "nothing is known yet" if math.isinf(upper) else f"{_jobs(upper, 'at most')} in the system are shown"
+        known = "nothing is known yet" if math.isinf(upper) else f"{_at_most(upper)} in the system are shown"
         lacks.insert(0, f"{known}; less than {rule.margin:.1%} more passes")
     outcome = Outcome.INCONCLUSIVE if time_over else Outcome.WAIT
     return Verdict(outcome, loss, held, tuple(lacks), decides=decides)
@@ -180,12 +180,12 @@ def _without_any(losses: Mapping[str, Summed], alpha: float, *, largest_upper: b
 def _fleet_faults(lower: float) -> list[str]:
     if lower <= 0.0:
         return []
-    return [f"{_jobs(lower, 'at least')} in the system, whichever cluster is left out"]
+    return [f"at least {lower:.2%} more jobs in the system, whichever cluster is left out"]
 
 
-def _jobs(loss: float, bound: str) -> str:
-    """A bound of a mean loss in an operator's words."""
-    return f"{bound} {abs(loss):.2%} {'more' if loss >= 0.0 else 'fewer'} jobs"
+def _at_most(loss: float) -> str:
+    """An upper bound of a mean loss in an operator's words: below 0, so many jobs fewer or still fewer."""
+    return f"at most {loss:.2%} more jobs" if loss >= 0.0 else f"at least {-loss:.2%} fewer jobs"
 
 
 def _held(evidence: Mapping[str, ClusterEvidence], rule: Rule) -> tuple[str, ...]:

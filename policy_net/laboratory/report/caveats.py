@@ -299,7 +299,9 @@ def _decisions(environment: Environment) -> str:
     )
 
 
-_MORE_THAN_RECORDED = "machines are missing here, or your queue lets more jobs pass"
+_MORE_THAN_RECORDED = (
+    "machines are missing here, your queue lets more jobs pass, or jobs did not have the sizes that they asked for"
+)
 _LESS_THAN_RECORDED = "other work ran there besides, there are more machines here, or other rules held jobs back"
 _KINDS = {
     JobKind.PS: "with parameter servers, in step",

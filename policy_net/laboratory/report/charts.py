@@ -22,9 +22,9 @@ from policy_net.laboratory.simulation.replay import ReplayResult
 TODAY_COLOUR = "#868c94"
 PROPOSED_COLOUR = "#1d5f9e"
 OTHER_COLOURS = ("#d98b2b", "#3c8d5a", "#8a5fa8", "#b34757", "#4d8a94")
-TITLE_COLUMNS = 54
+TITLE_COLUMNS = 44
 """Letters of a title that find room above a chart; a longer one has two lines."""
-BAR_TITLE_COLUMNS = 40
+BAR_TITLE_COLUMNS = 32
 """The same beside bars with names of policies, which take room at the left."""
 SPANS = 200
 """Averages over this many equal spans of time make the picture of the GPUs in use."""
@@ -161,12 +161,12 @@ def _gpus(comparison: Comparison) -> Chart:
         last = comparison.workload.jobs[-1].submit_time_seconds / unit.seconds
         axes.axvline(last, color=INK, linewidth=1.0, linestyle=":", label="last submission")
         axes.set_xlim(0, until / unit.seconds)
-        axes.set_ylim(0, highest * 1.3)
+        axes.set_ylim(0, highest * 1.4)
         axes.yaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_xlabel(f"time since the first submission [{unit.name}]")
         axes.set_ylabel("GPUs")
         axes.set_title(in_lines(title, TITLE_COLUMNS))
-        axes.legend(fontsize=9, loc="upper left", ncols=4, columnspacing=1.2, handlelength=1.6)
+        axes.legend(fontsize=9, loc="upper left", ncols=2, columnspacing=1.2, handlelength=1.6)
 
     there = f"there are{' at first' if changes else ''}"
     return Chart("gpus", f"Lines: GPUs held over time, of {comparison.gpus} {there}. {title} on average.", draw)

@@ -29,11 +29,11 @@ from policy_net.laboratory.report.owners import FIELDS
 from policy_net.laboratory.report.policies import describe, label
 from policy_net.laboratory.report.tables import owner_table, policy_table, size_table
 
-CHART_INCHES = (6.0, 3.9)
-"""Of one chart; in a page on a telephone it is scaled down to two thirds of that, where its text can still be read."""
+CHART_INCHES = (4.8, 3.5)
+"""Of one chart; in a page on a telephone it is scaled down to three quarters of that, and its text is 10 px high."""
 PNG_DOTS_PER_INCH = 110
 PNG_WIDTH_INCHES = 13.0
-_HEAD_INCHES = 1.4
+_HEADLINE_INCHES = 0.335
 _LINE_INCHES = 0.32
 _CHARTS_ROW_INCHES = 4.0
 _SMALL_LINE_INCHES = 0.21
@@ -124,8 +124,9 @@ def overview_inches(comparisons: Sequence[Comparison]) -> tuple[float, float]:
 
 def _block_inches(comparison: Comparison) -> tuple[float, float, float, float]:
     """Heights of one workload's head, table, charts and foot."""
+    title, below = _head(comparison)
     return (
-        _HEAD_INCHES,
+        _HEADLINE_INCHES * len(title) + _SMALL_LINE_INCHES * (len(below) + 1.5),
         _LINE_INCHES * (len(comparison.results) + (comparison.recorded is not None) + 3),
         _CHARTS_ROW_INCHES * _rows(charts_of(comparison)),
         _SMALL_LINE_INCHES * (len(_foot(comparison)) + 1),
@@ -135,18 +136,25 @@ def _block_inches(comparison: Comparison) -> tuple[float, float, float, float]:
 def _draw_block(block: SubFigure, comparison: Comparison) -> None:
     parts = block.subfigures(4, 1, height_ratios=_block_inches(comparison), squeeze=False)[:, 0]
     head, table, grid, foot = parts.tolist()
-    title = textwrap.wrap(headline(comparison), _HEADLINE_COLUMNS)
-    head.text(_MARGIN, 0.86, "\n".join(title), fontsize=17, fontweight="bold", va="top", linespacing=1.25)
-    below = (
-        f"{shown(comparison.workload.name)}: {counted(len(comparison.workload.jobs), 'job')} on"
-        f" {counted(comparison.gpus, 'GPU')}. {subline(comparison)}"
-    )
-    _small(head, 0.84 - 0.24 * len(title), textwrap.wrap(below, _SMALL_COLUMNS))
+    title, below = _head(comparison)
+    inch = 1.0 / _block_inches(comparison)[0]
+    top = 1.0 - _SMALL_LINE_INCHES * inch
+    head.text(_MARGIN, top, "\n".join(title), fontsize=17, fontweight="bold", va="top", linespacing=1.25)
+    _small(head, top - _HEADLINE_INCHES * len(title) * inch, below)
     _draw_table(table.add_axes((_MARGIN, 0.0, 1 - 2 * _MARGIN, 1.0)), comparison)
     charts = charts_of(comparison)
     for index, chart in enumerate(charts):
         chart.draw(grid.add_subplot(_rows(charts), 2, index + 1))
     _small(foot, 0.98, _foot(comparison))
+
+
+def _head(comparison: Comparison) -> tuple[list[str], list[str]]:
+    """Lines of the headline, and of what stands below it."""
+    below = (
+        f"{shown(comparison.workload.name)}: {counted(len(comparison.workload.jobs), 'job')} on"
+        f" {counted(comparison.gpus, 'GPU')}. {subline(comparison)}"
+    )
+    return textwrap.wrap(headline(comparison), _HEADLINE_COLUMNS), textwrap.wrap(below, _SMALL_COLUMNS)
 
 
 def _foot(comparison: Comparison) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import PurePath
 
 from foundation.figures import shown
@@ -9,6 +10,8 @@ from policy_net.policy import DEFAULT_POLICY
 
 LONGEST_LABEL = 28
 """Of a longer name the end is shown, which tells policy files apart."""
+
+_VERSION = re.compile(r"v\d+")
 
 _LABELS = {
     "fifo": "FIFO",
@@ -61,7 +64,10 @@ _WORDS = {
     " simulation to start from. Uses what is known of the work left, or else how long jobs of this cluster took; learns"
     " the speeds while the jobs run.",
     "set-fresh": "like Set, but it knows no speeds to start from.",
-    "set-taught": "like Set, with prices and priorities that replays of recorded clusters have taught it.",
+    "set-taught": "every further task goes to the job that gains most by it; a trained model, taught by replays of"
+    " recorded clusters, adds who comes first and what a GPU is worth to those that wait. Uses what is known of the"
+    " work left, or else how long jobs of this cluster took; knows speeds observed in simulation, and learns more of"
+    " them while the jobs run.",
     "oracle": "like Marginal, but told the true speeds, which no real scheduler knows: how far one could get.",
 }
 
@@ -76,4 +82,6 @@ def label(policy: str) -> str:
 
 def describe(policy: str) -> str:
     """What it does and what it is told, to stand after its name."""
+    if _VERSION.fullmatch(policy):
+        return "the version of the fleet’s policy that the learner published under this number."
     return _WORDS.get(policy, "a scheduler given by the user.")

@@ -12,7 +12,7 @@ from typing import Any
 from jinja2 import Environment as Templates
 from jinja2 import StrictUndefined
 from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from foundation.figures import counted, shown
 from policy_net.laboratory.report.charts import OTHER_COLOURS, PROPOSED_COLOUR, TODAY_COLOUR, Chart
@@ -30,29 +30,28 @@ def runs_page(runs: Sequence[Run]) -> str:
     folder = files("policy_net.laboratory.report")
     template = templates.from_string((folder / "runs.html").read_text(encoding="utf-8"))
     names = differing(runs)
-    figures = final_figures(runs)
+    alike, figures = _alike(runs), final_figures(runs)
+    figures = [name for name in figures if name not in alike]
+    same = {name: value for name, value in runs[0].settings.items() if name not in names} | alike
     return template.render(
         style=(folder / "page.css").read_text(encoding="utf-8"),
         title=f"{counted(len(runs), 'training run')} side by side",
         runs=[shown(run.name) for run in runs],
         unfinished=[shown(run.name) for run in runs if not run.final],
         settings={
-            "headings": ["setting", *(shown(run.name) for run in runs)],
+            "headings": ["Setting", *(shown(run.name) for run in runs)],
             "rows": [
                 {"name": _in_words(name), "cells": [_said(run.settings.get(name)) for run in runs]} for name in names
             ],
         },
         figures={
-            "headings": ["run", *(_in_words(name) for name in figures)],
+            "headings": ["Run", *(_in_words(name) for name in figures)],
             "rows": [
                 {"name": shown(run.name), "cells": [_said(run.final.get(name)) for name in figures]} for run in runs
             ],
         },
-        same=[
-            {"name": _in_words(name), "value": _said(value)}
-            for name, value in runs[0].settings.items()
-            if name not in names
-        ],
+        same=[{"name": _in_words(name), "value": _said(value)} for name, value in same.items() if not _is_unset(value)],
+        unset=[_in_words(name) for name, value in same.items() if _is_unset(value)],
         pictures=[
             {
                 "url": as_data_url(chart),
@@ -67,8 +66,17 @@ def runs_page(runs: Sequence[Run]) -> str:
 
 def _in_words(name: str) -> str:
     """A setting's or figure's name as people read it; with its section, as the settings' file has it."""
-    words = name.replace("_", " ").replace("jct", "JCT")
+    if name == "seconds":
+        return "took [s]"
+    words = name.replace("_", " ").replace("jct", "JCT").replace("max seconds", "time limit seconds")
     return shown(f"{words.removesuffix(' seconds')} [s]" if words.endswith(" seconds") else words)
+
+
+def _alike(runs: Sequence[Run]) -> dict[str, Any]:
+    """What the policies are, where it is the same in all runs: no figure to compare, and a column each."""
+    of_policy = [name for name in final_figures(runs) if name.startswith("spec.")]
+    values = {name: [run.final.get(name) for run in runs if run.final] for name in of_policy}
+    return {name: found[0] for name, found in values.items() if all(value == found[0] for value in found)}
 
 
 def charts_of_runs(runs: Sequence[Run]) -> list[Chart]:
@@ -94,15 +102,21 @@ def _chart(number: int, figure: str, runs: Sequence[Run]) -> Chart:
         axes.set_title(shown(figure))
         axes.set_xlabel("step")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.legend(fontsize=8)
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
+        axes.legend(fontsize=9)
 
     return Chart(f"curve-{number}", f"{shown(figure)} by step, at the end: {', '.join(ends) or 'nothing finite'}", draw)
 
 
 def _said(value: Any) -> str:
     """A setting or a figure, none of which is nested."""
-    if value is None or value == "":
+    if _is_unset(value):
         return "–"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return shown(f"{value:,.6g}" if isinstance(value, float) else str(value))
+    number = f"{value:,.6g}".replace("-", "\N{MINUS SIGN}") if isinstance(value, float) else str(value)
+    return shown(number)
+
+
+def _is_unset(value: Any) -> bool:
+    return value is None or value in ("", [])

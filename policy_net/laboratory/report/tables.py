@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from foundation.figures import duration, hours, percent, shown, unit_for
+from foundation.figures import Unit, duration, hours, percent, shown, unit_for
 from policy_net.laboratory.report.comparison import Comparison
 from policy_net.laboratory.report.findings import idle_gpu_seconds
 from policy_net.laboratory.report.headline import change
@@ -42,14 +42,14 @@ def policy_table(comparison: Comparison) -> TextTable:
     headings = (
         "Policy",
         f"Average completion time [{unit.name}]",
-        f"against {label(comparison.today.policy)}",
+        f"Against {label(comparison.today.policy)}",
         f"Average wait for the first start [{wait_unit.name}]",
         f"p99 of completion time [{tail_unit.name}]",
         "Average slowdown",
         "p99 of slowdown",
         "Starved jobs",
         "GPUs held",
-        "of which training",
+        "Of these, training",
         "GPU-hours held",
         "GPU-hours idle while jobs wait",
         "Jobs done",
@@ -71,7 +71,7 @@ def policy_table(comparison: Comparison) -> TextTable:
         cells = (
             unit.number(average),
             "–" if result is comparison.today else change(average, today),
-            "–" if figures["avg_wait_seconds"] is None else wait_unit.number(figures["avg_wait_seconds"]),
+            "–" if figures["avg_wait_seconds"] is None else _waited(wait_unit, figures["avg_wait_seconds"]),
             tail_unit.number(figures["p99_jct_seconds"]),
             _decimal(figures["avg_bounded_slowdown"]),
             _decimal(figures["p99_bounded_slowdown"]),
@@ -145,6 +145,11 @@ def _owner_cells(owner: Owner) -> tuple[str, ...]:
         change(group.after_seconds, group.before_seconds),
         percent(group.later_share),
     )
+
+
+def _waited(unit: Unit, seconds: float) -> str:
+    """In the unit of the longest wait of a column; of hardly any, that it is below what can be told."""
+    return "<0.01" if 0.0 < seconds < 0.01 * unit.seconds else unit.number(seconds)
 
 
 def _done(completed: int, jobs: int) -> str:

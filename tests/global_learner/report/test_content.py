@@ -190,6 +190,20 @@ def test_scores_on_the_same_replays_make_the_curve_and_others_are_left_out() -> 
     assert (learning["reference"], learning["series"]) == ("DRF", ["calm", "rush"])
 
 
+def test_a_version_that_no_update_made_has_a_score_and_is_no_point_of_the_learning_curve() -> None:
+    found = report([view("north", DRAW)], versions=4)
+    for card, score in zip(found.versions, (1.1, 0.9, 0.88, 3.0), strict=True):
+        scored(card, "new", drf=score)
+    first, put_in = found.versions[0], found.versions[-1]
+    first.updates = put_in.updates = 0
+    put_in.head_step = found.versions[-2].head_step - 1
+    content = report_content(found)
+    assert content["versions"][0]["score"] == 3.0
+    learning = content["learning"]
+    assert [point["version"] for point in learning["points"]] == [1, 2, 3]
+    assert learning["finding"] == "v3 needs 20% less time than v1"
+
+
 def test_a_version_that_waited_when_its_learner_ended_is_not_scored() -> None:
     found = report([view("north", DRAW)], versions=2)
     found.versions[0].score.state = "waiting"

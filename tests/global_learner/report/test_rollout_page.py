@@ -47,7 +47,7 @@ def opened(browser: WebDriver, told: pb.GetReportReply, folder: Path, width: int
     browser.get(page.as_uri())
 
 
-@pytest.mark.parametrize("width", [1280, 360])
+@pytest.mark.parametrize("width", [1280, 1000, 360])
 def test_rollouts_are_drawn_at_any_width_without_a_complaint(
     browser: WebDriver, told: pb.GetReportReply, tmp_path: Path, width: int
 ) -> None:
@@ -65,6 +65,11 @@ def test_rollouts_are_drawn_at_any_width_without_a_complaint(
     assert complaints(browser) == []
     assert browser.execute_script(OVERFLOW) <= 0
     assert browser.execute_script(OUTSIDE) == []
+    cells = browser.find_elements(By.CSS_SELECTOR, "table.members td")
+    assert cells
+    assert all(cell.get_attribute("data-name") for cell in cells)
+    scrolled = "[...document.querySelectorAll('.sides .wide')].filter((part) => part.scrollWidth > part.clientWidth)"
+    assert browser.execute_script(f"return {scrolled}.length") == 0
 
 
 @pytest.mark.parametrize("dark", [False, True])
@@ -188,6 +193,20 @@ def test_on_paper_ended_rollouts_are_open_and_all_events_there(
     assert len(browser.find_elements(By.CSS_SELECTOR, "#rollout-1-history li")) == len(events)
     look(browser, 800, media="print")
     assert browser.execute_script(CONTRAST) == []
+
+
+def test_evidence_of_which_nothing_is_known_is_a_sentence_and_no_empty_chart(
+    browser: WebDriver, told: pb.GetReportReply, tmp_path: Path
+) -> None:
+    early = pb.GetReportReply()
+    early.CopyFrom(told)
+    del early.rollouts[1:]
+    for verdict in early.rollouts[0].verdicts:
+        verdict.ClearField("loss_at_least")
+        verdict.ClearField("loss_at_most")
+    opened(browser, early, tmp_path)
+    assert "Nothing is known yet of v4" in text(browser, "#rollouts")
+    assert not browser.find_elements(By.CSS_SELECTOR, "#rollouts svg")
 
 
 def test_without_a_rollout_the_page_says_how_to_begin_one(browser: WebDriver, tmp_path: Path) -> None:

@@ -15,10 +15,12 @@ from rollout_makers import CANDIDATE, started, take
 
 from global_learner.report.content import report_content
 from global_learner.report.offline import report_of_files
+from global_learner.report.rollout_evidence import evidence
 from global_learner.report.rollouts import rollout_section, waiting
 from global_learner.rollout.events import Abort, Pause, Pin, Promote, What
 from global_learner.rollout.evidence_store import KeptEvent, KeptVerdict
 from global_learner.rollout.overview import MOST_ROLLOUTS, Overview
+from global_learner.rollout.plan import Plan
 from global_learner.rollout.rollout_messages import overview_message
 from global_learner.rollout.rollout_store import Record
 from global_learner.rollout.state import Phase, RolloutState
@@ -135,6 +137,24 @@ def test_the_chart_crosses_its_limits_where_the_verdicts_say_so(cards: list[dict
     assert {point["outcome"] for point in done["points"]} == {"wait", "pass"}
     assert sum(point["outcome"] == "pass" for point in done["points"]) == 3  # a stage each
     assert "jobs in the system" in done["finding"]
+
+
+def test_a_bound_that_cannot_be_is_not_told_and_fewer_jobs_than_none_are_never_said() -> None:
+    said = pb.Rollout(number=1, candidate_version=2)
+    for loss, least, most in ((-0.03, -1.27, 1.113), (-0.3, -0.5, -0.1)):
+        verdict = said.verdicts.add(stage=2, pairs=13, loss=loss, outcome="wait")
+        verdict.loss_at_least, verdict.loss_at_most = least, most
+    assert Plan().stages[2].kind == "canary"
+    early = pb.Rollout(number=1, candidate_version=2, verdicts=said.verdicts[:1])
+    told, later = evidence(early, Plan()), evidence(said, Plan())
+    assert told is not None
+    assert told["points"][0]["least"] == -1.0
+    assert told["finding"] == (
+        "With v2 the clusters have at most 111.3% more jobs in the system, after 13 pairs of blocks: 3.0% fewer by"
+        " estimate."
+    )
+    assert later is not None
+    assert "have at least 10.0% fewer jobs in the system" in later["finding"]
 
 
 def test_no_rollout_yet_is_no_card() -> None:

@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 
 import pytest
@@ -174,3 +175,13 @@ def test_the_gate_stops_what_is_worse_and_lets_the_rest_pass() -> None:
     assert few.reasons == ("workloads of 2 clusters; the gate needs those of 3",)
     beaten = {name: [Replayed(1.0, 1.3, 0.8)] for name in CLUSTERS}
     assert judge_replays(beaten, 0.03).outcome is Outcome.FAIL
+
+
+def test_bounds_below_nought_are_said_as_the_gain_that_they_are() -> None:
+    better = {name: [Replayed(90.0 + number, 100.0, 150.0)] for number, name in enumerate(CLUSTERS)}
+    assert judge_replays(better, 0.03).reasons == (
+        "replays take at least 6.0% less time, whichever cluster is left out",
+    )
+    passed = _first_verdict(1, dict.fromkeys(CLUSTERS, -0.3))
+    assert passed.outcome is Outcome.PASS
+    assert re.fullmatch(r"at least \d+\.\d\d% fewer jobs in the system, .*", passed.reasons[0])

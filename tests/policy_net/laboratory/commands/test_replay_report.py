@@ -43,7 +43,7 @@ def test_a_report_compares_today_with_the_default_policy_and_says_what_the_json_
             f"{row['gpu_utilization']:.0%}",
             f"{row['completed']}",
         ):
-            assert f"<td>{cell}</td>" in page
+            assert f">{cell}</td>" in page
     assert f"{unit.text(averages[-1])} instead of {unit.text(averages[1])}" in page
     assert "<script" not in page
     assert "1 machine with 2 GPUs" in page

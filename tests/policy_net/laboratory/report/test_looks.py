@@ -24,6 +24,7 @@ from policy_net.laboratory.report.chart_style import look as style
 from policy_net.laboratory.report.charts import charts_of, in_lines
 from policy_net.laboratory.report.comparison import Comparison
 from policy_net.laboratory.report.page import CHART_INCHES, page_html
+from policy_net.laboratory.report.policies import describe
 from policy_net.laboratory.report.runs_page import runs_page
 from policy_net.laboratory.training_runs import Curve, Run
 
@@ -61,6 +62,8 @@ def test_a_replays_page_is_read_at_any_width_in_the_light_and_the_dark_with_its_
     assert browser.execute_script(OVERFLOW) <= 0
     assert browser.execute_script(CONTRAST) == []
     _are_readable(browser, 3, dark)
+    if width == 390:
+        _has_its_headings(browser)
 
 
 @pytest.mark.heavy
@@ -73,6 +76,16 @@ def test_a_page_of_training_runs_is_read_in_the_light_and_the_dark(
     assert browser.execute_script(OVERFLOW) <= 0
     assert browser.execute_script(CONTRAST) == []
     _are_readable(browser, 1, dark)
+    _has_its_headings(browser)
+
+
+def _has_its_headings(browser: WebDriver) -> None:
+    """On a telephone each figure stands below its heading, and no table is scrolled."""
+    cells = browser.find_elements(By.CSS_SELECTOR, "tbody td")
+    assert cells
+    assert all(cell.get_attribute("data-name") for cell in cells)
+    scrolled = "[...document.querySelectorAll('.wide')].filter((part) => part.scrollWidth > part.clientWidth)"
+    assert browser.execute_script(f"return {scrolled}.length") == 0
 
 
 def _are_readable(browser: WebDriver, charts: int, dark: bool) -> None:
@@ -90,6 +103,30 @@ def test_figures_of_runs_have_their_unit_and_large_ones_can_be_read() -> None:
     page = runs_page([replace(run, final={"avg_jct_seconds": 15000.25}) for run in runs()])
     assert "avg JCT [s]" in page
     assert "15,000.2" in page
+
+
+def test_what_all_runs_share_is_no_column_and_what_is_not_set_one_sentence() -> None:
+    settings = {"max_seconds": 20.0, "imitate": None, "world.nodes": ""}
+    finals = {"seconds": 4.5, "validation_change": -0.007, "spec.policy": "set", "spec.bound": 1.5}
+    page = runs_page(
+        [
+            replace(run, settings=run.settings | settings, final=finals | {"spec.bound": 1.5 + place})
+            for place, run in enumerate(runs())
+        ]
+    )
+    columns = re.findall(r'<th scope="col">(.*?)</th>', page)
+    assert "spec.bound" in columns
+    assert "took [s]" in columns
+    assert "spec.policy" not in columns
+    assert "<dt>spec.policy</dt><dd>set</dd>" in page
+    assert "<dt>time limit [s]</dt><dd>20</dd>" in page
+    assert "Not set: imitate, world.nodes." in page
+    assert ">−0.007</td>" in page
+
+
+def test_a_version_of_the_fleet_is_no_scheduler_of_the_users() -> None:
+    assert describe("v11").startswith("the version of the fleet’s policy")
+    assert describe("van.safetensors") == "a scheduler given by the user."
 
 
 def test_every_colour_of_a_chart_has_one_for_the_dark(made: Callable[..., Comparison]) -> None:

@@ -1,0 +1,91 @@
+"""The page of the real jobs in a browser: whole at any width and light, in letters that can be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from browser import CONTRAST, OUTSIDE, OVERFLOW, chromium, complaints, look
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webdriver import WebDriver
+
+from deploy.train.page import write_training_page
+from deploy.train.records import Acted, Resize, Speed
+from deploy.train.story import Story
+from deploy.train.watching import Life, Said
+from global_learner.storage.receipts import Receipt
+
+BEGAN = 1_795_000_000.0
+LEAST_PIXELS = 10.0
+TEXT_PIXELS = """
+return [...document.querySelectorAll("svg text")].filter((node) => node.getClientRects().length).map((node) => {
+  const chart = node.closest("svg");
+  const scale = chart.getBoundingClientRect().width / chart.viewBox.baseVal.width;
+  return parseFloat(getComputedStyle(node).fontSize) * scale;
+});
+"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[WebDriver]:
+    with chromium() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_training_page(story(), tmp_path_factory.mktemp("page")).as_uri()
+
+
+def story() -> Story:
+    """Three jobs of two minutes with five resizes, a suspension among them."""
+    lives = [life(0, "gpt-long", "small-gpt", 2.0), life(1, "digits-short", "digits-cnn", 20.0)]
+    lives.append(life(2, "tabular-short-with-a-long-name", "tabular-mlp", 40.0))
+    sizes = [(3, 1), (1, 1), (2, 1), (0, 0), (2, 1), (4, 2)]
+    resizes = [
+        Resize("gpt-long", *after, True, BEGAN + at, BEGAN + at + 1.5, 0.0012, 0.9, before)
+        for at, before, after in zip((10.0, 20.0, 30.0, 40.0, 50.0), sizes[:-1], sizes[1:], strict=True)
+    ]
+    speeds = [
+        Speed(one.name, one.facts["modelType"], workers, 1, 10.0, 900.0 * workers, 1500.0, BEGAN + 20.0)
+        for one in lives
+        for workers in (1, 2)
+    ]
+    gradients = [Receipt(step, "here", 1, step, step - 1, 0, 1, 2e-4, 30, BEGAN + 30.0 * step) for step in (1, 2)]
+    acted = [Acted(number, BEGAN + 30.0 * number, number, "arrival", ()) for number in (1, 2)]
+    return Story(BEGAN, 120.0, lives, resizes, acted, speeds, gradients, [1, 2], 2)
+
+
+def life(place: int, name: str, model_type: str, submitted: float) -> Life:
+    held = [
+        (submitted + 2.0, 0, 0, "starting"),
+        (submitted + 8.0, 3, 1, "running"),
+        (submitted + 30.0, 1, 1, "running"),
+    ]
+    said = [Said(submitted + 10.0 * step, step, 2.0 / step, 0.3 * step, None) for step in (1, 2, 3)]
+    facts = {"state": "done", "modelType": model_type, "kind": "ps", "ageSeconds": 60.0 + place, "runSeconds": 50.0}
+    return Life(name, submitted, held, said, facts | {"samples": 4000, "ended": True})
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_page_of_real_jobs_is_read_at_any_width_and_light(
+    browser: WebDriver, page: str, width: int, dark: bool
+) -> None:
+    look(browser, width, dark)
+    browser.get(page)
+    assert complaints(browser) == []
+    assert browser.execute_script(OVERFLOW) <= 0
+    assert browser.execute_script(CONTRAST) == []
+    assert browser.execute_script(OUTSIDE) == []
+    assert min(browser.execute_script(TEXT_PIXELS)) >= LEAST_PIXELS
+    scrolled = "[...document.querySelectorAll('section *')].filter((part) => part.scrollWidth > part.clientWidth + 1)"
+    visible = f"{scrolled}.filter((part) => part.clientWidth && getComputedStyle(part).overflowX !== 'visible')"
+    assert browser.execute_script(f"return {visible}.length") == 0
+    cells = browser.find_elements(By.CSS_SELECTOR, "tbody td")
+    assert cells
+    assert all(cell.get_attribute("data-name") for cell in cells)
+    lanes = (
+        "return [...document.querySelectorAll('svg[aria-label^=Workers]')].filter((chart) => chart.clientWidth).length"
+    )
+    assert browser.execute_script(lanes) == 1, "either the wide chart or the narrow one"
