@@ -23,7 +23,14 @@ from elastic_runtime.launcher.commands.launch_checks import (
     check_secrecy,
     check_tls,
 )
-from elastic_runtime.launcher.commands.options import PROGRAM, Debug, Folder, Job, jobs_of
+from elastic_runtime.launcher.commands.options import (
+    PROGRAM,
+    TASKS,
+    Debug,
+    Folder,
+    Job,
+    jobs_of,
+)
 from elastic_runtime.launcher.commands.requests import (
     CALL_SECONDS,
     PATIENCE_SECONDS,
@@ -44,11 +51,9 @@ if TYPE_CHECKING:
     from elastic_runtime.launcher.supervisor import FirstRequest
 
 Servers = Annotated[
-    int | None, typer.Option("--ps", min=0, max=MOST_TASKS, help="Parameter servers; what it had, unless given.")
+    int | None, typer.Option("--ps", click_type=TASKS, help="Parameter servers; what it had, unless given.")
 ]
-Workers = Annotated[
-    int | None, typer.Option("--workers", min=0, max=MOST_TASKS, help="Workers; what it had, unless given.")
-]
+Workers = Annotated[int | None, typer.Option("--workers", click_type=TASKS, help="Workers; what it had, unless given.")]
 
 Quiet = Annotated[bool, typer.Option("--quiet", help="Leave the first worker's lines to the logs.")]
 
@@ -58,8 +63,8 @@ def run(
     arguments: Annotated[
         list[str] | None, typer.Argument(metavar="[ARGUMENTS]...", help="What the script gets, options included.")
     ] = None,
-    servers: Annotated[int, typer.Option("--ps", min=0, max=MOST_TASKS, help="Parameter servers to start with.")] = 1,
-    workers: Annotated[int, typer.Option("--workers", min=0, max=MOST_TASKS, help="Workers to start with.")] = 1,
+    servers: Annotated[int, typer.Option("--ps", click_type=TASKS, help="Parameter servers to start with.")] = 1,
+    workers: Annotated[int, typer.Option("--workers", click_type=TASKS, help="Workers to start with.")] = 1,
     name: Annotated[
         str | None, typer.Option(help="The job's name; from the script and a counter unless given.")
     ] = None,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import click
 import typer
 import typer.core
 
+from elastic_runtime.control.checks import MOST_TASKS
 from elastic_runtime.errors import BadInput
 from elastic_runtime.launcher.job_folder import all_jobs, jobs_folder
 from foundation.command_line import VERSION_OPTION
@@ -55,6 +56,22 @@ Timeout = Annotated[
 ]
 Debug = Annotated[bool, typer.Option("--debug", help="Print the traceback of an error.")]
 TIMEOUT_SECONDS = 10.0
+
+
+class TaskCount(click.IntRange):
+    """A number of tasks: the whole size. A sign is refused, as `+1` reads like one more.
+
+    Relative sizes are none, as a request may be sent again, and another change may come in between.
+    """
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """See `click.ParamType.convert`."""
+        if isinstance(value, str) and value.strip()[:1] in ("+", "-"):
+            self.fail(f"{value!r} has a sign; give the number that the job is to have in all, as in 3", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+TASKS = TaskCount(0, MOST_TASKS)
 
 
 def jobs_of(folder: Path | None) -> Path:

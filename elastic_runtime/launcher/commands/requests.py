@@ -11,10 +11,10 @@ from typing import Annotated
 
 import typer
 
-from elastic_runtime.control.checks import MOST_TASKS, check_request_id
+from elastic_runtime.control.checks import check_request_id
 from elastic_runtime.control.messages import RequestOutcome, ResizeMode, Size
 from elastic_runtime.errors import BadInput, CoordinatorUnreachable, ElasticError
-from elastic_runtime.launcher.commands.options import Debug, Folder, Job, jobs_of
+from elastic_runtime.launcher.commands.options import TASKS, Debug, Folder, Job, jobs_of
 from elastic_runtime.launcher.job_folder import JobFolder, holder_of, open_job, resume_command
 from elastic_runtime.launcher.job_status import client_of, resting_facts
 from elastic_runtime.protocol.plan import Phase
@@ -56,10 +56,10 @@ class RequestPending(ElasticError):
 def resize(
     name: Job,
     servers: Annotated[
-        int | None, typer.Option("--ps", min=0, max=MOST_TASKS, help="Parameter servers; as now, unless given.")
+        int | None, typer.Option("--ps", click_type=TASKS, help="Parameter servers in all; as now, unless given.")
     ] = None,
     workers: Annotated[
-        int | None, typer.Option("--workers", min=0, max=MOST_TASKS, help="Workers; as now, unless given.")
+        int | None, typer.Option("--workers", click_type=TASKS, help="Workers in all; as now, unless given.")
     ] = None,
     victims: Annotated[
         list[str] | None,
