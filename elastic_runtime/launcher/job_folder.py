@@ -17,7 +17,7 @@ import json
 import re
 import secrets
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,8 @@ NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,60}[a-z0-9])?")
 _MOST_OF_A_NAME = 100_000
 _SHOWN_JOBS = 10
 LOCK_FILE = "lock"
+AGENT_MARK = "CLUSTER_AGENT_JOB"
+"""Names in the environment of all processes that a cluster agent starts for a job that job's folder."""
 
 
 class NoSuchJob(BadInput):
@@ -90,8 +92,44 @@ def jobs_folder(stated: Path | None, environment: Mapping[str, str]) -> Path:
     return base / "fedl2" / "jobs"
 
 
+def launcher_lock(jobs: Path, name: str) -> Path:
+    """The lock that a cluster agent hands to the launcher of a job that it keeps; it stays as long as the job."""
+    return jobs / f"{name}.launcher.lock"
+
+
+def is_kept(folder: JobFolder) -> bool:
+    """Whether a cluster agent decides when and with what the job runs, also while that agent does not run."""
+    return launcher_lock(folder.path.parent, folder.name).exists()
+
+
+def check_not_kept(folder: JobFolder, instead: Sequence[str], environment: Mapping[str, str], *, anyway: bool) -> None:
+    """See that nobody starts, resizes or ends a job behind the back of the agent that keeps it.
+
+    Args:
+        folder: the job's.
+        instead: commands of `cluster-agent` that fit what was wanted.
+        environment: which says whether that agent itself started this process.
+        anyway: whether the user knows, as of an agent that is gone for good.
+
+    Raises:
+        BadInput: the agent is to be asked.
+    """
+    if anyway or not is_kept(folder) or environment.get(AGENT_MARK) == str(folder.path.absolute()):
+        return
+    ways = " or ".join(f"`cluster-agent {word} {folder.name}`" for word in instead)
+    raise BadInput(
+        f"{folder.name}: a cluster agent keeps this job and decides what it has; use {ways}, or give --anyway if that "
+        "agent is gone for good"
+    )
+
+
 def resume_command(folder: JobFolder, environment: Mapping[str, str]) -> str:
-    """What to type to go on with a job: with its folder of jobs where that is not the one that is looked in anyway."""
+    """What to type to go on with a job: with its folder of jobs where that is not the one that is looked in anyway.
+
+    A job that an agent keeps goes on by that agent alone, or its cores would be used twice.
+    """
+    if is_kept(folder):
+        return f"cluster-agent resume {folder.name}"
     usual = environment.get("ELASTIC_JOBS", "")
     jobs = folder.path.parent
     is_usual = jobs == jobs_folder(Path(usual) if usual else None, environment)

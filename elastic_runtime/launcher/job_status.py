@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 from collections.abc import Callable
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from elastic_runtime.control.addresses import check_coordinator
 from elastic_runtime.control.credentials import ClientCredentials, read_ca
 from elastic_runtime.control.messages import JobStatus, RequestState, Size, TaskStatus
 from elastic_runtime.errors import BadInput, CoordinatorUnreachable
-from elastic_runtime.launcher.job_folder import JobFolder, holder_of, read_json, write_json
+from elastic_runtime.launcher.job_folder import JobFolder, holder_of, read_json, resume_command, write_json
 from elastic_runtime.protocol.plan import Phase
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def client_of(folder: JobFolder, timeout_seconds: float) -> ControlClient:
         phase = read_state(folder).get("phase")
         if phase in (Phase.FINISHED.value, Phase.FAILED.value):
             raise BadInput(f"{folder.name} has {phase}; nothing of it runs that could be asked")
-        raise BadInput(f"{folder.name} is not running; `elastic-run resume {folder.name}` goes on with it")
+        raise BadInput(f"{folder.name} is not running; `{resume_command(folder, os.environ)}` goes on with it")
     found = read_json(folder.address_file) or {}
     try:
         address = check_coordinator(str(found.get("address", "")))

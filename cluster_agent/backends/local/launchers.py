@@ -16,12 +16,13 @@ from pathlib import Path
 
 import structlog
 
+from elastic_runtime.launcher.job_folder import AGENT_MARK, launcher_lock
 from elastic_runtime.launcher.warm.launcher_starter import LauncherStarter
 from foundation import marked_processes
 from foundation.locks import lock_holder
 
 _log = structlog.get_logger()
-MARK = "CLUSTER_AGENT_JOB"
+MARK = AGENT_MARK
 _LOG_BYTES = 1024 * 1024
 _ROOM_BYTES = 256 * 1024
 """A launcher's files, and those of its tasks until they train."""
@@ -163,7 +164,7 @@ class Launchers:
         return str(self._jobs.absolute() / job)
 
     def _lock_file(self, job: str) -> Path:
-        return self._jobs / f"{job}.launcher.lock"
+        return launcher_lock(self._jobs, job)
 
 
 def end_marked(mark: str) -> int:

@@ -12,7 +12,15 @@ from typing import Annotated, Any
 import typer
 
 from elastic_runtime.errors import BadInput, ElasticError
-from elastic_runtime.launcher.commands.options import Debug, Folder, Job, Jobs, jobs_of
+from elastic_runtime.launcher.commands.options import (
+    Anyway,
+    Debug,
+    Folder,
+    Job,
+    Jobs,
+    jobs_of,
+    open_own_job,
+)
 from elastic_runtime.launcher.job_folder import JobBusy, JobFolder, JobLock, all_jobs, holder_of, open_job, read_json
 from elastic_runtime.launcher.job_status import resting_facts
 from elastic_runtime.protocol.plan import Phase
@@ -120,11 +128,18 @@ class TaskLogs:
         self._tail = None  # of who begins from now on everything is new
 
 
-def delete(names: Jobs, folder: Folder = None, output: Output = Form.TABLE, debug: Debug = False) -> None:
+def delete(
+    names: Jobs,
+    folder: Folder = None,
+    output: Output = Form.TABLE,
+    anyway: Anyway = False,
+    debug: Debug = False,
+) -> None:
     """Remove jobs that do not run: their folders with their logs, and the checkpoints that are in them."""
     del debug
     jobs = jobs_of(folder)
-    found = [open_job(jobs, name) for name in dict.fromkeys(names)]  # a name that is none removes nobody
+    # A name that is none removes nobody.
+    found = [open_own_job(folder, name, "delete", anyway=anyway) for name in dict.fromkeys(names)]
     records = []
     for job in found:
         record, line = _delete(jobs, job)

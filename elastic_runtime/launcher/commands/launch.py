@@ -26,10 +26,12 @@ from elastic_runtime.launcher.commands.launch_checks import (
 from elastic_runtime.launcher.commands.options import (
     PROGRAM,
     TASKS,
+    Anyway,
     Debug,
     Folder,
     Job,
     jobs_of,
+    open_own_job,
 )
 from elastic_runtime.launcher.commands.requests import (
     CALL_SECONDS,
@@ -40,7 +42,7 @@ from elastic_runtime.launcher.commands.requests import (
     ask,
     chosen_id,
 )
-from elastic_runtime.launcher.job_folder import JobFolder, JobLock, create, holder_of, open_job, resume_command
+from elastic_runtime.launcher.job_folder import JobFolder, JobLock, create, holder_of, resume_command
 from elastic_runtime.launcher.job_status import client_of, credentials_of, resting_facts
 from elastic_runtime.protocol.plan import Phase
 from foundation.output import Form, Output, show
@@ -221,11 +223,12 @@ def resume(
     quiet: Quiet = False,
     output: Output = Form.TABLE,
     timeout: Patience = PATIENCE_SECONDS,
+    anyway: Anyway = False,
     debug: Debug = False,
 ) -> None:
     """Go on with a suspended job; one of which nothing runs is started again from its folder, in the foreground."""
     del debug
-    job = open_job(jobs_of(folder), name)
+    job = open_own_job(folder, name, "resume", anyway=anyway)
     from elastic_runtime.launcher.job_spec import Programs, spec_of  # noqa: PLC0415
 
     spec = spec_of(job.record(), job.record_file)

@@ -12,7 +12,7 @@ import typer.core
 
 from elastic_runtime.control.checks import MOST_TASKS
 from elastic_runtime.errors import BadInput
-from elastic_runtime.launcher.job_folder import all_jobs, jobs_folder
+from elastic_runtime.launcher.job_folder import JobFolder, all_jobs, check_not_kept, jobs_folder, open_job
 from foundation.command_line import VERSION_OPTION
 from foundation.text import nearest
 
@@ -51,6 +51,9 @@ Folder = Annotated[
         help="Where jobs are kept; $XDG_STATE_HOME/fedl2/jobs, or ~/.local/state/fedl2/jobs, unless given.",
     ),
 ]
+Anyway = Annotated[
+    bool, typer.Option("--anyway", help="Also a job that a cluster agent keeps; the agent does not learn of it.")
+]
 Timeout = Annotated[
     float, typer.Option("--timeout", min=0.01, max=86400.0, help="Seconds to wait for the job's answer.")
 ]
@@ -69,6 +72,24 @@ class TaskCount(click.IntRange):
         if isinstance(value, str) and value.strip()[:1] in ("+", "-"):
             self.fail(f"{value!r} has a sign; give the number that the job is to have in all, as in 3", param, ctx)
         return super().convert(value, param, ctx)
+
+
+def open_own_job(folder: Path | None, name: str, *instead: str, anyway: bool) -> JobFolder:
+    """The folder of a job that is to be changed.
+
+    Args:
+        folder: as the option says.
+        name: the job's.
+        instead: commands of `cluster-agent` that fit a job that an agent keeps.
+        anyway: change that too.
+
+    Raises:
+        NoSuchJob: there is none of that name.
+        BadInput: an agent keeps it.
+    """
+    job = open_job(jobs_of(folder), name)
+    check_not_kept(job, instead, os.environ, anyway=anyway)
+    return job
 
 
 TASKS = TaskCount(0, MOST_TASKS)

@@ -14,8 +14,15 @@ import typer
 from elastic_runtime.control.checks import check_request_id
 from elastic_runtime.control.messages import RequestOutcome, ResizeMode, Size
 from elastic_runtime.errors import BadInput, CoordinatorUnreachable, ElasticError
-from elastic_runtime.launcher.commands.options import TASKS, Debug, Folder, Job, jobs_of
-from elastic_runtime.launcher.job_folder import JobFolder, holder_of, open_job, resume_command
+from elastic_runtime.launcher.commands.options import (
+    TASKS,
+    Anyway,
+    Debug,
+    Folder,
+    Job,
+    open_own_job,
+)
+from elastic_runtime.launcher.job_folder import JobFolder, holder_of, resume_command
 from elastic_runtime.launcher.job_status import client_of, resting_facts
 from elastic_runtime.protocol.plan import Phase
 from foundation.output import Form, Output, show
@@ -73,13 +80,14 @@ def resize(
     wait: WaitOption = True,
     output: Output = Form.TABLE,
     timeout: Patience = PATIENCE_SECONDS,
+    anyway: Anyway = False,
     debug: Debug = False,
 ) -> None:
     """Change how many parameter servers and workers a job has, while it trains; 0 of both suspends it."""
     del debug
     if servers is None and workers is None and not victims:
         raise BadInput("give --ps, --workers, or both; or a --victim to replace")
-    job = open_job(jobs_of(folder), name)
+    job = open_own_job(folder, name, "explain", anyway=anyway)
     chosen = chosen_id(request_id)
     with client_of(job, CALL_SECONDS) as client:
         if servers is None or workers is None:
@@ -107,11 +115,12 @@ def suspend(
     wait: WaitOption = True,
     output: Output = Form.TABLE,
     timeout: Patience = PATIENCE_SECONDS,
+    anyway: Anyway = False,
     debug: Debug = False,
 ) -> None:
     """Write a checkpoint and end a job's tasks; its launcher stays, and `resume` goes on with the job."""
     del debug
-    job = open_job(jobs_of(folder), name)
+    job = open_own_job(folder, name, "suspend", anyway=anyway)
     chosen = chosen_id(request_id)
     with client_of(job, CALL_SECONDS) as client:
         ask(lambda: client.suspend(chosen), f"{name} is suspended", chosen, wait, timeout, output)
@@ -123,11 +132,12 @@ def stop(
     folder: Folder = None,
     output: Output = Form.TABLE,
     timeout: Patience = PATIENCE_SECONDS,
+    anyway: Anyway = False,
     debug: Debug = False,
 ) -> None:
     """End a job and its launcher after a checkpoint; `resume` starts it again from its folder."""
     del debug
-    job = open_job(jobs_of(folder), name)
+    job = open_own_job(folder, name, "suspend", "cancel", anyway=anyway)
     if holder_of(job.path) is None:  # as a second `suspend`: what is asked for is so
         phase = resting_facts(job)["phase"]
         over = phase in (Phase.FINISHED.value, Phase.FAILED.value)

@@ -15,7 +15,7 @@ from job_makers import WAITS, Launcher, make_job, wait_for
 from elastic_runtime.cli import app
 from elastic_runtime.errors import CoordinatorUnreachable
 from elastic_runtime.launcher.commands import launch, status
-from elastic_runtime.launcher.job_folder import JobFolder, JobLock, write_json
+from elastic_runtime.launcher.job_folder import AGENT_MARK, JobFolder, JobLock, launcher_lock, write_json
 from elastic_runtime.launcher.job_spec import Programs, spec_of
 from elastic_runtime.launcher.job_status import resting_facts
 from foundation.command_line import run
@@ -187,6 +187,56 @@ def test_to_stop_what_does_not_run_is_done_already(typed: Typed, tmp_path: Path,
     for words in (["stop"], ["stop", "--now"], ["cancel"]):
         assert typed(*words, job.name) == (0, f"{says}\n", "")
     assert typed.json("stop", job.name) == {"job": job.name, "stopped": True}
+
+
+KEPT = (
+    "elastic-run: train-1: a cluster agent keeps this job and decides what it has; use {}, or give --anyway if "
+    "that agent is gone for good\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("words", "ways"),
+    [
+        (["resume", "train-1"], "`cluster-agent resume train-1`"),
+        (["resize", "train-1", "--workers", "2"], "`cluster-agent explain train-1`"),
+        (["suspend", "train-1"], "`cluster-agent suspend train-1`"),
+        (["stop", "train-1"], "`cluster-agent suspend train-1` or `cluster-agent cancel train-1`"),
+        (["cancel", "train-1"], "`cluster-agent suspend train-1` or `cluster-agent cancel train-1`"),
+        (["delete", "train-1"], "`cluster-agent delete train-1`"),
+    ],
+)
+def test_a_job_of_an_agent_is_changed_by_that_agent_alone_unless_it_is_gone(
+    typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], ways: str
+) -> None:
+    job = make_job(tmp_path, "pass")
+    write_json(job.state_file, {"phase": "finished", "step": 7})
+    launcher_lock(typed.jobs, job.name).touch()
+    assert typed(*words) == (2, "", KEPT.format(ways))
+    assert typed("status", job.name)[0] == typed("list")[0] == 0, "whoever only looks may"
+    monkeypatch.setenv(AGENT_MARK, str(typed.jobs / "another"))
+    assert typed(*words)[2] == KEPT.format(ways)
+    with monkeypatch.context() as by_the_agent:
+        by_the_agent.setenv(AGENT_MARK, str(job.path))
+        assert "cluster agent" not in typed(*words)[2]
+    if words[0] != "delete":
+        assert "cluster agent" not in typed(*words, "--anyway")[2]
+
+
+def test_a_job_of_an_agent_is_deleted_anyway_where_that_is_said(typed: Typed, tmp_path: Path) -> None:
+    job = make_job(tmp_path, "pass")
+    launcher_lock(typed.jobs, job.name).touch()
+    assert typed("delete", job.name, "--anyway") == (0, "train-1 is deleted\n", "")
+    assert not job.path.exists()
+
+
+def test_what_rests_of_an_agents_job_is_gone_on_with_by_the_agent(typed: Typed, tmp_path: Path) -> None:
+    job = make_job(tmp_path, "pass")
+    launcher_lock(typed.jobs, job.name).touch()
+    write_json(job.state_file, {"phase": "suspended", "step": 7})
+    goes_on = "`cluster-agent resume train-1` goes on with it"
+    assert typed("stop", job.name, "--anyway")[1] == f"train-1 does not run; {goes_on}\n"
+    assert typed("suspend", job.name, "--anyway")[2] == f"elastic-run: train-1 is not running; {goes_on}\n"
 
 
 def test_what_rests_is_shown_from_its_folder(typed: Typed, tmp_path: Path) -> None:
