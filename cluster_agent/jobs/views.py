@@ -72,7 +72,7 @@ def _cells(job: dict[str, Any]) -> tuple[str, ...]:
         str(job["workers"] or _EMPTY),
         str(job["ps"] or _EMPTY),
         _EMPTY if job["progress"] is None else percent(job["progress"]),
-        clock_time(_without_training_seconds(job)),
+        clock_time(job["waitedSeconds"]),
         clock_time(job["runSeconds"]),
         clock_time(job["ageSeconds"]),
         plain_line(job["note"]),
@@ -80,7 +80,7 @@ def _cells(job: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _bare_cells(job: dict[str, Any]) -> tuple[str, ...]:
-    seconds = (_without_training_seconds(job), job["runSeconds"], job["ageSeconds"])
+    seconds = (job["waitedSeconds"], job["runSeconds"], job["ageSeconds"])
     return (
         job["name"],
         job["modelType"],
@@ -91,12 +91,6 @@ def _bare_cells(job: dict[str, Any]) -> tuple[str, ...]:
         *(f"{passed:.3f}" for passed in seconds),
         job["note"],
     )
-
-
-def _without_training_seconds(job: dict[str, Any]) -> float:
-    """In the queue, starting, suspended or held: what is left of its age."""
-    seconds: float = job["ageSeconds"] - job["runSeconds"]
-    return seconds
 
 
 def one_job(job: dict[str, Any]) -> FactSheet:
@@ -118,8 +112,8 @@ def _rows(job: dict[str, Any]) -> Iterable[tuple[str, str]]:
         "progress": _EMPTY if job["progress"] is None else percent(job["progress"]),
         "samples": f"{job['samples']:,.0f}",
         "submitted": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(job["submittedUnixSeconds"])),
-        "waited": clock_time(_without_training_seconds(job)),
-        "trained": of_time["run"] + (f", and waited {duration(stall)} in resizes" if stall else ""),
+        "waited": clock_time(job["waitedSeconds"]),
+        "trained": of_time["run"] + (f", {duration(stall)} of it in resizes" if stall else ""),
         "age": of_time["age"],
         "command": " ".join([job["script"], *job["args"]]),
         "said last": plain_line(job.get("lastLine") or _EMPTY),

@@ -191,8 +191,9 @@ class LocalBackend:
 
     def facts(self, record: JobRecord) -> dict[str, object]:
         """A job as users see it; may be called from any thread."""
-        name = record.name
-        facts = user_facts(record, self._jobs.shown(name), self.time_seconds, self._jobs.waits.get(name, ""))
+        name, now = record.name, self.time_seconds
+        trained = self._jobs.training.seconds(record, now)
+        facts = user_facts(record, self._jobs.shown(name), now, self._jobs.waits.get(name, ""), trained)
         folder = self._jobs[record.name].log_folder
         return {**facts, "logs": str(folder), "log": str(folder.parents[1] / f"{record.name}.launcher.log")}
 

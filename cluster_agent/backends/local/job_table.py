@@ -57,7 +57,9 @@ class JobRecord(Section):
         held: whether its user suspended it.
         cancelling: whether its user wants it gone.
         granted_workers, granted_ps: what it was asked to have last; its own until its processes say otherwise.
-        run_seconds: during which it held what it trains with.
+        run_seconds: during which it held what was decided, between decisions that are over; for policies.
+        trained_seconds: with workers, as its user is told, until `training_since_unix_seconds`.
+        training_since_unix_seconds: since when it has workers; 0: it has none.
         samples: that are known to be trained; a coordinator that answers knows better.
         samples_per_epoch: measured; 0 until then.
         total_epochs: measured; 0 until then.
@@ -84,6 +86,8 @@ class JobRecord(Section):
     total_epochs: float = Field(0.0, ge=0.0)
     failure: str = ""
     too_large: str = ""
+    trained_seconds: float = Field(0.0, ge=0.0)
+    training_since_unix_seconds: float = Field(0.0, ge=0.0)
 
     @property
     def most(self) -> Allocation:

@@ -80,12 +80,26 @@ def _least(one: Allocation, other: Allocation) -> Allocation:
     return Allocation(min(one.workers, other.workers), min(one.ps, other.ps))
 
 
-def user_facts(record: JobRecord, measured: Measured, now_unix_seconds: float, waits: str = "") -> dict[str, Any]:
-    """What `cluster-agent job` shows; plain JSON values, times in seconds; `waits`: why it was not started."""
+def user_facts(
+    record: JobRecord, measured: Measured, now_unix_seconds: float, waits: str = "", trained_seconds: float = 0.0
+) -> dict[str, Any]:
+    """What `cluster-agent job` shows; plain JSON values, times in seconds.
+
+    Its age is the time that it waited, started and stood still, and the time that it ran.
+
+    Args:
+        record: of the job.
+        measured: of its processes.
+        now_unix_seconds: the time of the look.
+        waits: why it was not started.
+        trained_seconds: with workers, until now.
+    """
     running = record.state is JobState.RUNNING
     file = record.file
     roles = {"workers": file.worker} | ({"ps": file.ps} if file.kind.uses_ps else {})
-    until = record.ended_unix_seconds or now_unix_seconds
+    age_seconds = max(0.0, (record.ended_unix_seconds or now_unix_seconds) - record.submitted_unix_seconds)
+    # Records of agents that counted between decisions alone have no other time.
+    run_seconds = min(age_seconds, max(trained_seconds, record.run_seconds))
     total, per_epoch = total_epochs(record, measured), samples_per_epoch(record, measured)
     samples = max(measured.samples, record.samples)
     progress = None if total is None or not per_epoch else min(1.0, samples / per_epoch / total)
@@ -105,9 +119,9 @@ def user_facts(record: JobRecord, measured: Measured, now_unix_seconds: float, w
         "script": str(file.script),
         "args": list(file.args),
         "submittedUnixSeconds": record.submitted_unix_seconds,
-        "waitedSeconds": (record.started_unix_seconds or until) - record.submitted_unix_seconds,
-        "runSeconds": record.run_seconds,
-        "ageSeconds": until - record.submitted_unix_seconds,
+        "waitedSeconds": age_seconds - run_seconds,
+        "runSeconds": run_seconds,
+        "ageSeconds": age_seconds,
         "samples": samples,
         "stallSeconds": measured.stall_seconds,
         "ended": record.state.ended,

@@ -12,6 +12,7 @@ import structlog
 from cluster_agent.backends.local.job_table import JobRecord, JobState, JobTable
 from cluster_agent.backends.local.measured import JobProcesses, Measured
 from cluster_agent.backends.local.shares.machine_shares import Shares
+from cluster_agent.backends.local.training_time import TrainingTimes
 from elastic_runtime.protocol.plan import Phase
 from foundation.text import plain_line
 from policy_net.domain import SUSPENDED, Allocation, Resources
@@ -42,6 +43,7 @@ class RunningJobs(Mapping[str, JobProcesses]):
     Attributes:
         losses: how many launchers died, which is something to decide about.
         waits: why jobs could not be started when that was tried last, in a line each.
+        training: for how long each job has trained.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class RunningJobs(Mapping[str, JobProcesses]):
         shares: Shares,
     ) -> None:
         self._shares = shares
+        self.training = TrainingTimes(table, now)
         self.losses = 0
         self.waits: dict[str, str] = {}
         self._unstarted: dict[str, JobRecord] = {}
@@ -100,6 +103,8 @@ class RunningJobs(Mapping[str, JobProcesses]):
             # What its launcher wrote down last may be older than what it was given since.
             measured = replace(measured, target=measured.target.most(record.granted))
         self._measured[name] = measured
+        if measured.fresh or process.launcher is None:  # else it is of an earlier moment
+            self.training.note(name, trains=measured.held.workers > 0)
         if measured.phase is Phase.STARTING and record.state is JobState.RUNNING:
             self._starting_since.setdefault(name, self._now())
         else:
@@ -198,6 +203,7 @@ class RunningJobs(Mapping[str, JobProcesses]):
         record = self.table.get(name)
         if self[name].launcher is None:
             self._shares.release(name)
+        self.training.note(name, trains=False)
         if record is not None and record.state is JobState.RUNNING:
             self.table.change(name, state=JobState.SUSPENDED)
 
@@ -283,6 +289,7 @@ class RunningJobs(Mapping[str, JobProcesses]):
 
     def _forget(self, name: str) -> None:
         """Nothing of a job runs any more, or is to; before its end is written down, so that a crash leaves no share."""
+        self.training.note(name, trains=False)
         self[name].clear()
         self._shares.release(name)
         self.waits.pop(name, None)
@@ -296,6 +303,7 @@ class RunningJobs(Mapping[str, JobProcesses]):
 
     def drop(self, name: str) -> None:
         """A job that has ended is deleted: another one may have its name; may be called from any thread."""
+        self.training.drop(name)
         for known in (self._measured, self._processes):
             known.pop(name, None)
 
