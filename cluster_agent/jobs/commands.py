@@ -14,12 +14,13 @@ import typer
 from cluster_agent.errors import JobRefused
 from cluster_agent.jobs.client import LOOK_SECONDS, JobClient, check_done
 from cluster_agent.jobs.job_logs import JobLogs, with_last_words
-from cluster_agent.jobs.options import Debug, Name, Socket, Watch
+from cluster_agent.jobs.options import Debug, Name, Names, Socket, Watch
 from cluster_agent.jobs.views import job_table, jobs_table, one_job
 from foundation.output import Form, Output, show
 from foundation.output import watch as show_again
 
 _WATCH_SECONDS = 1.0
+_MOST_LINES = 1_000_000
 
 
 def jobs(
@@ -58,13 +59,16 @@ def logs(
     name: Name,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job ends.")] = False,
     task: Annotated[str, typer.Option(help="Of a task such as worker-0; of all, by its name, unless given.")] = "",
+    tail: Annotated[
+        int | None, typer.Option("-n", "--tail", min=0, max=_MOST_LINES, help="Of each task only so many last lines.")
+    ] = None,
     socket: Socket = None,
     debug: Debug = False,  # noqa: ARG001
 ) -> None:
     """Print what a job wrote, from its first start on; followed to its end, exit code 1 unless it is done."""
     with JobClient(socket) as client:
         facts = client.call("jobs", {"name": name})["jobs"][0]
-        written = JobLogs(Path(facts["log"]), Path(facts["logs"]), task)
+        written = JobLogs(Path(facts["log"]), Path(facts["logs"]), task, tail)
         while follow and not written.files and not facts["ended"]:
             time.sleep(LOOK_SECONDS)
             facts = client.call("jobs", {"name": name})["jobs"][0]
@@ -100,12 +104,20 @@ def resume(name: Name, socket: Socket = None, output: Output = Form.TABLE, debug
     _act("resume", name, socket, output, debug)
 
 
-def delete(name: Name, socket: Socket = None, output: Output = Form.TABLE, debug: Debug = False) -> None:
-    """Remove a job that has ended, with its logs and checkpoints; its name is free again."""
+def delete(names: Names, socket: Socket = None, output: Output = Form.TABLE, debug: Debug = False) -> None:
+    """Remove jobs that have ended, with their logs and checkpoints; their names are free again."""
     del debug
+    chosen = list(dict.fromkeys(names))
+    deleted = []
     with JobClient(socket) as client:
-        facts = client.call("delete", {"name": name})
-    show(output, facts, f"{name} is deleted", partial(jobs_table, [facts]))
+        for name in chosen:
+            client.call("jobs", {"name": name})  # a name that is none removes nobody
+        for name in chosen:
+            deleted.append(client.call("delete", {"name": name}))
+            if output is Form.TABLE:
+                show(output, deleted[-1], f"{name} is deleted")
+    if output is not Form.TABLE:
+        show(output, deleted[0] if len(chosen) == 1 else deleted, "", partial(jobs_table, deleted))
 
 
 def _act(method: str, name: str, socket: Path | None, output: Form, debug: bool) -> None:

@@ -19,12 +19,14 @@ class JobLogs:
         launcher: the launcher's log.
         tasks: the folder of the tasks' logs.
         task: of which alone; all where it is empty.
+        tail: lines of each that are there at the first reading; None: all.
     """
 
-    def __init__(self, launcher: Path, tasks: Path, task: str = "") -> None:
+    def __init__(self, launcher: Path, tasks: Path, task: str = "", tail: int | None = None) -> None:
         self._launcher = launcher
         self._tasks = tasks
         self._task = task
+        self._tail = tail
         self._read: dict[Path, GrowingFile] = {}
 
     @property
@@ -42,8 +44,9 @@ class JobLogs:
         """
         for path in self.files:
             prefix = b"" if self._task or path == self._launcher else f"{path.stem} | ".encode()
-            file = self._read.setdefault(path, GrowingFile(path))
+            file = self._read.setdefault(path, GrowingFile(path, self._tail))
             yield from (prefix + line for line in file.read(last=last))
+        self._tail = None  # of what begins from now on everything is new
 
 
 def with_last_words(facts: dict[str, Any]) -> dict[str, Any]:

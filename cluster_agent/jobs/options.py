@@ -40,5 +40,11 @@ Name = Annotated[
         metavar="NAME", help="The job's, as `cluster-agent jobs` shows it.", autocompletion=names_that_begin
     ),
 ]
+Names = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="NAME...", help="The jobs', as `cluster-agent jobs` shows them.", autocompletion=names_that_begin
+    ),
+]
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Show it again whenever it changes, until Ctrl-C.")]
 Debug = Annotated[bool, typer.Option(help="Print a traceback with an error.")]

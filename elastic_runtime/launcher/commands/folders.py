@@ -44,7 +44,8 @@ def logs(
     ] = None,
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until nothing of the job runs.")] = False,
     tail: Annotated[
-        int | None, typer.Option("--tail", min=0, max=_MOST_LINES, help="Of each process only so many last lines.")
+        int | None,
+        typer.Option("-n", "--tail", min=0, max=_MOST_LINES, help="Of each process so many last lines."),
     ] = None,
     folder: Folder = None,
     debug: Debug = False,

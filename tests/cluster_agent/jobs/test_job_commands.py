@@ -136,10 +136,34 @@ def test_logs_are_of_all_tasks_or_of_one(shell: Shell) -> None:
     everything = "elastic-run: one is running\nps-0 | here\nworker-0 | loss 1\nworker-0 | loss 2\n"
     assert shell.type("logs", "one").out == everything
     assert shell.type("logs", "one", "--task", "worker-0").out == "loss 1\nloss 2\n"
+    last = "elastic-run: one is running\nps-0 | here\nworker-0 | loss 2\n"
+    assert shell.type("logs", "one", "--tail", "1").out == shell.type("logs", "one", "-n", "1").out == last
+    assert shell.type("logs", "one", "-n", "0").out == ""
     said = shell.type("logs", "one", "--task", "worker-7")
     assert "has written nothing as worker-7; its tasks are ps-0, worker-0" in said.err
     shell.type("cancel", "one")
     assert shell.type("logs", "one", "-f").out == everything, "it ends with its job"
+
+
+def test_of_what_begins_after_the_first_look_all_lines_are_shown(tmp_path: Path) -> None:
+    (tmp_path / "ps-0.log").write_bytes(b"a\nb\n")
+    logs = JobLogs(tmp_path / "launcher.log", tmp_path, tail=1)
+    assert [*logs.read()] == [b"ps-0 | b\n"]
+    (tmp_path / "worker-0.log").write_bytes(b"c\nd\n")
+    assert [*logs.read()] == [b"worker-0 | c\n", b"worker-0 | d\n"]
+
+
+def test_several_jobs_are_deleted_at_once_and_none_where_a_name_is_none(shell: Shell) -> None:
+    for name in ("one", "two", "three"):
+        shell.type("submit", "--name", name, "--", "python", "train.py")
+        shell.type("cancel", name)
+    said = shell.type("delete", "one", "gone")
+    assert (said.code, said.out, said.err) == (2, "", "cluster-agent: no job named gone; did you mean one?\n")
+    assert shell.type("delete", "one", "two", "one").out == "one is deleted\ntwo is deleted\n"
+    assert [job["name"] for job in shell.type("jobs", "-o", "json").json] == ["three"]
+    shell.type("submit", "--name", "four", "--", "python", "train.py")
+    shell.type("cancel", "four")
+    assert [facts["deleted"] for facts in shell.type("delete", "three", "four", "-o", "json").json] == [True, True]
 
 
 def test_lines_are_shown_once_and_whole_while_they_are_written(tmp_path: Path) -> None:
