@@ -46,6 +46,10 @@ class LearnerRefused(AgentError):
     """The learner answered that it does not want this request; trying it again would not help."""
 
 
+class EnrollmentRefused(LearnerRefused):
+    """The learner gives no certificate for the enrollment file; another one is looked at when it comes."""
+
+
 class VersionRejected(AgentError):
     """A policy version cannot be acted with (signature, digest, spec or content); the agent keeps the one it has.
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import grpc
 import structlog
 
-from cluster_agent.errors import BadConfig, LearnerRefused, LearnerUnreachable
+from cluster_agent.errors import BadConfig, EnrollmentRefused, LearnerRefused, LearnerUnreachable
 from cluster_agent.fleet.enrollment import EnrolledIdentity
 from cluster_agent.settings import LearnerSettings, TlsSettings
 from policy_net.errors import IdentityFileError
@@ -120,7 +120,7 @@ class Connection:
         with self._lock:
             self._refresh_identity(self._enrolled)
             if not self._stubs:
-                raise LearnerRefused("the enrollment file was refused; this cluster needs a new one")
+                raise EnrollmentRefused("the enrollment file was refused; this cluster needs a new one")
             return self._stubs[self._place]
 
     @property
@@ -179,9 +179,12 @@ class Connection:
         with grpc.secure_channel(address, credentials, options=OPTIONS) as channel:
             try:
                 reply = self._call("Enroll", fleet_pb2_grpc.EnrollmentStub(channel).Enroll, message)
-            except LearnerRefused:
+            except LearnerRefused as error:
                 enrolled.looked_at()  # The same token would be refused again; a new file is looked at.
-                raise
+                why = str(error).split(": ", 2)[-1]  # behind the call's name and gRPC's code
+                raise EnrollmentRefused(
+                    f"{self._settings.enrollment_file}: the learner refuses this enrollment file: {why}"
+                ) from error
         identity = enrolled.received(request.key, reply.certificate, reply.authority)
         self._on_enrolled(tuple(map(SignedDocument.of, reply.roots)))
         self._take(identity)

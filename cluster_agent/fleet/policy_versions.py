@@ -12,7 +12,14 @@ from pathlib import Path
 
 from cluster_agent.acting.active_policy import Candidate, CandidateFactory, Identity
 from cluster_agent.backends.base import Wait
-from cluster_agent.errors import LearnerRefused, LearnerUnreachable, NoPolicy, StateDamaged, VersionRejected
+from cluster_agent.errors import (
+    EnrollmentRefused,
+    LearnerRefused,
+    LearnerUnreachable,
+    NoPolicy,
+    StateDamaged,
+    VersionRejected,
+)
 from cluster_agent.fleet.learner_protocol import FetchedPolicy
 from cluster_agent.fleet.session import LearnerAccess
 from cluster_agent.fleet.trust import FleetTrust
@@ -171,6 +178,8 @@ def fetched_policy(source: PolicySource, access: LearnerAccess, patience: Patien
                 access.session.forget(registration.incarnation)
             if patience.wait(access.backoff.next_seconds()):
                 raise NoPolicy(f"no policy to schedule with: {error}; set policy.initial") from error
+        except EnrollmentRefused as error:
+            raise NoPolicy(f"{error}; until then there is no policy to schedule with") from error
         except LearnerRefused as error:
             raise NoPolicy(f"no policy to schedule with: {error}; set policy.initial") from error
 

@@ -125,6 +125,10 @@ def _act(method: str, name: str, socket: Path | None, output: Form, debug: bool)
     with JobClient(socket) as client:
         facts = client.call(method, {"name": name})
     soon = ""
+    waits = facts["state"] in ("queued", "suspended")
+    if method == "resume" and waits and not facts["held"] and not facts["cancelling"]:
+        show(output, facts, f"{name} is no longer held, and waits for its turn")
+        return
     if not facts["ended"]:
         soon = ", and is being cancelled" if facts["cancelling"] else ", and will be held" if facts["held"] else ""
         soon = "" if facts["state"] == "held" else soon

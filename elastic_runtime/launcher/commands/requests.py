@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ from elastic_runtime.control.checks import check_request_id
 from elastic_runtime.control.messages import RequestOutcome, ResizeMode, Size
 from elastic_runtime.errors import BadInput, CoordinatorUnreachable, ElasticError
 from elastic_runtime.launcher.commands.options import (
+    PROGRAM,
     TASKS,
     Anyway,
     Debug,
@@ -106,6 +108,7 @@ def resize(
             timeout,
             output,
         )
+    _warn_of_few_cores(workers)
 
 
 def suspend(
@@ -156,6 +159,15 @@ def _show_stopped(name: str, line: str, output: Form) -> None:
 
 def _goes_on(job: JobFolder) -> str:
     return f"`{resume_command(job, os.environ)}` goes on with it"
+
+
+def _warn_of_few_cores(workers: int) -> None:
+    cores = len(os.sched_getaffinity(0))
+    if workers > cores:
+        print(
+            f"{PROGRAM}: {workers} workers are more than the {cores} core{'s' * (cores != 1)} here; they share them",
+            file=sys.stderr,
+        )
 
 
 def chosen_id(given: str | None) -> str:

@@ -8,7 +8,7 @@ from agent_identity_makers import LIFE_SECONDS, NOON, certificate, enrolled, inv
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from cluster_agent.errors import LearnerRefused, LearnerUnreachable
+from cluster_agent.errors import EnrollmentRefused, LearnerRefused, LearnerUnreachable
 from cluster_agent.fleet.connection import RENEWAL_PAUSE_SECONDS, Connection
 from cluster_agent.settings import LearnerSettings
 from policy_net.exchange.generated import fleet_pb2
@@ -86,9 +86,13 @@ def test_without_an_identity_an_absent_learner_is_asked_again_and_a_refused_toke
         with pytest.raises(LearnerUnreachable):
             world.connection.fleet()
     assert world.learner.calls == ["Enroll", "Enroll"]
-    world.learner.error = LearnerRefused("used-token")
-    for _ in range(3):
-        with pytest.raises(LearnerRefused):
+    world.learner.error = LearnerRefused("Enroll: PERMISSION_DENIED: used-token: ask for a new file")
+    with pytest.raises(EnrollmentRefused) as refused:
+        world.connection.fleet()
+    said = "the learner refuses this enrollment file: used-token: ask for a new file"
+    assert str(refused.value).partition(": ")[2] == said
+    for _ in range(2):
+        with pytest.raises(EnrollmentRefused):
             world.connection.fleet()
     assert world.learner.calls == ["Enroll"] * 3
     invite(tmp_path, "a newer token")

@@ -193,7 +193,8 @@ def test_a_token_that_somebody_else_used_is_a_clear_refusal_and_nothing_starts(e
     agent = enrolled.start_agent("alpha")
     assert agent.ended() == 3
     line = agent.output.read_text().splitlines()[-1]
-    assert "used-token" in line
+    assert line.startswith(f"cluster-agent: {path}: the learner refuses this enrollment file: used-token: ")
+    assert "policy.initial" not in line
     assert "find out who used this one" in line
     assert invitation.token not in agent.output.read_text()
     assert invitation.token not in (enrolled.folder / "learner.log").read_text()

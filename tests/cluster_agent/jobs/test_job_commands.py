@@ -121,7 +121,9 @@ def test_a_running_job_is_held_and_let_go(shell: Shell) -> None:
     assert shell.type("suspend", "one").out == "one is running, and will be held\n"
     shell.decide(one=Allocation(0, 0))
     assert shell.type("jobs", "-o", "json").json[0]["state"] == "held"
-    assert shell.type("resume", "one").out == "one is suspended\n"
+    assert shell.type("resume", "one").out == "one is no longer held, and waits for its turn\n"
+    shell.decide(one=Allocation(1, 1))
+    assert shell.type("resume", "one").out == "one is running\n"
 
 
 def test_logs_are_of_all_tasks_or_of_one(shell: Shell) -> None:

@@ -339,7 +339,7 @@ def running(typed: Typed, launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.heavy
-def test_a_running_job_is_resized_and_shown(typed: Typed, running: Launcher) -> None:
+def test_a_running_job_is_resized_and_shown(typed: Typed, running: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
     name = running.job.name
     facts = typed.json("status", name)
     assert facts["launcher"] == running.process.pid
@@ -361,6 +361,10 @@ def test_a_running_job_is_resized_and_shown(typed: Typed, running: Launcher) -> 
     assert typed.json("resize", name, "--ps", "2", "--no-wait")["state"] == "running"
     assert typed.json("resize", name, "--victim", "worker-0")["state"] == "done"
     assert "resize 1 1 worker-0 1" in running.state()["calls"], "another one, at the same size"
+    for cores, warned in ((2, "3 workers are more than the 2 cores here; they share them"), (3, "")):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _, cores=cores: set(range(cores)))
+        code, _, err = typed("resize", name, "--workers", "3", "--no-wait")
+        assert (code, err) == (0, f"elastic-run: {warned}\n" if warned else "")
 
 
 @pytest.mark.heavy
