@@ -85,7 +85,7 @@ def run(
                 from cluster_agent.config_check import check_config  # noqa: PLC0415
                 from cluster_agent.telemetry import configure_logging  # noqa: PLC0415
 
-                configure_logging(settings.telemetry.log_level)
+                configure_logging(settings.telemetry.log_level, for_people=True)  # as all else that a check says
                 for line in check_config(settings):
                     print(line)
                 print(f"{config}: an agent can run on it; nothing was started")

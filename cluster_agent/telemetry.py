@@ -229,12 +229,12 @@ def _with_probes(metrics: WSGIApplication, health: Health) -> WSGIApplication:
     return app
 
 
-def configure_logging(level: str, stream: TextIO | None = None) -> None:
-    """Structured lines on stderr: for people on a terminal, JSON otherwise."""
+def configure_logging(level: str, stream: TextIO | None = None, *, for_people: bool | None = None) -> None:
+    """Structured lines on stderr: for people on a terminal, JSON otherwise; unless it is said who reads them."""
     target = sys.stderr if stream is None else stream
-    for_people = target.isatty()
+    for_people = target.isatty() if for_people is None else for_people
     last: list[structlog.typing.Processor] = (
-        [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
+        [structlog.dev.ConsoleRenderer(colors=target.isatty(), exception_formatter=structlog.dev.plain_traceback)]
         if for_people
         else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     )

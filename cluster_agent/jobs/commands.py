@@ -124,15 +124,16 @@ def _act(method: str, name: str, socket: Path | None, output: Form, debug: bool)
     del debug
     with JobClient(socket) as client:
         facts = client.call(method, {"name": name})
+    waits = facts["state"] in ("queued", "suspended") and not (facts["held"] or facts["cancelling"])
     soon = ""
-    waits = facts["state"] in ("queued", "suspended")
-    if method == "resume" and waits and not facts["held"] and not facts["cancelling"]:
-        show(output, facts, f"{name} is no longer held, and waits for its turn")
-        return
     if not facts["ended"]:
         soon = ", and is being cancelled" if facts["cancelling"] else ", and will be held" if facts["held"] else ""
         soon = "" if facts["state"] == "held" else soon
-    show(output, facts, f"{name} is {facts['state']}{soon}", partial(jobs_table, [facts]))
+    verb = "has" if facts["state"] == "failed" else "is"
+    line = f"{name} {verb} {facts['state']}{soon}"
+    if method == "resume" and waits:
+        line = f"{name} is no longer held, and waits for its turn"
+    show(output, facts, line, partial(jobs_table, [facts]))
 
 
 def _asked(socket: Path | None, content: dict[str, Any], watch: bool, active: bool = False) -> Iterator[list[Any]]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from cluster_agent.errors import StateDamaged
 from cluster_agent.recording.last_decision import WeighedStep, decided_state, last_decision
+from foundation.figures import counted
 from policy_net.domain import SUSPENDED, Allocation, ClusterState, Job, Resources
 from policy_net.exchange.state_codec import JsonObject
 
@@ -57,10 +58,10 @@ def room_for(job: Job, given: Mapping[str, Allocation], state: ClusterState) -> 
         taken += other.worker_demand * size.workers + other.ps_demand * size.ps
     least = job.worker_demand * max(job.min_workers, 1) + job.ps_demand * job.min_ps
     total = state.total
-    free = f"{_cores(total.cpu_milli - taken.cpu_milli)} of {_cores(total.cpu_milli)} cores"
+    free = f"{_cores(total.cpu_milli - taken.cpu_milli)} of {cores(total.cpu_milli)}"
     if total.gpu:
-        free += f" and {total.gpu - taken.gpu} of {total.gpu} GPUs"
-    needs = f"{_cores(least.cpu_milli)} cores" + (f" and {least.gpu} GPUs" if least.gpu else "")
+        free += f" and {total.gpu - taken.gpu} of {counted(total.gpu, 'GPU')}"
+    needs = cores(least.cpu_milli) + (f" and {counted(least.gpu, 'GPU')}" if least.gpu else "")
     if (taken + least).fits_in(total):
         return f"the policy, which gave it nothing though {free} are free and it needs {needs}"
     return f"room: it needs at least {needs}, and {free} are free"
@@ -101,3 +102,8 @@ def step_facts(step: WeighedStep) -> dict[str, Any]:
 
 def _cores(milli: int) -> str:
     return f"{milli / 1000:g}"
+
+
+def cores(milli: int) -> str:
+    """So many cores: 1 core, 0.5 cores."""
+    return f"{_cores(milli)} core" + "s" * (milli != 1000)

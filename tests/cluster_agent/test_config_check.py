@@ -38,6 +38,13 @@ def test_a_sound_configuration_is_checked_and_nothing_is_started(
     assert [path.name for path in tmp_path.iterdir()] == ["agent.yaml"]
 
 
+def test_what_a_check_logs_is_words_for_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "cluster: alpha\nstate_dir: state\nbackend: {kind: local}\npolicy: {initial: drf}\n"
+    code, out, err = checked(tmp_path, text, capsys)
+    assert (code, "backend local" in out) == (0, True)
+    assert not [line for line in err.splitlines() if line.startswith("{")]
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [

@@ -80,6 +80,17 @@ def test_log_lines_are_json_off_a_terminal_with_tracebacks() -> None:
     assert "ZeroDivisionError: " in lines[1]["exception"]
 
 
+def test_log_lines_are_for_people_where_that_is_said_and_without_colours_off_a_terminal() -> None:
+    stream = io.StringIO()
+    configure_logging("info", stream, for_people=True)
+    structlog.get_logger().warning("key-exposed", file="alpha.key")
+    line = stream.getvalue()
+    assert "key-exposed" in line
+    assert "file=alpha.key" in line
+    assert not line.startswith("{")
+    assert "\x1b" not in line
+
+
 def test_an_agent_that_does_not_learn_never_imports_torch() -> None:
     program = "import cluster_agent.cli, cluster_agent.learning.trainer, sys; sys.exit('torch' in sys.modules)"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}

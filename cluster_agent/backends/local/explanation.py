@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from cluster_agent.backends.local.job_table import JobState
 from cluster_agent.recording.last_decision import last_decision, policy_of, weighed_steps
 from cluster_agent.recording.reasons import decision_facts, others_given, readable_state, room_for, step_facts
 from policy_net.domain import SUSPENDED, Allocation, ClusterState, Job
@@ -42,7 +43,7 @@ def explain(facts: Mapping[str, Any], state_dir: Path) -> dict[str, Any]:
 def _without_decision(facts: Mapping[str, Any]) -> str:
     """What it waits for whatever was decided; empty if that has to be looked at."""
     if facts["ended"]:
-        return f"nothing: it is {facts['state']}"
+        return f"nothing: it {JobState(facts['state']).ended_words}"
     if facts["cancelling"]:
         return "its end: it is being cancelled"
     if facts["held"]:

@@ -13,6 +13,8 @@ from cluster_agent.backends.local.job_table import JobRecord, JobState, JobTable
 from cluster_agent.backends.local.job_views import GUESSED_SAMPLES_PER_EPOCH
 from cluster_agent.errors import BadJobFile, JobRefused
 from cluster_agent.job_messages import METHODS, Facts
+from cluster_agent.recording.reasons import cores
+from foundation.figures import counted
 from foundation.text import nearest
 from policy_net.domain import Resources
 
@@ -88,8 +90,8 @@ class JobDesk:
         job = check_job(dict(content["job"]), Path(content["folder"]), content["source"])
         if not job.smallest.fits_in(self.capacity):
             raise BadJobFile(
-                f"{content['source']}: needs at least {_resources(job.smallest)}; this machine's jobs have "
-                f"{_resources(self.capacity)}"
+                f"{content['source']}: needs at least {_resources(job.smallest, 0)}; this machine's jobs have "
+                f"{_resources(self.capacity, job.smallest.gpu)}"
             )
         return job
 
@@ -144,7 +146,7 @@ class JobDesk:
         record = self._named(name)
         if record.state.ended:
             raise JobRefused(
-                f"{name} is {record.state.value}; nothing of it can be {'suspended' if held else 'resumed'}"
+                f"{name} {record.state.ended_words}; nothing of it can be {'suspended' if held else 'resumed'}"
             )
         return self.facts(self.table.change(name, held=held))
 
@@ -156,6 +158,7 @@ class JobDesk:
         return record
 
 
-def _resources(amount: Resources) -> str:
-    gpus = f", {amount.gpu} GPUs" if amount.gpu else ""
-    return f"{amount.cpu_milli / 1000:g} cores{gpus}"
+def _resources(amount: Resources, wanted_gpus: int) -> str:
+    """Cores, and GPUs where there are some or some were wanted."""
+    gpus = f" and {counted(amount.gpu, 'GPU')}" if amount.gpu or wanted_gpus else ""
+    return f"{cores(amount.cpu_milli)}{gpus}"

@@ -48,6 +48,11 @@ class JobState(StrEnum):
         """Nothing more happens to it."""
         return self in (JobState.DONE, JobState.FAILED, JobState.CANCELLED)
 
+    @property
+    def ended_words(self) -> str:
+        """Of one that has ended: it is done, has failed, is cancelled."""
+        return f"{'has' if self is JobState.FAILED else 'is'} {self.value}"
+
 
 class JobRecord(Section):
     """One job, as it is remembered.
@@ -81,13 +86,13 @@ class JobRecord(Section):
     granted_workers: int = Field(0, ge=0)
     granted_ps: int = Field(0, ge=0)
     run_seconds: float = Field(0.0, ge=0.0)
+    trained_seconds: float = Field(0.0, ge=0.0)
+    training_since_unix_seconds: float = Field(0.0, ge=0.0)
     samples: float = Field(0.0, ge=0.0)
     samples_per_epoch: float = Field(0.0, ge=0.0)
     total_epochs: float = Field(0.0, ge=0.0)
     failure: str = ""
     too_large: str = ""
-    trained_seconds: float = Field(0.0, ge=0.0)
-    training_since_unix_seconds: float = Field(0.0, ge=0.0)
 
     @property
     def most(self) -> Allocation:
@@ -261,7 +266,7 @@ def ends_in(folder: Path) -> list[JobRecord]:
 def _taken(record: JobRecord | None, name: str) -> str:
     """Why a name cannot be had."""
     if record is not None and record.state.ended:
-        why = f"; it is {record.state.value}: `cluster-agent delete {name}` frees its name, or take another one"
+        why = f"; it {record.state.ended_words}: `cluster-agent delete {name}` frees its name, or take another one"
     else:
         why = "; cancel it, or take another name"
     return f"there is a job {name} already{why}"

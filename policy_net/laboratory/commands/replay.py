@@ -17,7 +17,7 @@ import typer
 import policy_net.baselines
 import policy_net.set_policy  # noqa: F401  (both register policies' names)
 from foundation.command_line import Debug
-from foundation.figures import shown
+from foundation.figures import counted, shown
 from foundation.option_groups import with_option_groups
 from foundation.output import Form, Output, console_of, show
 from policy_net.domain import PlacementEffect, PolicyContext, SpeedModel
@@ -262,8 +262,9 @@ def _print_assumptions(worlds: list[World], options: WorldOptions) -> None:
     """What a reader must know to believe the figures, on stderr."""
     for workload, environment in worlds:
         print(
-            f"{workload.name}: {len(workload.jobs)} jobs on {environment.nodes} nodes × {environment.gpus_per_node} GPU"
-            f" and {environment.cpus_per_node} CPU, decisions by {environment.decide_on.value}",
+            f"{workload.name}: {counted(len(workload.jobs), 'job')} on {counted(environment.nodes, 'node')}"
+            f" × {environment.gpus_per_node} GPU and {environment.cpus_per_node} CPU,"
+            f" decisions by {environment.decide_on.value}",
             file=sys.stderr,
         )
         for note in (*workload.notes, *environment.notes, *options.placement_notes):

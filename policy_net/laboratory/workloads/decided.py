@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
+from foundation.figures import counted
 from policy_net.domain import SUSPENDED, Allocation, Job, Resources
 from policy_net.errors import BadInput, NothingRecorded
 from policy_net.laboratory.logged import LoggedDecision
@@ -287,7 +288,7 @@ def _notes(jobs: int, left_out: int, last: LoggedDecision, episodes: int) -> tup
     if nodes:
         largest = max(nodes, key=lambda node: (node.gpu, node.cpu_milli))
         notes.append(
-            f"decided on {len(nodes)} nodes of {largest.cpu_milli / 1000:g} CPU and {largest.gpu} GPU, every"
+            f"decided on {counted(len(nodes), 'node')} of {largest.cpu_milli / 1000:g} CPU and {largest.gpu} GPU, every"
             f" {last.state.slot_seconds:g} s: say so with --cpus-per-node, --gpus-per-node and --slot-seconds"
         )
     if episodes > 1:

@@ -21,6 +21,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from foundation.figures import counted
 from policy_net.laboratory.catalogue import CATALOGUE, MODEL_NAMES, SLOT_SECONDS, UNSTATED_REQUEST
 from policy_net.laboratory.workloads.workload import JobSpec, Workload
 
@@ -113,10 +114,11 @@ def generate(settings: GeneratorSettings) -> Workload:
         name=_describe(settings),
         jobs=tuple(jobs),
         notes=(
-            f"generated: {settings.jobs} jobs over {len(slots)} slots of {SLOT_SECONDS:.0f} s",
+            f"generated: {counted(settings.jobs, 'job')} over {counted(len(slots), 'slot')} of {SLOT_SECONDS:.0f} s",
             f"every job asks for {UNSTATED_REQUEST.workers} workers and {UNSTATED_REQUEST.ps} PSs"
             " (matters to fixed-size schedulers only)",
-            f"{suggested} nodes suggested: {NODES_PER_JOB} a job, at most {NODES_PER_ARRIVAL} for every arrival a slot",
+            f"{counted(suggested, 'node')} suggested: {NODES_PER_JOB} a job,"
+            f" at most {NODES_PER_ARRIVAL} for every arrival a slot",
         ),
         suggested_nodes=suggested,
         slotted=True,

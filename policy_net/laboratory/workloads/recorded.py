@@ -123,7 +123,7 @@ def workload_of(recording: Recording, options: WorkloadOptions) -> Workload:
         "work = recorded duration × speed at the requested size",
         f"load: {load:.1f} GPUs on average (durations clipped at the last submission), largest request"
         f" {max(request.gpus for request in requests)}; a load of 0.9 suggests"
-        f" {nodes_for(requests, load, machines.gpus_per_node)} nodes",
+        f" {counted(nodes_for(requests, load, machines.gpus_per_node), 'node')}",
         *_notes_on_machines(machines, seen),
     ]
     if too_large:
@@ -168,7 +168,7 @@ def _notes_on_machines(machines: Machines, seen: SeenMachines | None) -> list[st
     """Who says what the machines are."""
     notes = []
     if seen is not None:
-        shown = f"{seen.nodes} nodes, on one of which {seen.gpus_per_node} GPUs were held at a time at most"
+        shown = f"{counted(seen.nodes, 'node')}, on one of which {seen.gpus_per_node} GPUs were held at a time at most"
         notes.append(f"machines in the log: {shown}; what was idle all the time is not seen")
         if Origin.GIVEN in (machines.nodes_by, machines.gpus_by) and (
             (machines.nodes, machines.gpus_per_node) != (seen.nodes, seen.gpus_per_node)

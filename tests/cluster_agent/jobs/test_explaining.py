@@ -9,6 +9,7 @@ import pytest
 from deciding import Deciding, submit
 from job_shell import Shell
 
+from cluster_agent.backends.local.job_table import JobState
 from cluster_agent.recording.last_decision import last_decision
 from policy_net.domain import Allocation
 
@@ -80,6 +81,9 @@ def test_what_a_job_waits_for(shell: Shell) -> None:
     assert "cluster-agent resume late" in shell.type("explain", "late", "-o", "json").json["waitsFor"]
     shell.type("cancel", "late")
     assert shell.type("explain", "late", "-o", "json").json["waitsFor"] == "nothing: it is cancelled"
+    shell.world.backend.table.change("big", state=JobState.FAILED, ended_unix_seconds=5.0, failure="no more")
+    assert "nothing: it has failed" in shell.type("explain", "big").out
+    assert shell.type("cancel", "big").out == "big has failed\n"
     submit(shell, "newest")
     assert shell.type("explain", "newest", "-o", "json").json["waitsFor"].startswith("the next decision")
 

@@ -59,7 +59,9 @@ def test_a_command_is_submitted_with_options(shell: Shell) -> None:
 def test_gpus_of_a_worker_are_an_option(shell: Shell) -> None:
     said = shell.type("submit", "--gpu", "60", "--", "python", "train.py")
     assert said.code == 2
-    assert "60 GPUs; this machine's jobs have" in said.err
+    assert said.err.endswith("and 60 GPUs; this machine's jobs have 6 cores and no GPU\n")
+    said = shell.type("submit", "--cpu", "1", "--gpu", "1", "--", "python", "train.py")
+    assert " cores and 1 GPU; this machine's jobs have 6 cores and no GPU" in said.err
 
 
 def test_a_job_that_has_ended_is_deleted_and_its_name_is_free(shell: Shell) -> None:

@@ -56,6 +56,14 @@ def test_a_second_replay_of_a_pair_gives_the_same_figures(capsys) -> None:
     assert first["avg_jct_seconds"] == second["avg_jct_seconds"]
 
 
+def test_one_job_on_one_node_is_told_as_one(capsys) -> None:
+    assert _policy_net("replay", "--workload", "dl2:jobs=1,seed=1", "--nodes", "1", "--policy", "fifo") == 0
+    err = capsys.readouterr().err
+    assert ": 1 job on 1 node × 2 GPU and 8 CPU, decisions by slot\n" in err
+    assert "  generated: 1 job over 1 slot of 1200 s\n" in err
+    assert "  1 node suggested: " in err
+
+
 def test_the_table_shows_assumptions_on_stderr(trace: Path, capsys) -> None:
     assert _policy_net("replay", "--workload", str(trace), "--policy", "drf") == 0
     out, err = capsys.readouterr()
