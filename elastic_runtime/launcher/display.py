@@ -47,9 +47,13 @@ class Display:
         if shown:
             self._shown = frozenset(shown)
 
+    def shows(self, task: str) -> bool:
+        """Whether a task's lines are shown, so that its user has read its last one."""
+        return not self._quiet and task in self._shown
+
     def show(self, task: str, stream: Stream, line: bytes) -> None:
         """A task wrote a line; never blocks."""
-        if not self._quiet and task in self._shown:
+        if self.shows(task):
             self._put(stream, f"{task} | {line.decode('utf-8', 'replace')}")
 
     def tell(self, message: str) -> None:

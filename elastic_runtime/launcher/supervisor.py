@@ -226,7 +226,9 @@ class Supervisor:
         if end.exit_code != 0 and not end.asked and not echo:
             log = self._programs.folder.log_file(end.task)
             self._told_of_a_failure = self._told_of_a_failure or is_worker(end.task)
-            self._display.tell(f"{end.task} {_how(end)} (see {log})")
+            # What stands right above is not said again.
+            how = describe_end(end.exit_code) if self._display.shows(end.task) else _how(end)
+            self._display.tell(f"{end.task} {how} (see {log})")
         elif end.exit_code == 0 and view is not None and is_worker(end.task) and not _may_end(view, end.task):
             self._ended_early[end.task] = view.number
 

@@ -54,8 +54,10 @@ def test_a_script_that_raises_fails_the_job_with_its_last_line(tmp_path: Path) -
         assert launcher.end() == 1
         # Both raise; whichever is the second is the one that is not started again.
         failed = re.search(r"failed: (worker-[01]): RuntimeError: the data are gone", launcher.output())
+        told = re.findall(r"elastic-run: (worker-[01]) ended with exit code 1( \(see|: )", launcher.output())
         codes = [(task, code) for task, code, _ in launcher.state()["ended"] if task.startswith("worker")]
     assert failed is not None
+    assert dict(told).get("worker-0", " (see") == " (see", "its last line stands above, where its output is shown"
     assert [task for task, code in codes if code == 1][-1] == failed[1], "the other one may have been ended for it"
     assert {code for _, code in codes} <= {1, -signal.SIGTERM}
 

@@ -128,12 +128,20 @@ def test_the_lowest_worker_is_shown_and_another_takes_its_place() -> None:
     display.on_workers(["worker-10", "worker-9"], {"worker-10", "worker-9"})
     display.show("worker-9", Stream.OUT, b"nine")
     display.show("worker-10", Stream.OUT, b"ten")
+    assert [display.shows(worker) for worker in ("worker-9", "worker-10")] == [True, False]
     display.on_workers(["worker-10"], {"worker-10"})
     display.show("worker-10", Stream.ERROR, b"oh")
     display.tell("done")
     display.close()
     assert out.getvalue() == "worker-9 | nine\n"
     assert errors.getvalue() == "worker-10 | oh\nelastic-run: done\n"
+
+
+def test_nobody_is_shown_where_the_launcher_is_to_be_quiet() -> None:
+    display = Display("elastic-run", io.StringIO(), io.StringIO(), 100, quiet=True)
+    display.on_workers(["worker-0"], {"worker-0"})
+    assert not display.shows("worker-0")
+    display.close()
 
 
 def test_who_leaves_and_who_takes_its_place_are_shown_both() -> None:
