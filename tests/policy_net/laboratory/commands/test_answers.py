@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -134,7 +135,21 @@ def test_users_and_accounts_have_tables_and_who_waits_longer_is_said(week: Path,
 
 def test_a_price_makes_gpu_hours_money(week: Path, capsys) -> None:
     assert run("--workload", f"sacct:{week}", *POLICIES, "--range", "0", "--gpu-hour-price", "2.5") == 0
-    assert "Money: At 2.50 a GPU-hour, a year like these " in " ".join(capsys.readouterr().out.split())
+    assert "Money: At 2.50 a GPU-hour, these jobs cost " in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("decide_on", ["slot", "event"])
+def test_a_year_of_jobs_that_came_at_once_costs_no_more_than_their_machines(
+    decide_on: str, tmp_path: Path, capsys
+) -> None:
+    log = tmp_path / "m.csv"
+    rows = "".join(f"job-{number},{60 * number},{10 * 3600},2\n" for number in range(3))
+    log.write_text("job_id,submit_time_s,duration_s,num_gpus\n" + rows, encoding="utf-8")
+    machines = ("--nodes", "1", "--gpus-per-node", "2", "--gpu-hour-price", "2.5", "--decide-on", decide_on)
+    assert run("--workload", str(log), "--policy", "fifo", "--policy", "drf", *machines, "--range", "0") == 0
+    found = re.search(r"a year like these .* costs ([\d,]+) .*? instead of ([\d,]+):", capsys.readouterr().out)
+    assert found is not None
+    assert all(0 < float(cost.replace(",", "")) <= 2 * 8_760 * 2.5 for cost in found.groups())
 
 
 def test_generated_jobs_have_an_answer_without_range_or_owners(capsys) -> None:
