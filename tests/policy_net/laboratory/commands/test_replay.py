@@ -201,7 +201,7 @@ def test_two_files_of_one_name_have_a_table_each(tmp_path: Path, capsys) -> None
     for folder, count in (("a", 1), ("b", 2)):
         (tmp_path / folder).mkdir()
         path = tmp_path / folder / "week.csv"
-        path.write_text("\n".join(CSV.splitlines()[: count + 1]))
+        path.write_text("".join(CSV.splitlines(keepends=True)[: count + 1]))
         words += ["--workload", str(path)]
     assert _policy_net("replay", *words, "--policy", "fifo") == 0
     out = capsys.readouterr().out
