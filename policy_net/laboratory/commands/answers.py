@@ -26,7 +26,7 @@ from policy_net.laboratory.report.spread import (
     usual_cases,
 )
 from policy_net.laboratory.simulation.compiled import uncovered
-from policy_net.laboratory.simulation.replay import replay
+from policy_net.laboratory.simulation.replay import ReplayResult, replay
 from policy_net.laboratory.workloads.loaders.record import Recording
 from policy_net.laboratory.workloads.workload import JobKindChoice, Workload
 from policy_net.policy_kinds import load_policy
@@ -38,6 +38,7 @@ class Setting:
 
     Attributes:
         recording: the file's jobs, read once; None for workloads that are no recording.
+        policies: names and files as they were typed, in the order of the results: a policy's own name is another.
     """
 
     source: str
@@ -46,6 +47,12 @@ class Setting:
     truth: SpeedModel
     effect: PlacementEffect | None
     context: PolicyContext
+    policies: tuple[str, ...]
+
+    def typed(self, comparison: Comparison, result: ReplayResult) -> str:
+        """Under which name a result's policy is found again."""
+        named = zip(comparison.results, self.policies, strict=True)
+        return next(name for of_result, name in named if of_result is result)
 
 
 def with_spread(
@@ -59,7 +66,8 @@ def with_spread(
     base = (comparison.workload, comparison.environment)
     if not comparison.compares or comparison.workload.machines is None:
         return comparison
-    proposed = load_policy(comparison.proposed.policy, setting.context)
+    today_name, proposed_name = (setting.typed(comparison, one) for one in (comparison.today, comparison.proposed))
+    proposed = load_policy(proposed_name, setting.context)
     compiled = uncovered(*base, proposed, setting.truth, setting.effect) is None
     most = usual_cases(len(base[0].jobs), compiled=compiled) if cases is None else cases
     if not most:
@@ -88,8 +96,8 @@ def with_spread(
 
     answer = Answer(
         base,
-        comparison.today.policy,
-        comparison.proposed.policy,
+        today_name,
+        proposed_name,
         comparison.avg_jct_seconds(comparison.today),
         comparison.avg_jct_seconds(comparison.proposed),
     )
