@@ -136,7 +136,7 @@ def sentences(comparison: Comparison) -> Iterator[str]:
 
 
 def json_rows(comparison: Comparison) -> list[dict[str, Any]]:
-    """Every policy's figures, with what was recorded and, of the proposed policy, the range of its answer."""
+    """Every policy's figures, with what was recorded and, of the proposed policy, the answer and its range."""
     recorded = None if comparison.recorded is None else dataclasses.asdict(comparison.recorded)
     spread = comparison.spread
     beyond, capped = comparison.cut_jobs
@@ -159,6 +159,22 @@ def json_rows(comparison: Comparison) -> list[dict[str, Any]]:
                     "least_change": tried.least,
                     "most_change": tried.most,
                 },
+                "answer": _answer(comparison) if result is comparison.proposed else None,
             }
         )
     return rows
+
+
+def _answer(comparison: Comparison) -> dict[str, Any]:
+    """The headline, for programs; null for what was not compared or tried. A change of -0.25 is a quarter less time."""
+    spread = comparison.spread
+    return {
+        "sentence": headline(comparison),
+        "policy": comparison.proposed.policy,
+        "against": comparison.today.policy if comparison.compares else None,
+        "avg_jct_seconds": comparison.avg_jct_seconds(comparison.proposed),
+        "against_avg_jct_seconds": comparison.avg_jct_seconds(comparison.today) if comparison.compares else None,
+        "change": comparison.ratio(comparison.proposed) - 1 if comparison.compares else None,
+        "least_change": spread and spread.least,
+        "most_change": spread and spread.most,
+    }

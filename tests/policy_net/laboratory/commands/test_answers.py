@@ -85,8 +85,27 @@ def test_the_same_figures_are_in_the_json(week: Path, capsys) -> None:
     assert found["against"] == "fifo-easy"
     assert (found["replayed"], found["planned"]) == (7, 54)
     assert found["least_change"] <= change <= found["most_change"]
+    assert [row["answer"] is None for row in rows] == [True, True, False]
+    answer = rows[2]["answer"]
+    assert (answer["policy"], answer["against"]) == ("set", "fifo-easy")
+    assert answer["change"] == pytest.approx(change)
+    assert answer["avg_jct_seconds"] == pytest.approx(rows[2]["avg_jct_seconds"])
+    assert answer["against_avg_jct_seconds"] == pytest.approx(rows[1]["avg_jct_seconds"])
+    assert (answer["least_change"], answer["most_change"]) == (found["least_change"], found["most_change"])
+    assert answer["sentence"].startswith("Your 24 jobs would have been done in ")
     assert rows[0]["gpu_hours"] > 0
     assert rows[0]["slot_decide_p99_ms"] > 0
+
+
+def test_programs_get_the_answer_without_a_range_unless_they_ask(week: Path, capsys) -> None:
+    assert run("--workload", f"sacct:{week}", *POLICIES, "-o", "json") == 0
+    *_, row = json.loads(capsys.readouterr().out)
+    assert row["range"] is None
+    assert (row["answer"]["least_change"], row["answer"]["most_change"]) == (None, None)
+    assert row["answer"]["change"] < 0
+    assert run("--workload", f"sacct:{week}", "--policy", "drf", "-o", "json", "--range", "2") == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["answer"]["policy"], row["answer"]["against"], row["answer"]["change"]) == ("drf", None, None)
 
 
 def test_jobs_beyond_the_cluster_are_counted_in_the_answer(week: Path, capsys) -> None:

@@ -16,6 +16,7 @@ KEYS = [
     "avg_jct_without_tail_seconds",
     "gpu_utilization", "gpu_training_share", "gpu_hours", "inference_p50_us", "slot_decide_p99_ms", "wall_seconds",
     "jobs_beyond_cluster", "jobs_beyond_limit", "recorded", "change_against_record", "elastic_share", "range",
+    "answer",
 ]  # fmt: skip
 SMALL = "dl2:jobs=6,sizes=fixed,seed=5,mix=wlm+resnext-110"
 CSV = "job_id,submit_time_s,duration_s,num_gpus\na,0,600,1\nb,60,900,2\nc,90,300,1\n"
