@@ -17,7 +17,7 @@ import typer
 import policy_net.baselines
 import policy_net.set_policy  # noqa: F401  (both register policies' names)
 from foundation.command_line import Debug
-from foundation.figures import shown
+from foundation.figures import duration, shown
 from foundation.option_groups import with_option_groups
 from foundation.output import Form, Output, console_of, show
 from policy_net.domain import PlacementEffect, PolicyContext, SpeedModel
@@ -253,7 +253,7 @@ def _run(
 def _tell(result: ReplayResult) -> None:
     figures = result.to_json()
     print(
-        f"  done: {result.workload} under {result.policy}, {figures['avg_jct_seconds'] / 3600:.2f} h on average",
+        f"  done: {result.workload} under {result.policy}, {duration(figures['avg_jct_seconds'])} on average",
         file=sys.stderr,
         flush=True,
     )

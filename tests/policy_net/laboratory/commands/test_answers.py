@@ -68,7 +68,7 @@ def test_recorded_waits_stand_above_the_simulated_ones(week: Path, capsys) -> No
     assert rows == ["(recorded)", "fifo", "fifo-easy", "set"]
     recorded = next(line for line in out.splitlines() if "(recorded)" in line).split()
     average = sum(7 * number for number in range(24)) / 24
-    assert recorded[2] == f"{average / 60:.2f}"
+    assert recorded[2] == f"{average:.2f}"
     assert "As recorded: Really the jobs waited " in " ".join(out.split())
     assert "by what is assumed" not in out
 

@@ -191,10 +191,10 @@ def test_the_table_keeps_its_units_and_a_file_name_with_brackets(tmp_path: Path,
     assert _policy_net("replay", "--workload", str(path), "--policy", "fifo") == 0
     out = capsys.readouterr().out
     assert path.stem in out
-    assert [out.count(unit) for unit in ("[h]", "[µs]", "[ms]", "[s]")] == [5, 0, 0, 0]
+    assert [out.count(unit) for unit in ("[min]", "[µs]", "[ms]", "[s]")] == [5, 0, 0, 0]
     assert _policy_net("replay", "--workload", str(path), "--policy", "fifo", "--timing") == 0
     out = capsys.readouterr().out
-    assert [out.count(unit) for unit in ("[h]", "[µs]", "[ms]", "[s]")] == [5, 1, 1, 1]
+    assert [out.count(unit) for unit in ("[min]", "[µs]", "[ms]", "[s]")] == [5, 1, 1, 1]
 
 
 def test_two_files_of_one_name_have_a_table_each(tmp_path: Path, capsys) -> None:

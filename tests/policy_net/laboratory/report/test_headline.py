@@ -87,20 +87,24 @@ def test_jobs_that_asked_for_more_than_there_is_are_counted_in_the_headline(made
 
 
 @pytest.mark.parametrize(
-    ("nodes_by", "gpus_by", "assumed"),
+    ("nodes_by", "gpus_by", "missing"),
     [
-        (Origin.GIVEN, Origin.GIVEN, False),
-        (Origin.LOG, Origin.LOG, False),
-        (Origin.GIVEN, Origin.ASSUMED, True),
-        (Origin.ASSUMED, Origin.GIVEN, True),
+        (Origin.GIVEN, Origin.GIVEN, None),
+        (Origin.LOG, Origin.LOG, None),
+        (Origin.GIVEN, Origin.ASSUMED, "--gpus-per-node"),
+        (Origin.ASSUMED, Origin.GIVEN, "--nodes"),
+        (Origin.ASSUMED, Origin.ASSUMED, "--nodes and --gpus-per-node"),
     ],
 )
-def test_machines_that_nobody_named_are_said_in_the_headline(made, nodes_by, gpus_by, assumed: bool) -> None:
+def test_of_machines_that_nobody_named_the_headline_asks_for_what_is_missing(
+    made, nodes_by, gpus_by, missing: str | None
+) -> None:
     comparison = made({"fifo": [2.0], "set-taught": [1.0]})
     machines = Machines(4, 2, 8, nodes_by, gpus_by)
     comparison = dataclasses.replace(comparison, workload=dataclasses.replace(comparison.workload, machines=machines))
-    text = "The machines are assumed (4 machines with 2 GPUs each): give yours with --nodes and --gpus-per-node."
-    assert headline(comparison).endswith(text) == assumed
+    text = f"The machines are assumed (4 machines with 2 GPUs each): give yours with {missing}."
+    assert headline(comparison).endswith(text) == (missing is not None)
+    assert ("assumed" in headline(comparison)) == (missing is not None)
 
 
 def test_a_queue_with_backfill_is_what_clusters_do_today(made) -> None:
