@@ -126,6 +126,7 @@ def read_rows(
     quoted: bool = True,
     names_without_header: Sequence[str] = (),
     how_to_get: str = "",
+    whole_lines: bool = False,
 ) -> Iterator[Row]:
     """The rows of a UTF-8 csv file, plain or gzip'ed, with a header that has at least `columns`.
 
@@ -137,9 +138,10 @@ def read_rows(
         quoted: whether a cell may be quoted.
         names_without_header: the columns of a file whose first line is no header; empty if it must have one.
         how_to_get: said where a column is missing: how to obtain a file that has it.
+        whole_lines: whether a file that ends in the middle of a line is refused: programs end their last line too.
 
     Raises:
-        BadInput: the file cannot be read or decoded, lacks a column, or has no rows.
+        BadInput: the file cannot be read or decoded, lacks a column, has no rows, or is cut short.
     """
     found = False
     header: list[str] | None = None
@@ -155,6 +157,8 @@ def read_rows(
         except csv.Error as error:
             if header is None:
                 raise BadInput(f"{path}, line {number}: not a csv file: {error}") from error
+            if whole_lines and not line.endswith("\n"):
+                raise _cut_short(path, number, line) from error
             remedy = "mend its quotes and write one job a line"
             on_malformed(
                 MalformedRow(f"{path}, line {number}: {shown(line.strip())} is no csv row: {error}; {remedy}", remedy)
@@ -165,25 +169,50 @@ def read_rows(
             if not is_row:
                 continue
         found = True
-        # A decimal comma would shift the cells behind it, and be read as another job.
-        surplus = [cell for cell in cells[len(header) :] if cell.strip()]
-        if surplus:
-            remedy = "write decimals with a point, and quote cells that hold a comma"
-            if not quoted:
-                remedy = f"leave out the column whose cells hold a {delimiter!r}"
-            on_malformed(
-                MalformedRow(
-                    f"{path}, line {number}: {shown(surplus[0])} stands beyond the header's {len(header)} columns;"
-                    f" {remedy}",
-                    f"more cells than the header: {remedy}",
-                )
-            )
+        if whole_lines and not line.endswith("\n"):
+            raise _cut_short(path, number, line)
+        # Spreadsheets write empty cells behind the last column. Where nothing is quoted they show a shift of cells.
+        if quoted and not any(cell.strip() for cell in cells[len(header) :]):
+            cells = cells[: len(header)]
+        if len(cells) != len(header):
+            on_malformed(_of_another_width(path, number, cells, len(header), delimiter, quoted))
             continue
-        yield Row(path, number, dict(zip(header, cells, strict=False)))
+        yield Row(path, number, dict(zip(header, cells, strict=True)))
     if header is None:
         raise BadInput(f"{path}: the file is empty; it needs a header with {', '.join(columns)}")
     if not found:
         raise BadInput(f"{path}: the file has a header but no rows")
+
+
+def _cut_short(path: Path, line: int, text: str) -> BadInput:
+    """The error of a last line without an end: half a number is a number too, so nothing else says that it is whole."""
+    return BadInput(
+        f"{path}, line {line}: the file ends in the middle of a line and may be cut short; make it anew, or add a line"
+        f" break at its end if {shown(text)} is the whole row"
+    )
+
+
+def _of_another_width(
+    path: Path, line: int, cells: Sequence[str], columns: int, delimiter: str, quoted: bool
+) -> MalformedRow:
+    """The error of a row that has not as many cells as the header: they may stand beneath other names than theirs."""
+    if len(cells) < columns:
+        remedy = "give every row all its columns"
+        return MalformedRow(
+            f"{path}, line {line} has {len(cells)} of {columns} columns; {remedy}",
+            f"fewer cells than the header: {remedy}",
+        )
+    # A decimal comma would shift the cells behind it, and be read as another job.
+    remedy = (
+        "write decimals with a point, and quote cells that hold a comma"
+        if quoted
+        else f"leave out the column whose cells hold a {delimiter!r}"
+    )
+    surplus = next((cell for cell in cells[columns:] if cell.strip()), cells[columns])
+    return MalformedRow(
+        f"{path}, line {line}: {shown(surplus)} stands beyond the header's {columns} columns; {remedy}",
+        f"more cells than the header: {remedy}",
+    )
 
 
 def _header(

@@ -30,8 +30,8 @@ class AnswerOptions:
             min=0,
             max=1000,
             metavar="N",
-            help="Replays under other assumptions, from which the answer's range comes; 0 for none. Unless given, as"
-            " many as take a minute or less, for recorded jobs.",
+            help="Replays under other assumptions, from which the answer's range comes; 0 for none. Unless given,"
+            " as many as take a minute or less, for recorded jobs; with -o json, yaml or csv none without --report.",
         ),
     ] = None
     gpu_hour_price: Annotated[

@@ -17,12 +17,12 @@ import typer
 import policy_net.baselines
 import policy_net.set_policy  # noqa: F401  (both register policies' names)
 from foundation.command_line import Debug
-from foundation.figures import counted, shown
+from foundation.figures import counted, duration, shown
 from foundation.option_groups import with_option_groups
 from foundation.output import Form, Output, console_of, show
 from policy_net.domain import PlacementEffect, PolicyContext, SpeedModel
 from policy_net.laboratory.commands.answer_options import AnswerOptions
-from policy_net.laboratory.commands.own_policies import register_own
+from policy_net.laboratory.commands.own_policies import own_names, register_own
 from policy_net.laboratory.commands.world_options import WorldOptions, warn_of_malformed_rows
 from policy_net.policy import DEFAULT_POLICY, check_known, policy_names
 
@@ -78,7 +78,7 @@ def replay_command(
 ) -> None:
     """Replay workloads under policies, each pair from a fresh policy."""
     del debug  # The error boundary looks for the flag itself.
-    policies = _chosen_policies(policy)
+    policies = own_names(_chosen_policies(policy))
     register_own(policies)
     check_known(policies)  # a slip of the pen is told before anything is read
     truth, effect = world.speeds(), world.placement_effect()
@@ -129,7 +129,8 @@ def replay_command(
     ]
     if answer.range_cases is not None or report is not None or output.for_people:
         settings = [
-            Setting(*of_source, world, truth, effect, context) for of_source in zip(workload, recordings, strict=True)
+            Setting(*of_source, world, truth, effect, context, tuple(policies))
+            for of_source in zip(workload, recordings, strict=True)
         ]
         comparisons = _with_spreads(comparisons, settings, answer.range_cases)
     if output.for_people:
@@ -252,7 +253,7 @@ def _run(
 def _tell(result: ReplayResult) -> None:
     figures = result.to_json()
     print(
-        f"  done: {result.workload} under {result.policy}, {figures['avg_jct_seconds'] / 3600:.2f} h on average",
+        f"  done: {result.workload} under {result.policy}, {duration(figures['avg_jct_seconds'])} on average",
         file=sys.stderr,
         flush=True,
     )

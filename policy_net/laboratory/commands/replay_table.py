@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from foundation.figures import Unit, unit_for
 from foundation.tables import Column, FittedTable
 from policy_net.laboratory.report.comparison import Recorded
 from policy_net.laboratory.report.tables import TextTable
@@ -15,11 +17,11 @@ RECORDED = "(recorded)"
 _COLUMNS = {
     "policy": Column("policy", 0),
     "completed": Column("jobs\ndone", 3),
-    "avg_wait_seconds": Column("avg wait\n[h]", 1),
-    "avg_jct_seconds": Column("avg JCT\n[h]", 0),
-    "p99_jct_seconds": Column("p99 JCT\n[h]", 2),
-    "max_jct_seconds": Column("max JCT\n[h]", 6),
-    "makespan_seconds": Column("makespan\n[h]", 7),
+    "avg_wait_seconds": Column("avg wait\n[{unit}]", 1),
+    "avg_jct_seconds": Column("avg JCT\n[{unit}]", 0),
+    "p99_jct_seconds": Column("p99 JCT\n[{unit}]", 2),
+    "max_jct_seconds": Column("max JCT\n[{unit}]", 6),
+    "makespan_seconds": Column("makespan\n[{unit}]", 7),
     "gpu_utilization": Column("GPUs\nheld", 5),
     "gpu_hours": Column("GPU-\nhours", 4),
 }
@@ -28,6 +30,8 @@ _TIMINGS = {
     "slot_decide_p99_ms": Column("decide\n[ms]", 8),
     "wall_seconds": Column("wall\n[s]", 10),
 }
+_HOURS_SECONDS = 4 * 3600.0
+"""Averages of as much and more are in hours."""
 _OWNER_COLUMNS_LEFT_OUT = (0, 4, 5, 8, 2, 1, 6, 0, 3, 7)
 """In the order of the report's table: its name, jobs, GPU-hours, recorded wait, waits, completions, change, later."""
 
@@ -41,9 +45,18 @@ def replay_table(
         timing: whether it is shown how long our own code took.
     """
     columns = _COLUMNS | (_TIMINGS if timing else {})
-    lines = [] if recorded is None else [_recorded_cells(columns, recorded)]
-    lines += [[_cell(key, column, row) for key, column in columns.items()] for row in rows]
-    return FittedTable(title, list(columns.values()), lines)
+    unit = _unit(rows, recorded)
+    lines = [] if recorded is None else [_recorded_cells(columns, recorded, unit)]
+    lines += [[_cell(key, row, unit) for key in columns] for row in rows]
+    headed = [replace(column, heading=column.heading.replace("{unit}", unit.name)) for column in columns.values()]
+    return FittedTable(title, headed, lines)
+
+
+def _unit(rows: Sequence[Mapping[str, Any]], recorded: Recorded | None) -> Unit:
+    """Of all times of a table: that of the averages, hours at most."""
+    averages = [row["avg_jct_seconds"] for row in rows] + ([] if recorded is None else [recorded.avg_jct_seconds])
+    known = [min(seconds, _HOURS_SECONDS) for seconds in averages if seconds is not None]
+    return unit_for(*known) if known else unit_for(_HOURS_SECONDS)
 
 
 def owner_table_on_terminal(title: str, table: TextTable) -> FittedTable:
@@ -55,30 +68,30 @@ def owner_table_on_terminal(title: str, table: TextTable) -> FittedTable:
     return FittedTable(title, columns, [(row.name, *row.cells) for row in table.rows])
 
 
-def _recorded_cells(columns: Mapping[str, Column], recorded: Recorded) -> list[str]:
+def _recorded_cells(columns: Mapping[str, Column], recorded: Recorded, unit: Unit) -> list[str]:
     known = {
         "policy": RECORDED,
-        "avg_wait_seconds": _hours(recorded.avg_wait_seconds),
-        "avg_jct_seconds": _hours(recorded.avg_jct_seconds),
-        "p99_jct_seconds": _hours(recorded.p99_jct_seconds),
+        "avg_wait_seconds": _time(recorded.avg_wait_seconds, unit),
+        "avg_jct_seconds": _time(recorded.avg_jct_seconds, unit),
+        "p99_jct_seconds": _time(recorded.p99_jct_seconds, unit),
     }
     return [known.get(key, "–") for key in columns]
 
 
-def _cell(key: str, column: Column, row: Mapping[str, Any]) -> str:
+def _cell(key: str, row: Mapping[str, Any], unit: Unit) -> str:
     value = row[key]
     if value is None:
         return "–"
     if key == "completed":
         return f"{value}/{row['jobs']}"
-    if column.heading.endswith("[h]"):
-        return _hours(value)
+    if key in _COLUMNS and key.endswith("_seconds"):
+        return _time(value, unit)
     if key == "gpu_hours":
-        return f"{value:,.0f}"
+        return f"{value:,.0f}" if value >= 10 or value == 0 else f"{value:.2g}"
     if key == "gpu_utilization":
         return f"{value:.0%}"
     return f"{value:.1f}" if isinstance(value, float) else str(value)
 
 
-def _hours(seconds: float | None) -> str:
-    return "–" if seconds is None else f"{seconds / 3600:.2f}"
+def _time(seconds: float | None, unit: Unit) -> str:
+    return "–" if seconds is None else f"{seconds / unit.seconds:.2f}"

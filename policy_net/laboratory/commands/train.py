@@ -23,7 +23,7 @@ from policy_net.domain import PlacementEffect, RewardKind, SpeedModel
 from policy_net.errors import BadInput
 from policy_net.laboratory.commands.world_options import WorldOptions, warn_of_malformed_rows
 from policy_net.laboratory.training import OFFLINE_LEARNING_RATE
-from policy_net.policy import policy_names
+from policy_net.policy import DEFAULT_POLICY, policy_names
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -74,7 +74,10 @@ def train(
         typer.Option("--jobs-per-batch", min=1, max=1024, help="J, the jobs one inference sees; 20 unless given."),
     ] = None,
     start: Annotated[
-        Path | None, typer.Option("--from", metavar="FILE", help="Go on from this policy file instead of from nothing.")
+        Path | None,
+        typer.Option(
+            "--from", metavar="FILE", help="Go on from this policy file, or from set or set-taught as they ship."
+        ),
     ] = None,
     reward: Annotated[
         RewardKind | None, typer.Option("--reward", help="What is climbed; slot-utility unless given.")
@@ -111,10 +114,7 @@ def train(
 ) -> None:
     """Train a policy in simulation and write it, with a card that says how it came to be."""
     del debug  # the error boundary looks for the flag itself
-    from policy_net.exchange.spec import SET  # noqa: PLC0415
-
-    if policy not in ("dl2", SET, None):
-        raise BadInput(f"--policy {policy}: use dl2 or {SET}")
+    policy, start = _kind_and_start(policy, start, config)
     for option, value in (("learning-rate", learning_rate), ("max-seconds", max_seconds)):
         if value is not None and not math.isfinite(value):
             raise BadInput(f"--{option} is {value}; use a finite number")
@@ -173,6 +173,24 @@ def train(
             "card": dict(trained.card),
         }
         show(output, facts, "", [facts])
+
+
+def _kind_and_start(policy: str | None, start: Path | None, config: Path | None) -> tuple[str | None, Path | None]:
+    """The kind of policy, and the file to go on from, where either may be the name of a policy that ships.
+
+    Raises:
+        BadInput: there is no such kind, or two things to go on from.
+    """
+    from policy_net.exchange.spec import SET  # noqa: PLC0415
+
+    if policy == DEFAULT_POLICY:
+        if start is not None and str(start) != policy:
+            raise BadInput(f"--policy {policy}: --from {start} says already what to go on from; use --policy {SET}")
+        return SET, Path(policy)
+    if policy not in ("dl2", SET, None):
+        raise BadInput(f"--policy {policy}: use dl2 or {SET}")
+    by_start = policy is None and config is None and str(start) in (SET, DEFAULT_POLICY)
+    return SET if by_start else policy, start
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,9 @@ from policy_net.laboratory.simulation.replay import ReplayResult
 
 MOST_NAMED = 3
 """Owners that wait longer, named in a sentence; the table has the others."""
-YEAR_SECONDS = 365.25 * 86_400.0
+YEAR_SECONDS = 8_760 * 3_600.0
+LEAST_SECONDS_OF_A_YEAR = 86_400.0
+"""Work that took less than a day has no nights, let alone weekends: it is no piece of a year."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,24 +146,44 @@ def _some(count: int) -> str:
 
 
 def money(comparison: Comparison) -> Iterator[Finding]:
-    """What the GPU-hours held come to in a year, at the price that the user gave; nothing without one."""
+    """What the GPU-hours held come to at the price that the user gave, in a year; nothing without a price.
+
+    A year is so many times the work as it lasts longer than this work took, under whichever policy took longer: so no
+    year costs more than all GPUs do that are held without a pause. Work of less than a day says nothing of a year.
+    """
     price = comparison.gpu_hour_price
-    jobs = comparison.workload.jobs
-    span = jobs[-1].submit_time_seconds - jobs[0].submit_time_seconds
-    if price is None or span <= 0:
+    if price is None:
         return
-    a_year = [
-        result.counters.gpu_seconds / 3600 * price * YEAR_SECONDS / span
-        for result in (comparison.today, comparison.proposed)
-    ]
-    before, after = a_year
+    results = (comparison.today, comparison.proposed)
+    before, after = (result.counters.gpu_seconds / 3600 * price for result in results)
+    took = _work_seconds(comparison)
+    only = "That is saved, or spent, only where GPUs that nobody holds cost nothing."
+    if took < LEAST_SECONDS_OF_A_YEAR:
+        what, each = "these jobs cost", ""
+        only = f"They take {duration(took)} in all, too little to say what a year costs. {only}"
+    else:
+        before, after = (cost * YEAR_SECONDS / took for cost in (before, after))
+        what, each = f"a year like these {duration(took)} costs", " a year"
     word = "less" if after <= before else "more"
     yield Finding(
         "Money",
-        f"At {price:,.2f} a GPU-hour, a year like these {duration(span)} costs {after:,.0f} for GPUs held instead of"
-        f" {before:,.0f}: {abs(after - before):,.0f} {word} a year. That is saved, or spent, only where GPUs that"
-        " nobody holds cost nothing.",
+        f"At {price:,.2f} a GPU-hour, {what} {_amount(after)} for GPUs held instead of {_amount(before)}:"
+        f" {_amount(abs(after - before))} {word}{each}. {only}",
     )
+
+
+def _work_seconds(comparison: Comparison) -> float:
+    """From the first submission until nobody submits, runs or holds a GPU any more, under the slower of both."""
+    ends = [job.submit_time_seconds for job in comparison.workload.jobs]
+    for result in (comparison.today, comparison.proposed):
+        ends += [outcome.end_seconds for outcome in result.outcomes if outcome.end_seconds is not None]
+        ends.append(result.counters.allocated_until_seconds)
+    # A world whose clock begins before its first job holds nothing until then.
+    return max(ends) - comparison.workload.jobs[0].submit_time_seconds
+
+
+def _amount(money: float) -> str:
+    return f"{money:,.0f}" if money >= 100 or money == 0 else f"{money:,.2f}"
 
 
 def _listed(parts: Sequence[str]) -> str:

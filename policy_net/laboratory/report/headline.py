@@ -7,7 +7,7 @@ from policy_net.domain import MAX_ALLREDUCE_WORKERS, MAX_TASKS_PER_ROLE
 from policy_net.laboratory.report.comparison import AS_REQUESTED, QUEUES, Comparison
 from policy_net.laboratory.report.policies import label
 from policy_net.laboratory.report.spread import ELASTIC, KIND, MODELS, Case
-from policy_net.laboratory.workloads.workload import JobKindChoice
+from policy_net.laboratory.workloads.workload import JobKindChoice, Origin
 from policy_net.policy import DEFAULT_POLICY
 
 SAME = 0.01
@@ -146,7 +146,16 @@ def _warnings(comparison: Comparison) -> list[str]:
     if comparison.machines_assumed and not comparison.workload.slotted:
         warnings.append(
             f"The machines are assumed ({counted(comparison.environment.nodes, 'machine')} with"
-            f" {counted(comparison.environment.gpus_per_node, 'GPU')} each): give yours with --nodes and"
-            " --gpus-per-node."
+            f" {counted(comparison.environment.gpus_per_node, 'GPU')} each): give yours with"
+            f" {' and '.join(_unsaid_machines(comparison))}."
         )
     return warnings
+
+
+def _unsaid_machines(comparison: Comparison) -> list[str]:
+    """The options that say what neither the user nor the log said of the machines."""
+    machines = comparison.workload.machines
+    if machines is None:  # nobody knows of which each of the two was said
+        return ["--nodes", "--gpus-per-node"]
+    said_by = {"--nodes": machines.nodes_by, "--gpus-per-node": machines.gpus_by}
+    return [option for option, origin in said_by.items() if origin is Origin.ASSUMED]

@@ -9,6 +9,7 @@ at that size a replay takes as long as it did.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -289,7 +290,8 @@ def _notes(jobs: int, left_out: int, last: LoggedDecision, episodes: int) -> tup
         largest = max(nodes, key=lambda node: (node.gpu, node.cpu_milli))
         notes.append(
             f"decided on {counted(len(nodes), 'node')} of {largest.cpu_milli / 1000:g} CPU and {largest.gpu} GPU, every"
-            f" {last.state.slot_seconds:g} s: say so with --cpus-per-node, --gpus-per-node and --slot-seconds"
+            f" {last.state.slot_seconds:g} s: say so with --cpus-per-node {max(1, math.ceil(largest.cpu_milli / 1000))}"
+            f" --gpus-per-node {largest.gpu} --slot-seconds {max(1.0, last.state.slot_seconds):g}"
         )
     if episodes > 1:
         notes.append(

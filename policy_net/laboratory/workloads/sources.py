@@ -35,6 +35,8 @@ REFERENCE_PREFIX = "reference:"
 LARGEST_NUMBER = 1_000_000
 """Most jobs, arrivals a slot, and weight: beyond it a generator's option is a slip of the pen."""
 _MIX_NAMES = ", ".join((*MODEL_NAMES, f"{MODEL_NAMES[0]}-async and so on", *ALLREDUCE_MODEL_NAMES))
+_CALLED = {"slurm": "sacct", "kubernetes": "k8s", "kubectl": "k8s", "alibaba": "pai"}
+"""What people call a source by, who do not know its word."""
 GENERATOR_OPTIONS = ("jobs", "arrivals", "max-arrivals", "sizes", "seed", "mix")
 
 
@@ -91,7 +93,7 @@ def load_workload(source: str, options: WorkloadOptions | None = None, recording
 def _meant(source: str) -> str:
     """The word before the colon that was probably meant, if there is one."""
     word, colon, _ = source.partition(":")
-    near = nearest(
+    near = _CALLED.get(word.lower()) or nearest(
         word, [*FORMATS, *(prefix[:-1] for prefix in (GENERATOR_PREFIX, REFERENCE_PREFIX, DECISIONS_PREFIX))]
     )
     return f"; did you mean {near}: before it?" if colon and near else ""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from foundation.files import is_file
+from foundation.files import is_file, is_folder
 from policy_net.errors import BadInput
 from policy_net.laboratory.csv_rows import Row, open_bytes, read_rows, shown
 from policy_net.laboratory.workloads.loaders.helios import read_helios
@@ -69,7 +69,8 @@ def read_recording(source: str, strict: bool) -> Recording:
         path = Path(before)
     if not text or part == "" or not is_file(path):
         usage = f"{name}:FILE" + (f" or {name}:FILE@{chosen.part}" if chosen.part else "")
-        raise BadInput(f"workload {shown(source)}: no such file; write {usage}")
+        missing = "is a folder" if text and is_folder(path) else "no such file"
+        raise BadInput(f"workload {shown(source)}: {missing}; write {usage}")
     return chosen.read(path, strict) if part is None else chosen.read(path, strict, part)
 
 
@@ -85,7 +86,7 @@ def read_csv(path: Path, strict: bool = False) -> Recording:
     if _is_json(path):
         raise BadInput(f"{path}: is JSON, not csv: write k8s:FILE for kubectl's pods, philly:FILE for Philly's job log")
     intake = Intake(path, strict, "job_id")
-    for row in read_rows(path, COLUMNS, intake.on_malformed):
+    for row in read_rows(path, COLUMNS, intake.on_malformed, whole_lines=True):
         with intake.one():
             intake.keep(_record(row))
     return intake.recording()

@@ -27,7 +27,7 @@ def read_helios(path: Path, strict: bool = False, vc: str | None = None) -> Reco
     intake = Intake(path, strict, "job_id")
     selection = Selection("vc", vc)
     ends: Counter[str] = Counter()
-    for row in read_rows(path, COLUMNS, intake.on_malformed):
+    for row in read_rows(path, COLUMNS, intake.on_malformed, whole_lines=True):
         with intake.one():
             if not selection.wants(row.optional("vc") or ""):
                 continue

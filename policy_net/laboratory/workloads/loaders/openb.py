@@ -26,7 +26,7 @@ def read_openb(path: Path, strict: bool = False) -> Recording:
     """
     intake = Intake(path, strict, "name")
     pods: list[_Pod] = []
-    for row in read_rows(path, COLUMNS, intake.on_malformed):
+    for row in read_rows(path, COLUMNS, intake.on_malformed, whole_lines=True):
         with intake.one():
             pods.append(_pod(row))
     # A pod that was deleted in the middle of its run shows Running too; only at the last moment was it still there.

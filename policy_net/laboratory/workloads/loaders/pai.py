@@ -54,7 +54,9 @@ def read_pai(path: Path, strict: bool = False, job_table: str | None = None) -> 
     intake = Intake(path, strict, "job_name")
     submitted, users = _submissions(Path(job_table), intake) if job_table is not None else ({}, {})
     jobs: dict[str, _Job] = {}
-    for row in read_rows(path, NEEDED_TASK_COLUMNS, intake.on_malformed, names_without_header=TASK_COLUMNS):
+    for row in read_rows(
+        path, NEEDED_TASK_COLUMNS, intake.on_malformed, names_without_header=TASK_COLUMNS, whole_lines=True
+    ):
         try:
             _add(row, jobs)
         except MalformedRow as error:
@@ -89,7 +91,9 @@ def _submissions(path: Path, intake: Intake) -> tuple[dict[str, float], dict[str
     """When each job was submitted, and by whom, by its name."""
     found: dict[str, float] = {}
     users: dict[str, str] = {}
-    for row in read_rows(path, ("job_name", "start_time"), intake.on_malformed, names_without_header=JOB_COLUMNS):
+    for row in read_rows(
+        path, ("job_name", "start_time"), intake.on_malformed, names_without_header=JOB_COLUMNS, whole_lines=True
+    ):
         with intake.one():
             name = row.text("job_name")
             seconds = moment(row.optional("start_time"), "start_time", row)

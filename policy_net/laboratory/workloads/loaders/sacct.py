@@ -60,7 +60,9 @@ def read_sacct(path: Path, strict: bool = False) -> Recording:
     ends: Counter[str] = Counter()
     steps = 0
     checked = False
-    for row in read_rows(path, COLUMNS, intake.on_malformed, delimiter="|", quoted=False, how_to_get=HOW_TO_GET):
+    for row in read_rows(
+        path, COLUMNS, intake.on_malformed, delimiter="|", quoted=False, how_to_get=HOW_TO_GET, whole_lines=True
+    ):
         if not checked:
             _check_columns(row)
             checked = True

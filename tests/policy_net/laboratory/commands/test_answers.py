@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -67,7 +68,7 @@ def test_recorded_waits_stand_above_the_simulated_ones(week: Path, capsys) -> No
     assert rows == ["(recorded)", "fifo", "fifo-easy", "set"]
     recorded = next(line for line in out.splitlines() if "(recorded)" in line).split()
     average = sum(7 * number for number in range(24)) / 24
-    assert recorded[2] == f"{average / 60:.2f}"
+    assert recorded[2] == f"{average:.2f}"
     assert "As recorded: Really the jobs waited " in " ".join(out.split())
     assert "by what is assumed" not in out
 
@@ -84,8 +85,27 @@ def test_the_same_figures_are_in_the_json(week: Path, capsys) -> None:
     assert found["against"] == "fifo-easy"
     assert (found["replayed"], found["planned"]) == (7, 54)
     assert found["least_change"] <= change <= found["most_change"]
+    assert [row["answer"] is None for row in rows] == [True, True, False]
+    answer = rows[2]["answer"]
+    assert (answer["policy"], answer["against"]) == ("set", "fifo-easy")
+    assert answer["change"] == pytest.approx(change)
+    assert answer["avg_jct_seconds"] == pytest.approx(rows[2]["avg_jct_seconds"])
+    assert answer["against_avg_jct_seconds"] == pytest.approx(rows[1]["avg_jct_seconds"])
+    assert (answer["least_change"], answer["most_change"]) == (found["least_change"], found["most_change"])
+    assert answer["sentence"].startswith("Your 24 jobs would have been done in ")
     assert rows[0]["gpu_hours"] > 0
     assert rows[0]["slot_decide_p99_ms"] > 0
+
+
+def test_programs_get_the_answer_without_a_range_unless_they_ask(week: Path, capsys) -> None:
+    assert run("--workload", f"sacct:{week}", *POLICIES, "-o", "json") == 0
+    *_, row = json.loads(capsys.readouterr().out)
+    assert row["range"] is None
+    assert (row["answer"]["least_change"], row["answer"]["most_change"]) == (None, None)
+    assert row["answer"]["change"] < 0
+    assert run("--workload", f"sacct:{week}", "--policy", "drf", "-o", "json", "--range", "2") == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["answer"]["policy"], row["answer"]["against"], row["answer"]["change"]) == ("drf", None, None)
 
 
 def test_jobs_beyond_the_cluster_are_counted_in_the_answer(week: Path, capsys) -> None:
@@ -134,7 +154,21 @@ def test_users_and_accounts_have_tables_and_who_waits_longer_is_said(week: Path,
 
 def test_a_price_makes_gpu_hours_money(week: Path, capsys) -> None:
     assert run("--workload", f"sacct:{week}", *POLICIES, "--range", "0", "--gpu-hour-price", "2.5") == 0
-    assert "Money: At 2.50 a GPU-hour, a year like these " in " ".join(capsys.readouterr().out.split())
+    assert "Money: At 2.50 a GPU-hour, these jobs cost " in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("decide_on", ["slot", "event"])
+def test_a_year_of_jobs_that_came_at_once_costs_no_more_than_their_machines(
+    decide_on: str, tmp_path: Path, capsys
+) -> None:
+    log = tmp_path / "m.csv"
+    rows = "".join(f"job-{number},{60 * number},{10 * 3600},2\n" for number in range(3))
+    log.write_text("job_id,submit_time_s,duration_s,num_gpus\n" + rows, encoding="utf-8")
+    machines = ("--nodes", "1", "--gpus-per-node", "2", "--gpu-hour-price", "2.5", "--decide-on", decide_on)
+    assert run("--workload", str(log), "--policy", "fifo", "--policy", "drf", *machines, "--range", "0") == 0
+    found = re.search(r"a year like these .* costs ([\d,]+) .*? instead of ([\d,]+):", capsys.readouterr().out)
+    assert found is not None
+    assert all(0 < float(cost.replace(",", "")) <= 2 * 8_760 * 2.5 for cost in found.groups())
 
 
 def test_generated_jobs_have_an_answer_without_range_or_owners(capsys) -> None:

@@ -142,7 +142,7 @@ def test_the_quality_is_shown_as_a_table(measured, capsys) -> None:
         ("m,0,0,3", "measured.csv, line 2: num_workers is '0'"),
         ("m,0,,3", "measured.csv, line 2: num_workers is empty"),
         (",0,1,3", "measured.csv, line 2: model is empty"),
-        ("m,0,1", "measured.csv, line 2: samples_per_s is empty"),
+        ("m,0,1", "measured.csv, line 2 has 3 of 4 columns"),
         ("m,1,1,3", "measured.csv, line 3: num_ps is 0, but 'm' has points with parameter servers above"),
         ("other,0,1,3", "model 'other' has 1 points with a speed above 0; the fit needs 3 or more"),
         ("other,1,1,3", "model 'other' has 1 points with a speed above 0; the fit needs 5 or more"),

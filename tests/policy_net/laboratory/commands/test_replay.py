@@ -16,6 +16,7 @@ KEYS = [
     "avg_jct_without_tail_seconds",
     "gpu_utilization", "gpu_training_share", "gpu_hours", "inference_p50_us", "slot_decide_p99_ms", "wall_seconds",
     "jobs_beyond_cluster", "jobs_beyond_limit", "recorded", "change_against_record", "elastic_share", "range",
+    "answer",
 ]  # fmt: skip
 SMALL = "dl2:jobs=6,sizes=fixed,seed=5,mix=wlm+resnext-110"
 CSV = "job_id,submit_time_s,duration_s,num_gpus\na,0,600,1\nb,60,900,2\nc,90,300,1\n"
@@ -198,10 +199,10 @@ def test_the_table_keeps_its_units_and_a_file_name_with_brackets(tmp_path: Path,
     assert _policy_net("replay", "--workload", str(path), "--policy", "fifo") == 0
     out = capsys.readouterr().out
     assert path.stem in out
-    assert [out.count(unit) for unit in ("[h]", "[µs]", "[ms]", "[s]")] == [5, 0, 0, 0]
+    assert [out.count(unit) for unit in ("[min]", "[µs]", "[ms]", "[s]")] == [5, 0, 0, 0]
     assert _policy_net("replay", "--workload", str(path), "--policy", "fifo", "--timing") == 0
     out = capsys.readouterr().out
-    assert [out.count(unit) for unit in ("[h]", "[µs]", "[ms]", "[s]")] == [5, 1, 1, 1]
+    assert [out.count(unit) for unit in ("[min]", "[µs]", "[ms]", "[s]")] == [5, 1, 1, 1]
 
 
 def test_two_files_of_one_name_have_a_table_each(tmp_path: Path, capsys) -> None:
@@ -209,7 +210,7 @@ def test_two_files_of_one_name_have_a_table_each(tmp_path: Path, capsys) -> None
     for folder, count in (("a", 1), ("b", 2)):
         (tmp_path / folder).mkdir()
         path = tmp_path / folder / "week.csv"
-        path.write_text("\n".join(CSV.splitlines()[: count + 1]))
+        path.write_text("".join(CSV.splitlines(keepends=True)[: count + 1]))
         words += ["--workload", str(path)]
     assert _policy_net("replay", *words, "--policy", "fifo") == 0
     out = capsys.readouterr().out

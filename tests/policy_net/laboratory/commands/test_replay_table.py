@@ -41,6 +41,20 @@ def test_at_every_width_each_row_is_one_line_with_whole_numbers(width: int, timi
     assert ("decide" in lines[1]) == (timing and width == 120)
 
 
+@pytest.mark.parametrize(
+    ("seconds", "unit", "shown"),
+    [(5.0, "[s]", "5.00"), (600.0, "[min]", "10.00"), (9000.0, "[h]", "2.50"), (900_000.0, "[h]", "250.00")],
+)
+def test_times_are_in_the_unit_of_the_averages(seconds: float, unit: str, shown: str) -> None:
+    row = {**ROW, "avg_jct_seconds": seconds, "gpu_hours": 0.034}
+    out = "\n".join(lines_of(replay_table("week", [row]), 120))
+    assert [out.count(name) for name in ("[s]", "[min]", "[h]")] == [
+        5 * (name == unit) for name in ("[s]", "[min]", "[h]")
+    ]
+    assert shown in out
+    assert "0.034" in out
+
+
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_the_quality_of_a_fit_fits_too(width: int) -> None:
     quality = FitQuality("inception-bn", 256, 12, "surface", 0.0123, 0.2345, 0.0456, 16, 11)

@@ -8,7 +8,7 @@ from policy_net.cli import app
 from policy_net.exchange.policy_file import PolicyFile, read_policy_file, write_policy_file
 from policy_net.exchange.spec import SetSpec
 from policy_net.set_policy.extended import extended
-from policy_net.set_policy.policy import default_set_file
+from policy_net.set_policy.policy import default_set_file, file_of
 
 
 def _train(*words: str) -> int:
@@ -105,6 +105,17 @@ def test_another_number_of_jobs_than_the_file_was_made_for_is_refused(tmp_path: 
     assert _train("--from", str(first), "--out", str(second), "--jobs-per-batch", "4") == 2
     assert "was made for 3" in capsys.readouterr().err
     assert not second.exists()
+
+
+@pytest.mark.parametrize("words", [("--from", "set-taught"), ("--policy", "set-taught")])
+def test_training_goes_on_from_what_ships_by_its_name(tmp_path: Path, words: tuple[str, ...], capsys) -> None:
+    out = tmp_path / "more.safetensors"
+    train = ["train", "--workload", "dl2:jobs=3,seed=1", "--steps", "0", "--out", str(out), *words]
+    assert command_line.run(app, "policy-net", train) == 0
+    assert read_policy_file(out).weights.tobytes() == read_policy_file(file_of(Path("set-taught"))).weights.tobytes()
+    capsys.readouterr()
+    assert command_line.run(app, "policy-net", [*train, "--policy", "set-taught", "--from", "set"]) == 2
+    assert "--from set says already what to go on from; use --policy set" in capsys.readouterr().err
 
 
 def test_a_log_is_not_imitated_from_a_policy_with_prices_of_its_own(tmp_path: Path, capsys) -> None:

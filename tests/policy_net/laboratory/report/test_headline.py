@@ -87,20 +87,24 @@ def test_jobs_that_asked_for_more_than_there_is_are_counted_in_the_headline(made
 
 
 @pytest.mark.parametrize(
-    ("nodes_by", "gpus_by", "assumed"),
+    ("nodes_by", "gpus_by", "missing"),
     [
-        (Origin.GIVEN, Origin.GIVEN, False),
-        (Origin.LOG, Origin.LOG, False),
-        (Origin.GIVEN, Origin.ASSUMED, True),
-        (Origin.ASSUMED, Origin.GIVEN, True),
+        (Origin.GIVEN, Origin.GIVEN, None),
+        (Origin.LOG, Origin.LOG, None),
+        (Origin.GIVEN, Origin.ASSUMED, "--gpus-per-node"),
+        (Origin.ASSUMED, Origin.GIVEN, "--nodes"),
+        (Origin.ASSUMED, Origin.ASSUMED, "--nodes and --gpus-per-node"),
     ],
 )
-def test_machines_that_nobody_named_are_said_in_the_headline(made, nodes_by, gpus_by, assumed: bool) -> None:
+def test_of_machines_that_nobody_named_the_headline_asks_for_what_is_missing(
+    made, nodes_by, gpus_by, missing: str | None
+) -> None:
     comparison = made({"fifo": [2.0], "set-taught": [1.0]})
     machines = Machines(4, 2, 8, nodes_by, gpus_by)
     comparison = dataclasses.replace(comparison, workload=dataclasses.replace(comparison.workload, machines=machines))
-    text = "The machines are assumed (4 machines with 2 GPUs each): give yours with --nodes and --gpus-per-node."
-    assert headline(comparison).endswith(text) == assumed
+    text = f"The machines are assumed (4 machines with 2 GPUs each): give yours with {missing}."
+    assert headline(comparison).endswith(text) == (missing is not None)
+    assert ("assumed" in headline(comparison)) == (missing is not None)
 
 
 def test_a_queue_with_backfill_is_what_clusters_do_today(made) -> None:
@@ -172,12 +176,29 @@ def test_money_is_what_a_year_like_this_costs(made) -> None:
     comparison = made({"fifo": [2.0, 2.0], "set-taught": [1.0, 1.0]}, nodes=1)
     assert "Money" not in said(comparison)
     first, second = comparison.workload.jobs
-    jobs = (first, dataclasses.replace(second, submit_time_seconds=365.25 * 86_400 / 4))
+    jobs = (first, dataclasses.replace(second, submit_time_seconds=365 * 86_400 / 4))
     priced = dataclasses.replace(
         comparison, workload=dataclasses.replace(comparison.workload, jobs=jobs), gpu_hour_price=2.5
     )
     # 4 GPU-hours in a quarter of a year instead of 2.
     assert (
-        "At 2.50 a GPU-hour, a year like these 91.3 days costs 20 for GPUs held instead of 40: 20 less a year"
+        "At 2.50 a GPU-hour, a year like these 91.2 days costs 20.00 for GPUs held instead of 40.00: 20.00 less a year"
         in (said(priced)["Money"])
+    )
+
+
+def test_a_year_costs_no_more_than_all_gpus_that_are_never_let_go_of(made) -> None:
+    # Both GPUs are held for 30 hours by jobs that came at once; the other policy holds one of them for as long.
+    comparison = made({"fifo": [30.0, 30.0], "set-taught": [30.0, 15.0]}, nodes=1)
+    priced = dataclasses.replace(comparison, gpu_hour_price=2.5)
+    assert f"costs {1.5 * 8_760 * 2.5:,.0f} for GPUs held instead of {2 * 8_760 * 2.5:,.0f}" in said(priced)["Money"]
+
+
+def test_less_than_a_day_is_no_piece_of_a_year(made) -> None:
+    comparison = dataclasses.replace(
+        made({"fifo": [10.0, 10.0, 10.0], "drf": [8.0, 12.0, 8.0]}, nodes=1), gpu_hour_price=2.5
+    )
+    assert said(comparison)["Money"].startswith(
+        "At 2.50 a GPU-hour, these jobs cost 70.00 for GPUs held instead of 75.00: 5.00 less. They take 12 h in all,"
+        " too little to say what a year costs."
     )

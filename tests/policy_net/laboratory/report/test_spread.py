@@ -70,7 +70,7 @@ def trace(tmp_path: Path) -> Path:
         f"j{number},{number * 400},{generator.integers(300, 20_000)},{generator.integers(1, 9)}" for number in range(40)
     ]
     path = tmp_path / "jobs.csv"
-    path.write_text("\n".join(["job_id,submit_time_s,duration_s,num_gpus", *rows]))
+    path.write_text("\n".join(["job_id,submit_time_s,duration_s,num_gpus", *rows]) + "\n")
     return path
 
 

@@ -134,7 +134,7 @@ def test_rows_without_gpu_or_time_are_left_out_and_counted(tmp_path: Path) -> No
         ('b,1,"5,1', "line 3: .* is no csv row"),
         ("b,1,5,-2", "line 3: num_gpus is '-2'; use a whole number ≥ 0"),
         ("b,1,5,0.5", "line 3: num_gpus is '0.5'; use a whole number"),
-        ("b,1,5", "line 3: num_gpus is empty"),
+        ("b,1,5", "line 3 has 3 of 4 columns; give every row all its columns"),
         (",1,5,1", "line 3: job_id is empty"),
         ("b,1,5,5,1", "line 3: '1' stands beyond the header's 4 columns; write decimals with a point"),
         ("a,1,5,1", "line 3: job_id 'a' stands in line 2 too"),

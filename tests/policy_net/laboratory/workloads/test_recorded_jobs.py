@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policy_net.domain import Allocation, Resources
-from policy_net.laboratory.workloads.decided import RecordedJobs
+from policy_net.domain import Allocation, ClusterState, Node, Resources
+from policy_net.laboratory.logged import LoggedDecision
+from policy_net.laboratory.workloads.decided import RecordedJobs, _notes
 from policy_net.laboratory.workloads.workload import JobSpec, Workload
 from policy_net.throughput.parametric import OnlineFit
 
@@ -33,3 +35,23 @@ def test_half_of_the_time_there_was_no_more_and_half_of_it_no_less(seconds: dict
     whole = sum(seconds.values())
     assert sum(amount for gpus, amount in seconds.items() if gpus <= middle) >= whole / 2 - 1e-3
     assert sum(amount for gpus, amount in seconds.items() if gpus >= middle) >= whole / 2 - 1e-3
+
+
+@pytest.mark.parametrize(
+    ("cpu_milli", "slot_seconds", "said"),
+    [
+        (
+            1500,
+            5.0,
+            "1.5 CPU and 2 GPU, every 5 s: say so with --cpus-per-node 2 --gpus-per-node 2 --slot-seconds 5",
+        ),
+        (
+            8000,
+            0.5,
+            "8 CPU and 2 GPU, every 0.5 s: say so with --cpus-per-node 8 --gpus-per-node 2 --slot-seconds 1",
+        ),
+    ],
+)
+def test_the_machines_are_named_as_options_take_them(cpu_milli: int, slot_seconds: float, said: str) -> None:
+    state = ClusterState(0.0, (Node("n", Resources(cpu_milli, 2)),), (), slot_seconds)
+    assert _notes(1, 0, LoggedDecision(state, {}, ()), 1)[1] == f"decided on 1 nodes of {said}"

@@ -37,7 +37,7 @@ def test_a_trace_is_read_in_arrival_order_with_slots_as_seconds(tmp_path: Path) 
         ("a,1,0,wlm,0", "line 3: epochs is '0'"),
         ("a,1,0,wlm,inf", "line 3: epochs is 'inf'"),
         ("a,0,0,wlm,4", "line 3: job_id '0' occurs twice in trace 'a'"),
-        ("a,1,0,wlm", "line 3: epochs is empty"),
+        ("a,1,0,wlm", "line 3 has 4 of 5 columns"),
     ],
 )
 def test_a_row_that_cannot_be_used_is_named(tmp_path: Path, line: str, expected: str) -> None:

@@ -67,6 +67,10 @@ def test_a_source_of_no_kind_is_answered_with_the_kinds(tmp_path: Path) -> None:
         load_workload("x" * 5000)
     with pytest.raises(BadInput, match="is a folder; give a csv file"):
         load_workload(str(tmp_path))
+    with pytest.raises(BadInput, match="is a folder; write sacct:FILE"):
+        load_workload(f"sacct:{tmp_path}")
+    with pytest.raises(BadInput, match="no such file; write sacct:FILE"):
+        load_workload("sacct:")
 
 
 def test_a_csv_source_and_a_reference_source_are_read(tmp_path: Path) -> None:
@@ -115,7 +119,14 @@ def test_an_option_that_cannot_be_used_is_refused(changes: dict[str, object], ex
 
 
 @pytest.mark.parametrize(
-    ("source", "meant"), [("sact:week.txt", "sacct:"), ("dl3:jobs=3", "dl2:"), ("philli:log", "philly:")]
+    ("source", "meant"),
+    [
+        ("sact:week.txt", "sacct:"),
+        ("dl3:jobs=3", "dl2:"),
+        ("philli:log", "philly:"),
+        ("slurm:week.txt", "sacct:"),
+        ("kubernetes:pods.json", "k8s:"),
+    ],
 )
 def test_the_word_that_was_meant_is_named(source: str, meant: str) -> None:
     with pytest.raises(BadInput, match=f"did you mean {meant} before it"):

@@ -91,7 +91,7 @@ def test_rows_with_any_cells_replaced(name: str, changes: list[dict[int, str]], 
     for number, change in enumerate(changes):
         cells = row.format(f"j{number}").split(mark)
         lines.append(mark.join(change.get(index, cell) for index, cell in enumerate(cells)))
-    path.write_text("\n".join(lines), encoding="utf-8", newline="")
+    path.write_text("\n".join([*lines, ""]), encoding="utf-8", newline="")
     check(name, path, strict)
 
 

@@ -1,6 +1,7 @@
 """Every malformed row is named by file, row, field and value in strict reading, and else skipped and counted."""
 
 import copy
+import gzip
 import json
 import re
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from policy_net.errors import BadInput, MalformedRow
-from policy_net.laboratory.workloads.loaders.formats import read_recording
+from policy_net.laboratory.workloads.loaders.formats import read_csv, read_recording
 
 GOOD = {
     "helios": ("job_id,gpu_num,submit_time,duration,state,start_time", "1,2,2020-06-09 18:41:01,60,FAILED,x"),
@@ -74,6 +75,7 @@ LINES = [
     ("sacct", "2|2024-03-04|2024-03-04T09:00:00|Unknown||FAILED|gres/gpu=2", "End is 'Unknown'; state the time"),
     ("sacct", "2|0|0|2024-03-04T08:00:00||FAILED|gres/gpu=2", "End lies 1.70954e+09 s after Start; mend the times"),
     ("sacct", f"{S}|60|FAILED|gres/gpu=2|my|job", "'my' stands beyond the header's 7 columns; leave out the"),
+    ("sacct", f"{S}|60|FAILED|gres/gpu=2|", "'' stands beyond the header's 7 columns; leave out the"),
     ("sacct", f"1{S[1:]}|60|FAILED|gres/gpu=2", "JobID '1' stands in line 2 too; give every job its own id"),
 ]  # fmt: skip
 
@@ -88,6 +90,63 @@ def check(source: str, place: str, expected: str, kept: list[str]) -> None:
     assert [job.job_id for job in recording.records] == kept
     counted = [note for note in recording.notes if note.startswith("malformed, skipped: ")]
     assert counted == [f"malformed, skipped: 1 × {error.value.reason}, the first: {error.value}"]
+
+
+SHORT = [
+    ("helios", "2,1,2020-06-09 18:41:01,60,FAILED", "has 5 of 6 columns"),
+    ("pai", "b,w,1,Failed,10,20,1,1,100", "has 9 of 10 columns"),
+    ("openb", "q,1,1000,0,60,10", "has 6 of 7 columns"),
+    ("sacct", "garbage", "has 1 of 7 columns; give every row all its columns"),
+    ("sacct", f"{S}|60|FAILED", "has 6 of 7 columns"),
+]
+
+
+@pytest.mark.parametrize(("name", "line", "expected"), SHORT)
+def test_a_row_with_fewer_columns_than_the_header_is_named_or_counted(
+    tmp_path: Path, name: str, line: str, expected: str
+) -> None:
+    header, good = GOOD[name]
+    path = tmp_path / "jobs"
+    path.write_text(f"{header}\n{good}\n{line}\n")
+    check(f"{name}:{path}", "line 3 ", expected, kept=[re.split(r"[,|]", good)[0]])
+
+
+@pytest.mark.parametrize("name", [*GOOD, "csv"])
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_file_that_is_cut_anywhere_in_its_last_row_is_refused(
+    tmp_path: Path, name: str, strict: bool, packed: bool
+) -> None:
+    header, good = GOOD.get(name, ("job_id,submit_time_s,duration_s,num_gpus", "1,0,7200,16"))
+    last = f"x{good}"
+    whole = f"{header}\n{good}\n{last}\n".encode()
+    path = tmp_path / "jobs"
+
+    def read(content: bytes) -> int:
+        path.write_bytes(gzip.compress(content) if packed else content)
+        return len((read_csv(path, strict) if name == "csv" else read_recording(f"{name}:{path}", strict)).records)
+
+    assert read(whole) == 2
+    assert read(whole.replace(b"\n", b"\r\n")) == 2
+    for lost in range(1, len(last) + 1):
+        with pytest.raises(BadInput, match="line 3: the file ends in the middle of a line") as error:
+            read(whole[:-lost])
+        assert not isinstance(error.value, MalformedRow)
+    assert read(whole[: -len(last) - 1]) == 1
+    if name != "sacct":
+        with pytest.raises(BadInput, match="line 3: the file ends in the middle of a line"):
+            read(f'{header}\n{good}\n"x'.encode())
+
+
+def test_who_reads_that_a_file_is_cut_reads_what_to_do(tmp_path: Path) -> None:
+    header, good = GOOD["sacct"]
+    path = tmp_path / "week.txt"
+    path.write_text(f"{header}\n{good}")
+    with pytest.raises(BadInput) as error:
+        read_recording(f"sacct:{path}", strict=False)
+    assert "may be cut short; make it anew, or add a line break at its end if '1|2024-03-04T" in str(error.value)
+    path.write_text(f"{path.read_text()}\n")
+    assert len(read_recording(f"sacct:{path}", strict=True).records) == 1
 
 
 @pytest.mark.parametrize(("name", "line", "expected"), LINES)
@@ -293,7 +352,7 @@ def test_a_sacct_file_without_gpus_says_why_slurm_may_not_have_recorded_them(tmp
 def test_a_file_of_malformed_rows_alone_is_refused_with_their_number(tmp_path: Path) -> None:
     header, _ = GOOD["helios"]
     path = tmp_path / "file"
-    path.write_text("\n".join([header, *(f"{i},x,2020-06-09 18:41:01,60,FAILED,x" for i in range(30))]))
+    path.write_text("\n".join([header, *(f"{i},x,2020-06-09 18:41:01,60,FAILED,x" for i in range(30)), ""]))
     with pytest.raises(
         BadInput, match="no usable job: malformed, skipped: 30 × gpu_num: use a finite number, the first:"
     ):

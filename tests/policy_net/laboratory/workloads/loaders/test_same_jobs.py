@@ -22,7 +22,7 @@ def clock(seconds: int, mark: str = " ") -> str:
 
 def csv(jobs: Sequence[Job]) -> str:
     rows = [f"{name},{submit},{length},{gpus}" for name, submit, _, length, gpus in jobs]
-    return "\n".join(["job_id,submit_time_s,duration_s,num_gpus", *rows])
+    return "\n".join(["job_id,submit_time_s,duration_s,num_gpus", *rows, ""])
 
 
 def philly(jobs: Sequence[Job]) -> str:
@@ -47,12 +47,12 @@ def philly(jobs: Sequence[Job]) -> str:
 
 def helios(jobs: Sequence[Job]) -> str:
     rows = [f"{name},{gpus},{clock(submit)},{clock(start)},{length}" for name, submit, start, length, gpus in jobs]
-    return "\n".join(["job_id,gpu_num,submit_time,start_time,duration", *rows])
+    return "\n".join(["job_id,gpu_num,submit_time,start_time,duration", *rows, ""])
 
 
 def openb(jobs: Sequence[Job]) -> str:
     rows = [f"{name},{gpus},{submit},{start + length},{start}" for name, submit, start, length, gpus in jobs]
-    return "\n".join(["name,num_gpu,creation_time,deletion_time,scheduled_time", *rows])
+    return "\n".join(["name,num_gpu,creation_time,deletion_time,scheduled_time", *rows, ""])
 
 
 def sacct(jobs: Sequence[Job]) -> str:
@@ -60,7 +60,7 @@ def sacct(jobs: Sequence[Job]) -> str:
         f"{name}|{clock(submit, 'T')}|{clock(start, 'T')}|{length}|COMPLETED|cpu=1,gres/gpu={gpus}"
         for name, submit, start, length, gpus in jobs
     ]
-    return "\n".join(["JobID|Submit|Start|ElapsedRaw|State|AllocTRES", *rows])
+    return "\n".join(["JobID|Submit|Start|ElapsedRaw|State|AllocTRES", *rows, ""])
 
 
 def k8s(jobs: Sequence[Job]) -> str:
@@ -97,8 +97,8 @@ def k8s(jobs: Sequence[Job]) -> str:
 
 
 def pai(jobs: Sequence[Job]) -> str:
-    return "\n".join(
-        f"{name},worker,{gpus}.0,Terminated,{start}.0,{start + length}.0,600.0,29.3,100.0,V100"
+    return "".join(
+        f"{name},worker,{gpus}.0,Terminated,{start}.0,{start + length}.0,600.0,29.3,100.0,V100\n"
         for name, _, start, length, gpus in jobs
     )
 

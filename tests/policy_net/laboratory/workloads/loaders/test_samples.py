@@ -79,7 +79,7 @@ def test_pai_tasks_become_jobs_and_fractions_of_a_gpu_are_rounded_up() -> None:
 def test_pai_submissions_come_from_the_job_table_with_or_without_a_header(tmp_path: Path) -> None:
     table = SAMPLES / "pai_job_table.csv"
     bare = tmp_path / "bare.csv"
-    bare.write_text("\n".join(table.read_text().splitlines()[1:]))
+    bare.write_text("\n".join([*table.read_text().splitlines()[1:], ""]))
     headed = tmp_path / "tasks.csv"
     header = "job_name,task_name,inst_num,status,start_time,end_time,plan_cpu,plan_mem,plan_gpu,gpu_type\n"
     headed.write_text(header + (SAMPLES / "pai_task_table.csv").read_text())
