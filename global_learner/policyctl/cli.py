@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from foundation.command_line import leave, run
+from foundation.command_line import group_with_habits, leave, run
 from foundation.completion import COMMAND, completion_command
 from foundation.option_groups import with_option_groups
 from foundation.tables import FactSheet
@@ -25,7 +25,24 @@ from global_learner.policyctl.version_commands import version_app
 from global_learner.policyctl.views import Facts, Order, fleet_facts, fleet_table
 
 PROGRAM = "policyctl"
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Looks after a learner's versions and its fleet.")
+_HABITS = {
+    "status": "policyctl fleet",
+    "clusters": "policyctl fleet",
+    "versions": "policyctl version list",
+    "history": "policyctl rollout history",
+    "promote": "policyctl rollout promote",
+    "abort": "policyctl rollout abort",
+    "undo": "policyctl rollback",
+    "log": "policyctl audit",
+    "login": "policyctl context set",
+}
+
+app = typer.Typer(
+    cls=group_with_habits(_HABITS),
+    no_args_is_help=True,
+    add_completion=False,
+    help="Looks after a learner's versions and its fleet.",
+)
 
 
 @with_option_groups
