@@ -20,7 +20,7 @@ from cluster_agent.jobs.reporting import report
 from cluster_agent.jobs.simulating import simulate
 from cluster_agent.jobs.submission import submit
 from cluster_agent.recording.replay_log_command import replay_log
-from foundation.command_line import leave
+from foundation.command_line import group_with_habits, leave
 from foundation.command_line import run as run_command_line
 from foundation.completion import COMMAND, completion_command
 from foundation.signals import SignalHandlers
@@ -29,7 +29,21 @@ from foundation.start import importing
 PROGRAM = "cluster-agent"
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
+_HABITS = {
+    "list": "cluster-agent jobs",
+    "ls": "cluster-agent jobs",
+    "ps": "cluster-agent jobs",
+    "queue": "cluster-agent jobs",
+    "status": "cluster-agent job",
+    "show": "cluster-agent job",
+    "describe": "cluster-agent job",
+    "rm": "cluster-agent delete",
+    "kill": "cluster-agent cancel",
+    "start": "cluster-agent run",
+}
+
 app = typer.Typer(
+    cls=group_with_habits(_HABITS),
     help="Schedules one cluster's training jobs with the fleet's policy, and helps to improve it.",
     no_args_is_help=True,
     add_completion=False,

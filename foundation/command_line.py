@@ -13,13 +13,14 @@ import math
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Annotated, Any, NoReturn
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, NoReturn
 
 import click
 import typer
-from typer.core import TyperOption
+from typer.core import TyperGroup, TyperOption
 
 from foundation.errors import BAD_INPUT, DONE, FAILED, INTERRUPTED, MISNAMED, ExpectedError
 from foundation.start import end, work
@@ -63,6 +64,30 @@ def _built(application: typer.Typer, program: str) -> click.Command:
     command = _guarded(typer.main.get_command(application))
     command.params.append(_version_option(program))
     return command
+
+
+class HabitGroup(TyperGroup):
+    """A group of commands that knows what they are called elsewhere.
+
+    Attributes:
+        habits: the word that somebody types, and the whole command that does it here.
+    """
+
+    habits: ClassVar[Mapping[str, str]] = MappingProxyType({})
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As typer's, but a word of a habit is answered with the command, which is never run for it."""
+        word = args[0] if args else ""
+        if word in self.habits and word not in self.commands:
+            ctx.fail(f"No such command {word!r}. Did you mean `{self.habits[word]}`?")
+        return super().resolve_command(ctx, args)
+
+
+def group_with_habits(habits: Mapping[str, str]) -> type[HabitGroup]:
+    """The kind of group that knows these habits, for `typer.Typer(cls=...)`."""
+    return type("Group", (HabitGroup,), {"habits": habits})
 
 
 def leave(code: int) -> NoReturn:

@@ -50,6 +50,9 @@ def serve_command(
             typer.echo(line)
         typer.echo(f"{config}: can be served; nothing was started")
         return
+    from global_learner.service.start_check import check_start  # noqa: PLC0415
+
+    check_start(settings)
     with importing():
         import asyncio  # noqa: PLC0415
 
@@ -117,6 +120,9 @@ def backup_command(
             "setting database: the state directory and the database are backed up together: take a snapshot of the "
             "file system, then dump the database (pg_dump); see docs/guide/high-availability.md"
         )
+    from global_learner.upkeep.places import check_places  # noqa: PLC0415
+
+    check_places(settings.state_dir, out)
     from global_learner.telemetry import set_up_logging  # noqa: PLC0415
     from global_learner.upkeep.backup import back_up  # noqa: PLC0415
     from policy_net.exchange.policy_file import read_policy_file  # noqa: PLC0415

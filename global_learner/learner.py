@@ -15,7 +15,6 @@ from typing import Any, Generic
 
 import structlog
 
-from global_learner.aggregation.modes import build_aggregator
 from global_learner.aggregation.region import RegionAggregator
 from global_learner.aggregation.settings import Mode
 from global_learner.background_task import BackgroundTask
@@ -31,7 +30,7 @@ from global_learner.errors import (
     UpdateRejected,
 )
 from global_learner.fleet import Fleet, Status, last_told
-from global_learner.maintenance import Maintenance, max_log_bytes
+from global_learner.maintenance import Maintenance
 from global_learner.operator import Operator
 from global_learner.recovery import Recovered
 from global_learner.registry.registrations import LastHeard, Registration, keep_heard
@@ -386,13 +385,3 @@ class Learner(Generic[Status]):
             return 0.0
         kept = fleet.seconds_since_heard(entry)
         return kept if kept >= 0.0 else fleet.silent_seconds(entry)
-
-
-def check_fits(settings: LearnerSettings, spec: Spec) -> None:
-    """See that policies of a spec can be learned under these settings, before anything is begun.
-
-    Raises:
-        BadConfig: they cannot.
-    """
-    max_log_bytes(settings, spec)
-    build_aggregator(settings.aggregation, settings.optimizer_for(spec), spec)

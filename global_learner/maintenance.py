@@ -18,7 +18,7 @@ from typing import Generic
 import structlog
 
 from global_learner.beliefs.priors import PriorsSource, priors_for
-from global_learner.errors import BadConfig, DiskFull, LearnerError, LeaseLost, NotNow, StateUnusable
+from global_learner.errors import DiskFull, LearnerError, LeaseLost, NotNow, StateUnusable
 from global_learner.fleet import Status
 from global_learner.registry.cards import FIRST_VERSION, VersionCard
 from global_learner.settings import LearnerSettings
@@ -27,16 +27,15 @@ from global_learner.storage.disk import RETRY_SECONDS, is_disk_full
 from global_learner.storage.receipts import cut_log
 from global_learner.storage.snapshot import Snapshot, write_snapshot
 from global_learner.storage.update_log import first_step, segments
-from global_learner.storage.update_records import RECORD_BYTES, AppliedUpdate
+from global_learner.storage.update_records import AppliedUpdate
 from global_learner.updates.head import Head
 from global_learner.updates.parts import Learned, Process, Stores
+from global_learner.updates.policy_fit import max_log_bytes
 from global_learner.updates.publication import Publication, due_publication, note_reset
 from global_learner.updates.work_queue import Work, WorkQueue
-from policy_net.exchange.spec import Spec
 
 _log = structlog.get_logger()
 
-_USUAL_LOG_BYTES = 512 << 20
 _SEGMENTS_A_LOG = 8
 """A segment is closed at this part of the log's limit: one is written, two are spare, the rest wait for snapshots."""
 _HELD_PART = 2
@@ -289,21 +288,3 @@ class Maintenance(Generic[Status]):
             if not left:
                 raise FileNotFoundError(errno.ENOENT, "the log's segments have gone", str(self._state.log))
             self._state.commits.committed(RECEIPTS, first_step(left[0]) - 1)
-
-
-def max_log_bytes(settings: LearnerSettings, spec: Spec) -> int:
-    """The limit of the log's size.
-
-    Raises:
-        BadConfig: so few updates fit that the log could not be cut while others are written.
-    """
-    update_bytes = 4 * spec.parameter_count + RECORD_BYTES
-    limit = settings.durability.max_log_bytes
-    if limit is None:
-        return max(_USUAL_LOG_BYTES, 32 * update_bytes)
-    if limit < 16 * update_bytes:
-        raise BadConfig(
-            f"setting durability.max_log_bytes = {limit}: this policy's gradient takes {update_bytes} bytes of log, "
-            f"and 16 of them must fit: name {16 * update_bytes} or more, or leave it out"
-        )
-    return limit

@@ -107,7 +107,9 @@ def policy_sheet(facts: dict[str, Any]) -> FactSheet:
     ]
     if facts["priors"]:
         rows.append(("priors", f"{facts['priors']:,} speeds that others observed"))
-    rows += [(f"card, {name_in_words(name)}", in_words(value)) for name, value in facts["card"].items()]
+    for name, value in facts["card"].items():
+        meaning = "; of average JCTs, below 0 is better" if name == "validation_change" else ""
+        rows.append((f"card, {name_in_words(name)}", in_words(value) + meaning))
     return FactSheet("", rows)
 
 

@@ -9,13 +9,16 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from foundation.text import nearest, plain_line
 from policy_net.errors import BadInput
 from policy_net.strict_yaml import read_yaml
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 Model = TypeVar("Model", bound=BaseModel)
 Seconds = Annotated[float, Field(gt=0.0, le=7 * 24 * 3600.0)]
@@ -30,6 +33,15 @@ HOST_AND_PORT = r"^\S+:\d{1,5}$"
 """The pattern of a setting that names where something listens."""
 _IN_WORDS = {HOST_AND_PORT: "write HOST:PORT, such as 127.0.0.1:7070"}
 """What to do about a value that does not match a pattern, which few people read."""
+_WANTED = {
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "use a whole number, such as 10"),
+    **dict.fromkeys(("float_type", "float_parsing"), "use a number, such as 0.5"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "use true or false"),
+}
+"""What to do about a value of another type than is wanted, by pydantic's name of the problem."""
+_KINDS_OF_VALUE = frozenset({"int", "float", "bool", "str"})
+_PROBLEMS_SAID = 3
+"""In one line."""
 
 _brief = reprlib.Repr()
 """A wrong value may be megabytes long; its beginning is enough to find it."""
@@ -88,34 +100,59 @@ def checked_settings(content: Any, model: type[Model], where: str) -> Model:
     try:
         return model.model_validate(content)
     except ValidationError as error:
-        raise BadInput(f"{where}: {plain_line(_first_problem(error, model))}") from error
+        raise BadInput(f"{where}: {plain_line(_first_problems(error, model))}") from error
 
 
-def _first_problem(error: ValidationError, model: type[BaseModel]) -> str:
-    problems = error.errors()
-    # A misspelt key is also a missing one; of the two, the one that was written says what to do.
-    first = next((problem for problem in problems if problem["type"] == "extra_forbidden"), problems[0])
-    location = _settings_path(first["loc"], model)
-    where = ".".join(_brief.repr(part)[1:-1] if isinstance(part, str) else str(part) for part in location)
-    said = first["msg"].removeprefix("Value error, ")
-    if first["type"] == "extra_forbidden":
-        message = f"unknown setting {where}{_suggestion(location, model)}"
-    elif first["type"] == "missing":
-        message = f"setting {where} is missing"
-    elif not where:
-        message = said
-    elif first["type"] == "value_error":
-        message = f"setting {where}: {said}"
-    elif first["type"] == "union_tag_invalid":
-        key = str(first["ctx"]["discriminator"]).strip("'")
-        message = (
-            f"setting {where}.{key} = {_brief.repr(first['ctx']['tag'])}: use one of {first['ctx']['expected_tags']}"
-        )
-    else:
-        if first["type"] == "string_pattern_mismatch":
-            said = _IN_WORDS.get(first["ctx"]["pattern"], said)
-        message = f"setting {where} = {_brief.repr(first['input'])}: {said}"
-    return message + (f" (and {len(problems) - 1} more)" if len(problems) > 1 else "")
+def _first_problems(error: ValidationError, model: type[BaseModel]) -> str:
+    """The first problems in words, and how many more there are.
+
+    A misspelt key is also a missing one, and of a value that may be of several kinds each says why it is none: one
+    problem each. Keys that were written come first, as they say what to do.
+    """
+    problems = sorted(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
+    said: dict[str, str] = {}
+    meant: set[str] = set()
+    for problem in problems:
+        location = _settings_path(tuple(part for part in problem["loc"] if not _is_kind_of_value(part)), model)
+        where = ".".join(_brief.repr(part)[1:-1] if isinstance(part, str) else str(part) for part in location)
+        if problem["type"] == "missing" and where in meant:
+            continue
+        if any(where == other or where.startswith(f"{other}.") for other in said):
+            continue
+        if problem["type"] == "extra_forbidden":
+            near, advice = _suggestion(location, model)
+            meant |= {near} if near else set()
+            said[where] = f"unknown setting {where}{advice}"
+        else:
+            said[where] = _in_words(problem, where)
+    left = len(said) - _PROBLEMS_SAID
+    first, *others = list(said.values())[:_PROBLEMS_SAID]
+    for other in others:
+        first += f" Also {other}" if first.endswith("?") else f"; also {other}"
+    return first + (f" (and {left} more)" if left > 0 else "")
+
+
+def _is_kind_of_value(part: int | str) -> bool:
+    """Whether a part of a problem's place is one of several types that a value may be of, in pydantic's words."""
+    return isinstance(part, str) and (part in _KINDS_OF_VALUE or "[" in part or part.startswith("constrained-"))
+
+
+def _in_words(problem: ErrorDetails, where: str) -> str:
+    """One problem of a setting that is known."""
+    kind, said = problem["type"], problem["msg"].removeprefix("Value error, ")
+    if kind == "missing":
+        return f"setting {where} is missing"
+    if not where:
+        return said
+    if kind == "value_error":
+        return f"setting {where}: {said}"
+    if kind == "union_tag_invalid":
+        key = str(problem["ctx"]["discriminator"]).strip("'")
+        wrong = _brief.repr(problem["ctx"]["tag"])
+        return f"setting {where}.{key} = {wrong}: use one of {problem['ctx']['expected_tags']}"
+    if kind == "string_pattern_mismatch":
+        said = _IN_WORDS.get(problem["ctx"]["pattern"], said)
+    return f"setting {where} = {_brief.repr(problem['input'])}: {_WANTED.get(kind, said)}"
 
 
 def _settings_path(location: tuple[int | str, ...], model: type[BaseModel]) -> tuple[int | str, ...]:
@@ -138,16 +175,18 @@ def _kinds(section: type[BaseModel]) -> tuple[Any, ...]:
     return () if field is None else get_args(field.annotation)
 
 
-def _suggestion(location: tuple[int | str, ...], model: type[BaseModel]) -> str:
-    """What an unknown key may have been meant for: one like it in its own section, or the same word in another."""
+def _suggestion(location: tuple[int | str, ...], model: type[BaseModel]) -> tuple[str | None, str]:
+    """What an unknown key may have been meant for, and that in words: one like it in its own section, or the same word
+    in another.
+    """
     *section, key = (str(part) for part in location)
     settings = list(_paths(model, ()))
     own = [path[-1] for path in settings if list(path[:-1]) == [part for part in section if not part.isdigit()]]
     near = nearest(str(key), own, least_likeness=0.7)
     if near is not None:
-        return f"; did you mean {near}?"
+        return ".".join([*section, near]), f"; did you mean {near}?"
     elsewhere = sorted({".".join(path) for path in settings if path[-1] == key})
-    return f"; it stands in {elsewhere[0]}" if elsewhere else ""
+    return None, f"; it stands in {elsewhere[0]}" if elsewhere else ""
 
 
 def _paths(model: type[BaseModel], before: tuple[str, ...]) -> Iterator[tuple[str, ...]]:

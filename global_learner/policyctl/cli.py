@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from foundation.command_line import leave, run
+from foundation.command_line import group_with_habits, leave, run
 from foundation.completion import COMMAND, completion_command
 from foundation.option_groups import with_option_groups
 from foundation.tables import FactSheet
@@ -25,7 +25,24 @@ from global_learner.policyctl.version_commands import version_app
 from global_learner.policyctl.views import Facts, Order, fleet_facts, fleet_table
 
 PROGRAM = "policyctl"
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Looks after a learner's versions and its fleet.")
+_HABITS = {
+    "status": "policyctl fleet",
+    "clusters": "policyctl fleet",
+    "versions": "policyctl version list",
+    "history": "policyctl rollout history",
+    "promote": "policyctl rollout promote",
+    "abort": "policyctl rollout abort",
+    "undo": "policyctl rollback",
+    "log": "policyctl audit",
+    "login": "policyctl context set",
+}
+
+app = typer.Typer(
+    cls=group_with_habits(_HABITS),
+    no_args_is_help=True,
+    add_completion=False,
+    help="Looks after a learner's versions and its fleet.",
+)
 
 
 @with_option_groups
@@ -65,6 +82,7 @@ def write_report(
         raise BadConfig(f"--state-dir {state_dir}: no such folder; name the state_dir of a learner's configuration")
     # Only who asks for a page waits for what makes it.
     from global_learner.report.content import report_content  # noqa: PLC0415
+    from global_learner.report.fleet import ClusterCounts  # noqa: PLC0415
     from global_learner.report.page import write_page  # noqa: PLC0415
 
     if state_dir is not None:
@@ -75,24 +93,26 @@ def write_report(
     else:
         with options.client() as client:
             content = report_content(client.report())
-    page = write_page(content, out)
+    page, clusters = write_page(content, out), ClusterCounts.of(content["clusters"])
     facts: Facts = {
         "page": str(page),
         "headline": content["headline"]["text"],
-        "clusters": len(content["clusters"]),
+        "clusters": clusters.present,
+        "clusters_not_registered": clusters.not_yet,
+        "clusters_revoked": clusters.turned_out,
         "versions": len(content["versions"]) + content["versions_left_out"],
     }
-    options.show(facts, report_table(facts))
+    options.show(facts, report_table(facts, str(clusters)))
 
 
-def report_table(facts: Facts) -> FactSheet:
-    """Where the page is, and what it says first."""
+def report_table(facts: Facts, clusters: str) -> FactSheet:
+    """Where the page is, and what it says first; the clusters in words."""
     return FactSheet(
         "",
         [
             ("report", facts["page"]),
             ("says", facts["headline"]),
-            ("clusters", str(facts["clusters"])),
+            ("clusters", clusters),
             ("versions", str(facts["versions"])),
         ],
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from foundation.command_line import group_with_habits
 from foundation.option_groups import with_option_groups
 from foundation.output import Form
 from global_learner.errors import BadConfig
@@ -34,8 +35,21 @@ from policy_net.exchange.generated import fleet_pb2
 if TYPE_CHECKING:
     from global_learner.policyctl.client import AdminClient
 
+_HABITS = {
+    "approve": "policyctl rollout promote",
+    "continue": "policyctl rollout promote",
+    "rollback": "policyctl rollout abort",
+    "undo": "policyctl rollout abort",
+    "cancel": "policyctl rollout abort",
+    "stop": "policyctl rollout abort",
+    "show": "policyctl rollout status",
+    "list": "policyctl rollout history",
+}
+
 rollout_app = typer.Typer(
-    no_args_is_help=True, help="Versions that come to the fleet in stages, and go back by themselves."
+    cls=group_with_habits(_HABITS),
+    no_args_is_help=True,
+    help="Versions that come to the fleet in stages, and go back by themselves.",
 )
 
 Number = Annotated[int, typer.Option("--number", min=0, max=2**31 - 1, help="The rollout's number; 0 is the latest.")]

@@ -6,6 +6,7 @@ import json
 import math
 from collections import Counter
 
+from foundation.figures import counted
 from foundation.tables import NOTHING, Column, FactSheet, FittedTable
 from global_learner.policyctl.views import Facts, moment, version_name, whole_moment
 from policy_net.exchange.generated import fleet_pb2
@@ -20,6 +21,9 @@ _EVENT_WORDS = {
     "version-gone": "{subject} is gone",
 }
 """What happened, where its word alone would not say it."""
+_ALTERNATING = ("canary", "wave", "fleet")
+"""Stages that bring new clusters, which alternate."""
+_NOBODY_NEW = "no further cluster: it is judged at once, by what the stages before brought"
 
 
 def rollout_facts(rollout: fleet_pb2.Rollout) -> Facts:
@@ -191,18 +195,26 @@ def changes_table(facts: Facts) -> FactSheet:
 
 def _stages(facts: Facts) -> list[tuple[str, str]]:
     """The plan's stages, each with its clusters and its longest time; who is drawn is known once it begins."""
-    taking_part = sum(entry["role"] not in ("pinned", "held") for entry in facts["clusters"])
+    eligible = {entry["cluster"] for entry in facts["clusters"] if entry["role"] not in ("pinned", "held")}
+    taking_part, reached = len(eligible), 0
     rows = []
     for number, stage in enumerate((facts["plan"] or {}).get("stages", ())):
-        clusters = f"all {taking_part} clusters"
+        clusters, wanted = f"all {taking_part} clusters", taking_part
         if stage["kind"] == "gate":
             clusters = "replays, no cluster"
         elif stage.get("clusters"):
-            clusters = ", ".join(stage["clusters"])
+            clusters, wanted = ", ".join(stage["clusters"]), len(eligible.intersection(stage["clusters"]))
         elif stage["kind"] == "canary":
-            clusters = f"{min(stage['count'], taking_part)} of {taking_part} clusters"
+            wanted = min(stage["count"], taking_part)
+            clusters = f"{wanted} of {taking_part} clusters"
         elif stage["kind"] == "wave":
-            clusters = f"{math.ceil(stage['share'] * taking_part)} of {taking_part} clusters, with those before"
+            wanted = math.ceil(stage["share"] * taking_part)
+            clusters = f"{wanted} of {taking_part} clusters, with those before"
+        if stage["kind"] in _ALTERNATING and wanted <= reached:
+            rows.append((f"stage {number + 1}, {stage['kind']}", _NOBODY_NEW))
+            continue
+        if stage["kind"] in _ALTERNATING:
+            reached = wanted
         time = f", {stage['hours']:g} hours" if "hours" in stage else ""
         time = f", at most {stage['days']:g} days" if "days" in stage else time
         rows.append((f"stage {number + 1}, {stage['kind']}", clusters + time))
@@ -220,17 +232,22 @@ def _below(facts: Facts) -> list[str]:
     lines += [query["said"] for query in facts["queries"]]
     if facts["verdicts"]:
         verdict = facts["verdicts"][-1]
-        known = ""
-        if verdict["loss_lower"] is not None and verdict["loss_upper"] is not None:
-            known = f", loss {verdict['loss']:+.1%} ({verdict['loss_lower']:+.1%} to {verdict['loss_upper']:+.1%})"
-        lines.append(
-            f"verdict {moment(verdict['unix_seconds'])}: {verdict['outcome']}, {verdict['pairs']} pairs{known}"
-        )
+        lines.append(f"verdict {moment(verdict['unix_seconds'])}: {verdict['outcome']}{_shown_by(verdict)}")
         # A query's own line is newer than what a verdict said of it.
         lines += [f"  {reason}" for reason in verdict["reasons"] if not reason.startswith("query ")]
     for event in [event for event in facts["events"] if event["came_of_it"]][-_EVENTS_SHOWN:]:
         lines.append(_because(f"{moment(event['unix_seconds'])} {event['actor']}: {_event_words(event)}", event["why"]))
     return lines
+
+
+def _shown_by(verdict: Facts) -> str:
+    """What a verdict rests on: replays where no cluster has acted on the version yet, and pairs of blocks else."""
+    pairs, known = verdict["pairs"], ""
+    if verdict["loss_lower"] is not None and verdict["loss_upper"] is not None:
+        what = "jobs in the system" if pairs else "time of jobs in replays"
+        span = f"{verdict['loss_lower']:+.1%} to {verdict['loss_upper']:+.1%}"
+        known = f"; {what} {verdict['loss']:+.1%} ({span}), + is worse"
+    return f", {counted(pairs, 'pair')} of blocks{known}" if pairs else known
 
 
 def _event_words(event: Facts) -> str:

@@ -23,6 +23,7 @@ _LABELS = {
     "staleness_max": "staleness, largest",
     "prior_statistics": "speeds observed",
     "notes": "how it began",
+    "policy": "kind of policy",
 }
 
 

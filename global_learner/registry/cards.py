@@ -116,14 +116,18 @@ def kind_of(policy: PolicyFile) -> str:
 
 
 def first_details(policy: PolicyFile) -> VersionDetails:
-    """What the card of a policy file says of how it was made."""
+    """What the card of a policy file says of how it was made, and under which name it ships, if it does."""
+    from policy_net.set_policy.policy import shipped_name  # noqa: PLC0415  (a policy, and all that it plans with)
+
     made = policy.card
     if made.get("updates") or made.get("residual_published"):
         origin = Origin.TRAINED
     else:
         origin = Origin.IMITATED if made.get("imitated") else Origin.FIRST
     known = ("imitated", "imitation_steps", "updates", "workloads", "seed")
-    notes = ", ".join(f"{name} {_short(made[name])}" for name in known if made.get(name) is not None)
+    facts = [f"{name} {_short(made[name])}" for name in known if made.get(name) is not None]
+    shipped = shipped_name(policy)
+    notes = ", ".join(facts if shipped is None else [f"ships with fedl2 as {shipped}", *facts])
     return VersionDetails(
         origin=origin.value,
         policy=kind_of(policy),

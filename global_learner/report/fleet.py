@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -52,6 +53,36 @@ def cluster_rows(
 def attention(rows: Sequence[dict[str, Any]]) -> list[str]:
     """A sentence for every cluster that somebody should look after."""
     return [f"{row['cluster']}: {row['state']['detail']}" for row in rows if row["state"]["tone"] == "bad"]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterCounts:
+    """How many of the page's clusters take part, and how many do not.
+
+    Attributes:
+        present: have registered, and were not turned out: those that `policyctl fleet` shows.
+        not_yet: were invited or enrolled, and never registered.
+        turned_out: whose certificates were revoked.
+    """
+
+    present: int
+    not_yet: int
+    turned_out: int
+
+    @classmethod
+    def of(cls, rows: Sequence[dict[str, Any]]) -> ClusterCounts:
+        """The counts of the rows that `cluster_rows` gives."""
+        turned_out = sum(row["identity"] == "revoked" for row in rows)
+        present = sum(row["registered"] and row["identity"] != "revoked" for row in rows)
+        return cls(present, len(rows) - present - turned_out, turned_out)
+
+    def __str__(self) -> str:
+        rest = [
+            f"{count} {what}"
+            for count, what in ((self.not_yet, "not registered yet"), (self.turned_out, "revoked"))
+            if count
+        ]
+        return f"{self.present}; beside them {', '.join(rest)}" if rest else str(self.present)
 
 
 def _row(view: fleet_pb2.ClusterView, identity_state: str | None, now: float, ended: bool) -> dict[str, Any]:

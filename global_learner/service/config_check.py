@@ -14,11 +14,11 @@ from pathlib import Path
 
 from foundation.files import PARTIAL
 from global_learner.errors import BadConfig
-from global_learner.learner import check_fits
 from global_learner.service.admission import Limits
 from global_learner.service.identity_setup import ExternalCredentials, read_external_credentials
 from global_learner.service.listener import room_for_connections
 from global_learner.settings import LearnerSettings
+from global_learner.updates.policy_fit import check_fits
 from policy_net.errors import IdentityFileError
 from policy_net.exchange.enrolled_identity import EnrolledIdentity
 from policy_net.exchange.policy_file import PolicyFile, read_policy_file

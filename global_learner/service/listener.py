@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-import socket
 import ssl
 from pathlib import Path
 
@@ -12,36 +11,12 @@ import structlog
 
 from global_learner.errors import BadConfig
 from global_learner.operator_socket import SocketAddress
-from global_learner.settings import TlsSettings, split_address
+from global_learner.settings import TlsSettings
 
 _log = structlog.get_logger()
 
 _OWN_FILES = 512
 """Files and sockets that the learner needs beside its callers' connections: log, snapshots, registry, HTTP."""
-
-
-def check_free(setting: str, address: str | None) -> None:
-    """Try to listen, so that a port in use gets one plain line rather than gRPC's own.
-
-    Args:
-        address: None where nothing is to listen.
-
-    Raises:
-        BadConfig: the address is taken, not this machine's, or not allowed.
-    """
-    if address is None:
-        return
-    host, port = split_address(address)
-    try:
-        family, _, _, _, resolved = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(resolved)
-            probe.listen(1)
-    except OSError as error:
-        raise BadConfig(
-            f"{setting} {address}: cannot be listened on ({error.strerror}); end what holds it, or name another port"
-        ) from error
 
 
 def room_for_connections(wanted: int) -> int:

@@ -43,8 +43,9 @@ from global_learner.service.identity_setup import (
     start_enrollment,
 )
 from global_learner.service.lanes import OPERATOR_SHARE, Lanes, lanes_of, one_lane
-from global_learner.service.listener import bind, bind_socket, check_free
+from global_learner.service.listener import bind, bind_socket
 from global_learner.service.standby import Term, term_of
+from global_learner.service.start_check import check_start
 from global_learner.service.start_lines import tell_settings
 from global_learner.settings import LearnerSettings
 from global_learner.storage.audit_chain import IDENTITIES, VERSIONS
@@ -74,9 +75,7 @@ async def serve(settings: LearnerSettings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ending.set)
     checked = read_named_files(settings)
-    check_free("listen", settings.listen)
-    check_free("telemetry.http_listen", settings.telemetry.http_listen)
-    check_free("identity.enroll_port", settings.enroll_address)
+    check_start(settings)
     telemetry = Telemetry()
     async with term_of(settings, telemetry, ending) as term:
         if term is not None:

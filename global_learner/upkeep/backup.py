@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pwd
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -30,6 +29,7 @@ from global_learner.registry.registry import STORE as REGISTRY
 from global_learner.settings import LearnerSettings
 from global_learner.storage.commits import Losses
 from global_learner.storage.state_dir import IDENTITY_FOLDER, StateDir
+from global_learner.upkeep.places import check_places
 from global_learner.upkeep.state_copy import StateCopy, make_durable, remove_traces
 from policy_net.exchange.policy_file import PolicyFile
 
@@ -78,8 +78,7 @@ def back_up(settings: LearnerSettings, initial: PolicyFile, target: Path, clock:
         NotCopied: the disk refused, or another backup copies the same.
     """
     source = settings.state_dir
-    _check_target(source, target)
-    _check_source(source)
+    check_places(source, target)
     partial = target.with_name(target.name + PARTIAL)
     with _begun(partial):
         try:
@@ -94,38 +93,6 @@ def back_up(settings: LearnerSettings, initial: PolicyFile, target: Path, clock:
                 f"{source}: cannot be copied to {target} ({error}); free space or mend the disk, or name another one"
             ) from error
     return found
-
-
-def _check_source(source: Path) -> None:
-    if not (source / "registry.sqlite").is_file():
-        raise BadConfig(f"setting state_dir: {source} holds no learner's state, so there is nothing to back up")
-    owner = source.stat().st_uid
-    if owner != os.geteuid():
-        try:
-            name = pwd.getpwuid(owner).pw_name
-        except KeyError:
-            name = f"#{owner}"
-        raise BadConfig(f"setting state_dir: {source} is {name}'s; back it up as that user: sudo -u {name}")
-
-
-def _check_target(source: Path, target: Path) -> None:
-    try:
-        if not target.name or not target.parent.is_dir():
-            raise BadConfig(f"{target}: there is no folder {target.parent}; name one that is there")
-        if target.is_symlink() or (target.exists() and not target.is_dir()):
-            raise BadConfig(f"{target}: is there and is no folder; name one that is not there yet")
-        if target.is_mount():
-            raise BadConfig(
-                f"{target}: another disk is mounted there; name a folder on it, such as {target / 'backup'}"
-            )
-        if target.is_dir() and any(target.iterdir()):
-            raise BadConfig(f"{target}: is there and not empty; name a folder that is not there yet")
-        if target.resolve().is_relative_to(source.resolve()):
-            raise BadConfig(
-                f"{target}: lies in the state directory itself; name a folder elsewhere, best on another disk"
-            )
-    except (OSError, ValueError) as error:
-        raise BadConfig(f"{str(target)[:200]!r}: cannot be a folder's name here ({error})") from error
 
 
 @contextlib.contextmanager

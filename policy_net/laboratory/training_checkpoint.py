@@ -7,6 +7,7 @@ result is not bit for bit that of a training that was never interrupted.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -21,6 +22,7 @@ START_FILE: Final = "checkpoint-start.safetensors"
 EVERY_SECONDS = 20.0
 """Between two: a file takes milliseconds, and so much work is lost at most where the process is killed."""
 _DONE = "checkpoint_steps"
+_SPENT = "checkpoint_seconds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +33,13 @@ class Kept:
         policy: as it stood.
         done: steps that it had taken.
         start: what its steps began with.
+        spent_seconds: that it had trained for, all its legs together; 0 where the checkpoint does not say.
     """
 
     policy: PolicyFile
     done: int
     start: PolicyFile
+    spent_seconds: float = 0.0
 
 
 class TrainingCheckpoint:
@@ -46,15 +50,17 @@ class TrainingCheckpoint:
 
     Attributes:
         kept: the number of steps of the newest checkpoint on disk; None before the first.
+        before_seconds: that the legs before this one took.
     """
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._folder = folder
         self._clock = clock
-        self._next_seconds = clock()
+        self._began_seconds = self._next_seconds = clock()
         self._latest: tuple[int, Callable[[], PolicyFile]] | None = None
         self._refused = False
         self.kept: int | None = None
+        self.before_seconds = 0.0
 
     @property
     def path(self) -> Path:
@@ -78,7 +84,8 @@ class TrainingCheckpoint:
             return
         done, policy = self._latest
         made = policy()
-        if self._write(self.path, replace(made, card={**made.card, _DONE: done})):
+        spent = round(self.before_seconds + self._clock() - self._began_seconds, 3)
+        if self._write(self.path, replace(made, card={**made.card, _DONE: done, _SPENT: spent})):
             self.kept = done
         self._next_seconds = self._clock() + EVERY_SECONDS
 
@@ -106,10 +113,10 @@ def read_checkpoint(folder: Path) -> Kept | None:
     if not (folder / CHECKPOINT_FILE).exists():
         return None
     policy, start = read_policy_file(folder / CHECKPOINT_FILE), read_policy_file(folder / START_FILE)
-    done = policy.card.get(_DONE)
-    if not isinstance(done, int) or done < 0:
+    done, spent = policy.card.get(_DONE), policy.card.get(_SPENT, 0.0)
+    if not isinstance(done, int) or done < 0 or not isinstance(spent, int | float) or not 0.0 <= spent < math.inf:
         raise PolicyFileError(
             f"{folder / CHECKPOINT_FILE}: is no checkpoint of a training; begin anew in another folder"
         )
-    card = {name: value for name, value in policy.card.items() if name != _DONE}
-    return Kept(replace(policy, card=card), done, start)
+    card = {name: value for name, value in policy.card.items() if name not in (_DONE, _SPENT)}
+    return Kept(replace(policy, card=card), done, start, float(spent))

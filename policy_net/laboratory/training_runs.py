@@ -71,6 +71,9 @@ class RunRecorder:
         clock: seconds that only grow.
         resume: go on with the run that the folder holds, which must have been asked for with the same settings.
 
+    Attributes:
+        before_seconds: that the legs before this one took, of a run that was interrupted; the end's seconds count them.
+
     Raises:
         BadInput: the folder cannot be written, or holds another run, or none to go on with.
     """
@@ -87,6 +90,7 @@ class RunRecorder:
         self._settings = flat(settings)
         self._clock = clock
         self._began_seconds = clock()
+        self.before_seconds = 0.0
         self._stretches: dict[str, list[tuple[int, float]]] = {}
         self._refused: OSError | None = None
         self._begun = False
@@ -145,7 +149,8 @@ class RunRecorder:
         if self._refused is not None:
             raise self._refused
         self._begin()
-        self._write({**flat(final), "seconds": round(self._clock() - self._began_seconds, 3)})
+        spent = self.before_seconds + self._clock() - self._began_seconds
+        self._write({**flat(final), "seconds": round(spent, 3)})
 
     def _close(self, figure: str) -> None:
         stretch = self._stretches[figure]

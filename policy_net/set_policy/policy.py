@@ -30,7 +30,7 @@ from policy_net.domain import (
     Trigger,
 )
 from policy_net.errors import PolicyFileError
-from policy_net.exchange.policy_file import PolicyFile, read_policy_file
+from policy_net.exchange.policy_file import PolicyFile, digest_of, read_policy_file
 from policy_net.exchange.spec import SET, SET_TAUGHT, SetSpec, Weights
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.policy import policy_names
@@ -340,6 +340,16 @@ def shipped_file(name: str) -> PolicyFile:
         PolicyFileError: it is missing or damaged: the package was installed badly.
     """
     return read_policy_file(SHIPPED_FILES[name])
+
+
+def shipped_name(content: PolicyFile) -> str | None:
+    """The name under which a policy ships; None of another.
+
+    Raises:
+        PolicyFileError: a shipped file is missing or damaged.
+    """
+    digest = digest_of(content.to_bytes())
+    return next((name for name in SHIPPED_FILES if digest_of(shipped_file(name).to_bytes()) == digest), None)
 
 
 def set_policy_of(content: PolicyFile, label: str, *, places: bool = True) -> SetPolicy:

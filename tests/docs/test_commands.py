@@ -2,14 +2,19 @@
 
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import pytest
+import typer
 from docs_pages import PAGES, ROOT, code, command_lines
 
+from cluster_agent.cli import app as cluster_agent
 from deploy.reference.commands import all_commands
 from deploy.reference.metrics import metrics_page
+from foundation.command_line import HabitGroup
+from global_learner.policyctl.cli import app as policyctl
 
 COMMANDS = dict(all_commands())
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
@@ -121,3 +126,16 @@ def test_the_readme_shows_the_two_commands() -> None:
 def test_commands_with_a_missing_option_would_be_noticed() -> None:
     with pytest.raises(click.UsageError):
         _parse(["policy-net", "replay", "--no-such-option"])
+
+
+def test_what_a_habit_is_answered_with_is_a_command() -> None:
+    habits = [habit for app in (cluster_agent, policyctl) for habit in habits_of(typer.main.get_command(app))]
+    assert {word for word, _ in habits} >= {"ps", "rm", "status", "history", "approve", "rollback"}
+    assert {command for _, command in habits} <= COMMANDS.keys()
+
+
+def habits_of(group: click.Command) -> Iterator[tuple[str, str]]:
+    if isinstance(group, HabitGroup):
+        yield from group.habits.items()
+    for command in group.commands.values() if isinstance(group, click.Group) else ():
+        yield from habits_of(command)

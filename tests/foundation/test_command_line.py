@@ -93,3 +93,14 @@ def test_a_program_says_its_version(capsys) -> None:
     assert _run(BadInput("no"), "--number", "3", "--version") == 0  # and does nothing else
     assert _run(None, "--help") == 0
     assert "--version" in capsys.readouterr().out
+
+
+def test_a_word_of_another_program_is_answered_with_the_command_that_does_it_here(capsys) -> None:
+    app = typer.Typer(cls=command_line.group_with_habits({"rm": "prog delete", "kept": "prog delete"}))
+    for name in ("delete", "kept"):
+        app.command(name)(lambda: None)
+    assert command_line.run(app, "prog", ["rm", "x"]) == 2
+    assert capsys.readouterr().err == "prog: No such command 'rm'. Did you mean `prog delete`? (see `prog --help`)\n"
+    assert command_line.run(app, "prog", ["kept"]) == 0, "a command that is there is run"
+    assert command_line.run(app, "prog", ["delte"]) == 2
+    assert "delete" in capsys.readouterr().err, "slips of the pen are answered as ever"

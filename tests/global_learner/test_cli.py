@@ -1,8 +1,12 @@
 """`global-learner` and `policyctl` as people start them: what goes wrong is one line and an exit code."""
 
+import contextlib
 import json
+import os
 import signal
 import socket
+import subprocess
+import sys
 import urllib.request
 from pathlib import Path
 
@@ -12,6 +16,7 @@ from learner_makers import SPEC, policy
 from learner_process import LearnerProgram
 
 from foundation.command_line import run
+from foundation.locks import FileLock
 from global_learner import cli
 from global_learner.policyctl import cli as policyctl
 from global_learner.settings import read_settings
@@ -118,6 +123,55 @@ def test_a_cut_policy_file_leaves_no_state_behind(tmp_path: Path, capsys) -> Non
     assert code == 2
     assert "v1.safetensors" in error
     assert not (tmp_path / "state").exists()
+
+
+def loaded_by_a_refusal(words: list[str]) -> tuple[int, str, list[str]]:
+    """Exit code and line of a command in a process of its own, and which of the slow libraries it has loaded."""
+    script = (
+        "import sys; from foundation.command_line import run; from global_learner import cli;"
+        f"code = run(cli.app, 'global-learner', {words!r});"
+        "print(code, *(name for name in ('torch', 'sqlalchemy', 'scipy', 'grpc') if name in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True)
+    code, *loaded = done.stdout.splitlines()[-1].split()
+    return int(code), done.stderr, loaded
+
+
+@pytest.mark.parametrize("held", ["state directory", "port"])
+def test_a_second_learner_is_refused_before_what_serves_is_loaded(tmp_path: Path, held: str) -> None:
+    config, state = tmp_path / "learner.yaml", tmp_path / "state"
+    state.mkdir()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        config.write_text(yaml.safe_dump({**good(tmp_path), "listen": f"127.0.0.1:{port}"}))
+        with FileLock(state / "lock") if held == "state directory" else contextlib.nullcontext():
+            code, said, loaded = loaded_by_a_refusal(["serve", "--config", str(config)])
+    assert loaded == []
+    assert (code, said.count("\n")) == (2, 1)
+    if held == "port":
+        assert f"listen 127.0.0.1:{port}: cannot be listened on" in said
+    else:
+        assert f"state_dir {state}: held by another learner (process {os.getpid()}); end it" in said
+
+
+def test_a_backups_target_is_looked_at_before_what_copies_is_loaded(tmp_path: Path) -> None:
+    config, target = tmp_path / "learner.yaml", tmp_path / "backup"
+    config.write_text(yaml.safe_dump(good(tmp_path)))
+    target.mkdir()
+    (target / "mine").touch()
+    code, said, loaded = loaded_by_a_refusal(["backup", str(target), "--config", str(config)])
+    assert (code, loaded) == (2, [])
+    assert f"{target}: is there and not empty" in said
+
+
+def test_a_configuration_is_checked_without_what_learns(tmp_path: Path) -> None:
+    config = tmp_path / "learner.yaml"
+    config.write_text(yaml.safe_dump(good(tmp_path)))
+    code, said, loaded = loaded_by_a_refusal(["serve", "--check", "--config", str(config)])
+    assert (code, said) == (0, "")
+    assert not {"torch", "scipy"} & {*loaded}
 
 
 def test_a_port_in_use_is_named(tmp_path: Path, capsys) -> None:

@@ -34,7 +34,14 @@ def test_a_sound_file_is_read(tmp_path: Path) -> None:
         ("size: 3\nsizes: 4\n", "unknown setting sizes"),
         ("size: 3\nsize: 4\n", "line 2: no valid YAML (size is given twice)"),
         ("size: 3\ninner:\n  depth: 1\n  depth: 2\n", "line 4: no valid YAML (depth is given twice)"),
-        ("size: large\n", "setting size = 'large'"),
+        ("size: large\n", "setting size = 'large': use a whole number, such as 10"),
+        ("sise: 3\n", "unknown setting sise; did you mean size?"),
+        (
+            "size: 3\nwidth: 1\ninner: {depths: 1}\n",
+            "unknown setting inner.depths; did you mean depth? Also unknown setting width",
+        ),
+        ("size: two\nwidth: 1\n", "unknown setting width; also setting size = 'two': use a whole number"),
+        ("{a: 1, b: 1, c: 1, d: 1, size: 1}\n", "unknown setting c (and 1 more)"),
         ("inner: {}\n", "setting size is missing"),
         ("", "holds no settings; it needs at least size"),
         ("- 1\n", "holds no settings"),
@@ -48,6 +55,12 @@ def test_every_fault_is_one_line_with_the_files_name(tmp_path: Path, text: str |
     assert says in str(caught.value)
     assert "example.yaml" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_misspelt_setting_is_not_missing_too(tmp_path: Path) -> None:
+    with pytest.raises(BadInput) as caught:
+        read(tmp_path, "sise: 3\n")
+    assert str(caught.value).endswith("unknown setting sise; did you mean size?")
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -25,14 +25,17 @@ function drawAttention(sentences) {
 }
 
 function drawTiles({ clusters, learner, interventions, told }) {
+  const revoked = clusters.filter((row) => row.identity === "revoked").length;
+  const there = clusters.filter((row) => row.registered && row.identity !== "revoked").length;
+  const notYet = clusters.length - there - revoked;
   const connected = clusters.filter(({ state }) => state.word === "connected").length;
   const finished = clusters.filter(({ state }) => state.word === "finished").length;
   const simulated = clusters.filter((row) => row.simulated).length;
-  const present = [simulated && (simulated === clusters.length ? "all simulated" : `${whole(simulated)} simulated`), (connected || !finished) && `${whole(connected)} in touch`, finished && `${whole(finished)} finished`];
+  const present = [simulated && (simulated === clusters.length ? "all simulated" : `${whole(simulated)} simulated`), (connected || !finished) && `${whole(connected)} in touch`, finished && `${whole(finished)} finished`, notYet && `${whole(notYet)} not registered yet`, revoked && `${whole(revoked)} revoked`];
   const sum = (figure) => clusters.reduce((all, row) => all + row[figure], 0);
   const done = sum("jobs_done");
   const tiles = [
-    ["Clusters", whole(clusters.length), clusters.length ? present.filter(Boolean).join(", ") : ""],
+    ["Clusters", whole(there), clusters.length ? present.filter(Boolean).join(", ") : ""],
     ["Jobs completed", told ? whole(done) : "–", !told ? "not known any more" : simulated && simulated === clusters.length ? "in simulation" : ""],
     ["Jobs now", told ? `${whole(sum("jobs_running"))} running` : "–", told ? `${whole(sum("jobs_waiting"))} waiting` : "not known any more"],
     ["Updates applied", whole(learner.updates_accepted), `${whole(learner.updates_rejected)} rejected`],

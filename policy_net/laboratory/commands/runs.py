@@ -141,4 +141,6 @@ def runs_table(runs: Sequence[Run], report: Path | None) -> FittedTable:
         cells = [*(ends.get(figure) for figure in figures), *(run.final.get(name) for name in finals)]
         rows.append([run.name, state_of(run), *map(in_words, cells), differs])
     below = ["a figure that has a curve is the mean of its last tenth"] if figures else []
+    if "validation_change" in finals:
+        below.append("validation change is of average JCTs, as a share of those before training: below 0 is better")
     return FittedTable("", columns, rows, below + ([f"page: {report}"] if report is not None else []))

@@ -146,7 +146,7 @@ def train(
     recorder = checkpoint = kept = None
     if run is not None:
         recorder = _recorder(run, settings, world, sources, steps, teacher, start, max_seconds, jobs_per_batch, resume)
-        checkpoint, kept = _checkpoint(run, resume)
+        checkpoint, kept = _checkpoint(run, resume, recorder)
     console = Console(stderr=True)
     asked = _Asked(settings, world, sources, load, steps, max_seconds, start, teacher, log, jobs_per_batch)
     try:
@@ -269,14 +269,16 @@ class _Asked:
         ).run(console)
 
 
-def _checkpoint(run: Path, resume: bool) -> tuple[TrainingCheckpoint, Kept | None]:
+def _checkpoint(run: Path, resume: bool, recorder: RunRecorder) -> tuple[TrainingCheckpoint, Kept | None]:
     """What keeps checkpoints in the run's folder, and what is kept there already of a run that is to go on."""
     from policy_net.laboratory.training_checkpoint import TrainingCheckpoint, read_checkpoint  # noqa: PLC0415
     from policy_net.laboratory.training_runs import RUN_FILE  # noqa: PLC0415
 
     checkpoint = TrainingCheckpoint(run)
     kept = read_checkpoint(run) if resume and (run / RUN_FILE).exists() else None
-    checkpoint.kept = None if kept is None else kept.done
+    if kept is not None:
+        checkpoint.kept = kept.done
+        checkpoint.before_seconds = recorder.before_seconds = kept.spent_seconds
     return checkpoint, kept
 
 

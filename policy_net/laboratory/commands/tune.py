@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from policy_net.laboratory.training.offline import Episode
     from policy_net.laboratory.tuning.engine import Engine
     from policy_net.laboratory.tuning.space import Space
+    from policy_net.laboratory.tuning.study_file import StudyFile
     from policy_net.laboratory.tuning.tuner import Plan
 
 USUAL_STEPS = {"dl2": 200, "set": 12}
@@ -185,22 +186,36 @@ def tune_command(
         lock = FileLock(out / "lock")
     except LockHeld as error:
         raise BadInput(f"{out}: another run (process {error.holder}) tunes there; wait for its end") from error
-    with lock, closing(StudyFile(out, plan.space, _identity(plan, workload, trial, world))) as study:
-        write_space_file(out, plan.space)
-        with closing(_engine(machine)) as engine, training_progress(console) as progress:
-            task = progress.add_task("trials", total=trial.trials, figure="")
-            best = math.inf
+    try:
+        with lock, closing(StudyFile(out, plan.space, _identity(plan, workload, trial, world))) as study:
+            if study.trials():
+                console.print(_where_it_stands(study, trial.trials), soft_wrap=True)
+            write_space_file(out, plan.space)
+            with closing(_engine(machine)) as engine, training_progress(console) as progress:
+                task = progress.add_task("trials", total=trial.trials, figure="")
+                best = math.inf
 
-            def on_trial(ended: Trial) -> None:
-                nonlocal best
-                report = ended.report
-                if report is not None and report.failure is None and not report.given_up:
-                    best = min(best, report.scores[-1])
-                progress.update(task, advance=1, figure=f"best log JCT {best:.3f}" if best < math.inf else "")
+                def on_trial(ended: Trial) -> None:
+                    nonlocal best
+                    report = ended.report
+                    if report is not None and report.failure is None and not report.given_up:
+                        best = min(best, report.scores[-1])
+                    progress.update(task, advance=1, figure=f"best log JCT {best:.3f}" if best < math.inf else "")
 
-            outcome = tune(plan, study, engine, trial.trials, is_over=is_over, on_trial=on_trial)
-        written = write_best(out, plan, outcome)
-        show(plan, outcome, written, output)
+                outcome = tune(plan, study, engine, trial.trials, is_over=is_over, on_trial=on_trial)
+            written = write_best(out, plan, outcome)
+            show(plan, outcome, written, output)
+    except KeyboardInterrupt:
+        console.print(f"kept: {out}, with every trial that has ended; the same command goes on", soft_wrap=True)
+        raise
+
+
+def _where_it_stands(study: StudyFile, wanted: int) -> str:
+    """What a study that was begun before has, and where it goes on."""
+    ended = sum(trial.report is not None for trial in study.trials())
+    if ended >= wanted:
+        return f"{study.path.parent}: its {wanted} trials have ended; nothing of them is made again"
+    return f"{study.path.parent}: goes on at trial {ended + 1} of {wanted}"
 
 
 def _plan(policy: str, sources: list[str], trial: TrialOptions, world: WorldOptions) -> Plan:

@@ -47,6 +47,7 @@ from global_learner.policyctl.version_views import (
     versions_table,
 )
 from global_learner.policyctl.views import certificates_table, fleet_facts, fleet_table
+from global_learner.report.fleet import ClusterCounts
 from global_learner.storage.audit_chain import Chain
 from policy_net.domain import JobKind
 from policy_net.exchange.generated import fleet_pb2 as pb
@@ -261,7 +262,8 @@ SAMPLES: dict[Callable[..., object], Callable[[], RenderableType]] = {
     pin_table: lambda: pin_table({"name": "v1190", "pinned": True, "changed": False}),
     released_table: lambda: released_table({"cluster": NAME, "released": True}),
     report_table: lambda: report_table(
-        {"page": "report/index.html", "headline": "12 of 1234 clusters learn", "clusters": 1234, "versions": 119}
+        {"page": "report/index.html", "headline": "12 of 1234 clusters learn", "versions": 119},
+        str(ClusterCounts(1234, not_yet=120, turned_out=1100)),
     ),
     reset_table: lambda: reset_table(
         {

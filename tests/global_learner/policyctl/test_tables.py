@@ -151,12 +151,13 @@ def test_rollouts_fit_a_terminal() -> None:
         "v119",
         "4095",
         "120000/123456",
-        "loss +1.2% (-2.0% to +5.0%)",
+        "1,234 pairs of blocks",
         "ada: pin cluster-0: too busy",
         "begun 2027-01-15 08:00 by ada",
         "learner: heard on what cluster-1 acts",
     ):
         assert word in shown
+    assert "jobs in the system +1.2% (-2.0% to +5.0%), + is worse" in " ".join(shown.split())
     history = printed(history_table([facts]), 80)
     for word in ("12", "v119", "running", "canary", "2027-01-15"):
         assert word in history
@@ -170,12 +171,28 @@ def test_rollouts_fit_a_terminal() -> None:
         "stage 1, gate    replays, no cluster",
         "stage 2, shadow  all 3 clusters, 24 hours",
         "stage 3, canary  2 of 3 clusters, at most 14 days",
-        "stage 4, wave    2 of 3 clusters, with those before, at most 7 days",
+        "stage 4, wave    no further cluster: it is judged at once, by what the stages before brought",
         "stage 5, fleet   all 3 clusters, at most 14 days",
     ):
         assert words in planned
+    wider = printed(changes_table({**started, "plan": {"stages": [{"kind": "wave", "share": 0.6, "days": 7.0}]}}), 100)
+    assert "stage 1, wave  2 of 3 clusters, with those before, at most 7 days" in wider
+    named = [{"kind": "canary", "clusters": [f"cluster-{number}" for number in range(3)], "count": 2, "days": 14.0}]
+    whole = printed(changes_table({**started, "plan": {"stages": [*named, stages[-1]]}}), 100)
+    assert "stage 1, canary  cluster-0, cluster-1, cluster-2, at most 14 days" in whole
+    assert "stage 2, fleet   no further cluster: it is judged at once" in whole
     for text in (shown, history):
         assert max(map(len, text.splitlines())) <= 80
+
+
+def test_a_verdict_of_the_gate_is_of_replays_and_has_no_pairs() -> None:
+    rollout = pb.Rollout(number=1, candidate_version=2, phase="running", stages=["gate", "fleet"])
+    rollout.verdicts.add(outcome="pass", loss=0.002, loss_lower=-0.01, loss_upper=0.014)
+    rollout.verdicts.add(outcome="pass", loss=math.nan, loss_lower=-math.inf, loss_upper=math.inf)
+    facts = rollout_facts(rollout)
+    gate = printed(rollout_table({**facts, "verdicts": facts["verdicts"][:1]}), 100)
+    assert "pass; time of jobs in replays +0.2% (-1.0% to +1.4%), + is worse" in gate
+    assert "pairs" not in printed(rollout_table(facts), 100)
 
 
 def test_a_rollouts_line_changes_only_when_it_stands_elsewhere() -> None:

@@ -4,9 +4,11 @@ import pytest
 from learner_makers import policy
 
 from global_learner.errors import StateUnusable, UnknownPolicyVersion
+from global_learner.registry.cards import first_details
 from global_learner.registry.registry import Registry
 from global_learner.section_settings import Retention
 from policy_net.exchange.policy_file import digest_of
+from policy_net.set_policy.policy import shipped_file
 
 pytestmark = pytest.mark.usefixtures("each_database")
 
@@ -133,3 +135,9 @@ def test_a_file_that_is_no_registry_is_refused(tmp_path: Path) -> None:
     (tmp_path / "registry.sqlite").write_bytes(b"not a database, whatever its name says" * 40)
     with pytest.raises(StateUnusable, match="no usable registry"):
         Registry(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["set", "set-taught"])
+def test_the_first_card_names_the_policy_that_ships(name: str) -> None:
+    assert first_details(shipped_file(name)).notes.startswith(f"ships with fedl2 as {name}")
+    assert "ships" not in first_details(policy()).notes

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from report_makers import EVIL, NOW, fleets, replays, report, three, view
 
 from global_learner.report.content import report_content
+from global_learner.report.fleet import ClusterCounts
 from global_learner.report.learning import MOST_BINS, CurvePoint, staleness_histogram
 from global_learner.report.page import as_json, live_page, live_policy, static_page
 from global_learner.report.savings import headline
@@ -134,6 +135,16 @@ def test_clusters_that_need_somebody_are_named_with_the_reason() -> None:
         "c: its updates are not looked at for 30 min more",
         "g: its token or certificate ran out; enroll it again",
     ]
+
+
+def test_clusters_that_never_came_or_were_turned_out_are_counted_apart() -> None:
+    said = report([view("here", random.Random(1)), view("gone", random.Random(2))])
+    for cluster, state in (("here", "enrolled"), ("gone", "revoked"), ("invited", "invited")):
+        said.identities.add(cluster=cluster, state=state)
+    counts = ClusterCounts.of(report_content(said)["clusters"])
+    assert (counts.present, counts.not_yet, counts.turned_out) == (1, 1, 1)
+    assert str(counts) == "1; beside them 1 not registered yet, 1 revoked"
+    assert str(ClusterCounts.of(report_content(report([view("here", random.Random(1))]))["clusters"])) == "1"
 
 
 def test_of_many_versions_the_newest_the_first_and_those_in_use_are_shown() -> None:

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 
 from global_learner.rollout.plan import VerdictSettings
@@ -26,7 +28,21 @@ def test_it_passes_only_when_its_hours_are_over_and_says_how_alike_they_are() ->
     good = dict.fromkeys(CLUSTERS, GOOD)
     assert judge_shadow(good, CLUSTERS, SETTINGS, time_over=False).outcome is Outcome.WAIT
     passed = judge_shadow(good, CLUSTERS, SETTINGS, time_over=True)
-    assert (passed.outcome, passed.reasons) == (Outcome.PASS, ("3 clusters, 300 decisions, 90.0% of them alike",))
+    said = "3 clusters, 300 decisions made by both: in 90.0% of them every job got the same"
+    assert (passed.outcome, passed.reasons) == (
+        Outcome.PASS,
+        (f"{said}; believed progress of all jobs +0.0%, + is faster",),
+    )
+
+
+def test_where_no_decision_is_alike_it_says_how_near_they_are() -> None:
+    unlike = {
+        "east": Shadowed(100, believed_gain=math.log(1.01)),
+        "north": Shadowed(300, believed_gain=math.log(0.99)),
+    }
+    (said,) = judge_shadow(unlike, CLUSTERS, SETTINGS, time_over=True).reasons
+    assert "400 decisions made by both: in 0.0% of them every job got the same" in said
+    assert "believed progress of all jobs -0.5%" in said, "each decision weighs the same"
 
 
 def test_where_fewer_than_two_said_enough_an_operator_is_asked() -> None:

@@ -30,7 +30,7 @@ from global_learner.registry.registry import Registry
 from global_learner.settings import LearnerSettings
 from global_learner.storage.commits import LOG
 from global_learner.storage.state_dir import StateDir
-from global_learner.upkeep import backup
+from global_learner.upkeep import backup, places
 from global_learner.upkeep.backup import UNFINISHED, back_up
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.generated import fleet_pb2_grpc as rpc
@@ -277,10 +277,10 @@ def test_what_is_no_state_or_somebody_elses_is_refused(tmp_path: Path, monkeypat
         taken(config, tmp_path / "copy")
     begun(tmp_path)
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
-    monkeypatch.setattr(backup.pwd, "getpwuid", lambda _: SimpleNamespace(pw_name="fedl2"))
+    monkeypatch.setattr(places.pwd, "getpwuid", lambda _: SimpleNamespace(pw_name="fedl2"))
     with pytest.raises(BadConfig, match="sudo -u fedl2"):
         taken(config, tmp_path / "copy")
-    monkeypatch.setattr(backup.pwd, "getpwuid", {}.__getitem__)
+    monkeypatch.setattr(places.pwd, "getpwuid", {}.__getitem__)
     with pytest.raises(BadConfig, match="sudo -u #"):
         taken(config, tmp_path / "copy")
 

@@ -90,3 +90,9 @@ def test_what_ships_is_named_in_place_of_a_file(capsys) -> None:
     assert json.loads(capsys.readouterr().out)["policy"] == "set"
     assert _inspect("drf") == 2
     assert "drf is a scheduler without a file" in capsys.readouterr().err
+
+
+def test_the_table_says_which_sign_of_a_validation_is_better(capsys) -> None:
+    assert _inspect("set") == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "-0.01211; of average JCTs, below 0 is better" in said

@@ -41,6 +41,7 @@ def test_a_table_says_what_came_of_each_and_what_differs(
     assert (code, err) == (0, "")
     assert re.search(r"^a +ended +997 +-0\.01 +3 +0 +world\.seed 1$", out, re.MULTILINE)
     assert re.search(r"^killed +not ended +1997 +– +– +– +world\.seed 2$", out, re.MULTILINE)
+    assert "below 0 is better" in out
 
 
 def test_programs_get_the_curves_or_a_line_a_run(folders: list[str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -53,12 +53,14 @@ def test_what_was_interrupted_is_kept_and_goes_on(
     assert 0 < kept.done < most
     assert f"after {kept.done} of {most} steps; the same command with --resume goes on" in said
     assert not out.exists()
+    assert kept.spent_seconds > 0.0
     assert train(*typed) == 2, "not without being asked"
     assert train(*typed, "--seed", "9", "--resume") == 2
     assert "was begun with world.seed 0, not 9" in capsys.readouterr().err
     assert train(*typed, "--resume") == 0
     card = read_policy_file(out).card
     assert card.get("updates", card.get("generations")) == most
+    assert read_run(run).final["seconds"] > kept.spent_seconds, "both legs"
     (curve,) = read_run(run).curves
     assert [step for step, _ in curve.points] == list(range(1, most + 1))
     assert read_checkpoint(run) is None
@@ -100,3 +102,27 @@ def test_checkpoints_are_written_now_and_then_and_one_that_cannot_be_costs_no_tr
     nowhere.begin(start)
     nowhere.offer(3, lambda: changed)
     assert nowhere.kept is None
+
+
+def test_the_seconds_of_every_leg_are_added_up(tmp_path: Path) -> None:
+    now = 100.0
+    start = default_set_file()
+    first = TrainingCheckpoint(tmp_path, lambda: now)
+    first.begin(start)
+    now += 30.0
+    first.offer(4, lambda: start)
+    kept = read_checkpoint(tmp_path)
+    assert kept is not None
+    assert kept.spent_seconds == 30.0
+    now = 5.0  # another process, whose clock began elsewhere
+    second = TrainingCheckpoint(tmp_path, lambda: now)
+    recorder = RunRecorder(tmp_path, {}, lambda: now)
+    second.before_seconds = recorder.before_seconds = kept.spent_seconds
+    now += 25.0
+    second.offer(6, lambda: start)
+    kept = read_checkpoint(tmp_path)
+    assert kept is not None
+    assert kept.spent_seconds == 55.0
+    now += 2.0
+    recorder.end({})
+    assert read_run(tmp_path).final["seconds"] == 57.0

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from foundation import command_line
+from foundation.errors import INTERRUPTED
 from foundation.locks import FileLock
 from policy_net.cli import app
 from policy_net.exchange.policy_file import read_policy_file
@@ -160,6 +161,28 @@ def test_a_run_whose_time_is_over_says_what_there_is(tmp_path: Path, capsys) -> 
     assert (facts["trials"], facts["best"], facts["settings_file"]) == (0, None, None)
     assert tune("--trials", "9", "--max-seconds", "0", "--out", str(tmp_path)) == 0
     assert "No trial went to its end." in capsys.readouterr().out
+
+
+def test_who_interrupts_a_study_is_told_that_the_same_command_goes_on_and_it_says_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Interrupted(Inline):
+        def reports(self, tasks):
+            yield 0, scored(tasks[0])
+            raise KeyboardInterrupt
+
+    words = ("--trials", "5", "--out", str(tmp_path))
+    with monkeypatch.context() as patched:
+        patched.setattr(local_engine, "LocalEngine", Interrupted)
+        assert tune(*words) == INTERRUPTED
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"kept: {tmp_path}, with every trial that has ended; the same command goes on" in said
+    assert "goes on at" not in said, "it began"
+    monkeypatch.setattr(local_engine, "LocalEngine", Inline)
+    assert tune(*words) == 0
+    assert "goes on at trial 2 of 5" in " ".join(capsys.readouterr().err.split())
+    assert tune(*words) == 0
+    assert "its 5 trials have ended" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.usefixtures("_inline")
