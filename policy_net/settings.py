@@ -113,7 +113,10 @@ def _first_problems(error: ValidationError, model: type[BaseModel]) -> str:
     said: dict[str, str] = {}
     meant: set[str] = set()
     for problem in problems:
-        location = _settings_path(tuple(part for part in problem["loc"] if not _is_kind_of_value(part)), model)
+        # The last part of an unknown setting's place is what was written, whatever it looks like.
+        last = len(problem["loc"]) - 1 if problem["type"] == "extra_forbidden" else None
+        parts = [part for place, part in enumerate(problem["loc"]) if place == last or not _is_kind_of_value(part)]
+        location = _settings_path(tuple(parts), model)
         where = ".".join(_brief.repr(part)[1:-1] if isinstance(part, str) else str(part) for part in location)
         if problem["type"] == "missing" and where in meant:
             continue

@@ -111,12 +111,15 @@ def delete(names: Names, socket: Socket = None, output: Output = Form.TABLE, deb
     deleted = []
     with JobClient(socket) as client:
         for name in chosen:
-            client.call("jobs", {"name": name})  # a name that is none removes nobody
+            # A name that is none, or of a job that has not ended, removes nobody.
+            facts = client.call("jobs", {"name": name})["jobs"][0]
+            if not facts["ended"] and len(chosen) > 1:
+                raise JobRefused(f"{name} has not ended, so none is deleted; end it with `cluster-agent cancel {name}`")
         for name in chosen:
             deleted.append(client.call("delete", {"name": name}))
-            if output is Form.TABLE:
+            if output.for_people:
                 show(output, deleted[-1], f"{name} is deleted")
-    if output is not Form.TABLE:
+    if not output.for_people:
         show(output, deleted[0] if len(chosen) == 1 else deleted, "", partial(jobs_table, deleted))
 
 

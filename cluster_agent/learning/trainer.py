@@ -11,6 +11,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
@@ -285,9 +286,8 @@ class Trainer:
                 segments = [permute_rewards(segment, self._random) for segment in segments]
             result = self._gradient(self._fresh_head(registration), segments, spec)
         else:
-            result = twin.gradient(
-                lambda: self._fresh_head(registration).weights, spec, registration.incarnation, self._is_ending
-            )
+            head = partial(self._fresh_head, registration)
+            result = twin.gradient(head, spec, registration.incarnation, self._is_ending)
         if result is None:
             self._count("not-enough-samples")
             return None

@@ -15,12 +15,13 @@ from pathlib import Path
 import numpy as np
 import structlog
 
+from cluster_agent.fleet.learner_protocol import Head
 from cluster_agent.learning.lesson_budget import LessonBudget
 from cluster_agent.learning.twin_lesson import TwinAnswer, TwinQuestion, head_file
 from cluster_agent.settings import LearningSettings
 from cluster_agent.telemetry import Telemetry
 from policy_net.errors import PolicyNetError
-from policy_net.exchange.spec import SetSpec, Weights, WeightSpec
+from policy_net.exchange.spec import SetSpec, WeightSpec
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.learning.gradient import GradientResult
 from policy_net.twin.library import notice
@@ -75,7 +76,7 @@ class TwinSource:
         return bool(self._said)
 
     def gradient(
-        self, head: Callable[[], Weights], spec: WeightSpec, incarnation: int, ending: Callable[[], bool]
+        self, head: Callable[[], Head], spec: WeightSpec, incarnation: int, ending: Callable[[], bool]
     ) -> GradientResult | None:
         """The gradient at a head; None where there is none, and why is said.
 
@@ -91,12 +92,11 @@ class TwinSource:
             return None
         if not self._asked and (slow := notice()) is not None:
             _log.warning("twin-is-slow", reason=slow)
-        self._asked += 1
-        seed = _seed(self._cluster, self._settings.seed, incarnation, self._asked)
 
         def question() -> bytes:
-            file = head_file(spec, head(), self._priors())
-            settings = self._settings
+            file, settings = head_file(spec, head().weights, self._priors()), self._settings
+            self._asked += 1
+            seed = _seed(self._cluster, settings.seed, incarnation, self._asked)
             asked = TwinQuestion(file, self._state_dir.resolve(), settings.twin, seed, settings.permute_rewards)
             return asked.to_line()
 

@@ -123,17 +123,22 @@ def check_not_kept(folder: JobFolder, instead: Sequence[str], environment: Mappi
     )
 
 
-def resume_command(folder: JobFolder, environment: Mapping[str, str]) -> str:
+def resume_command(folder: JobFolder, environment: Mapping[str, str], *, anyway: bool = False) -> str:
     """What to type to go on with a job: with its folder of jobs where that is not the one that is looked in anyway.
 
     A job that an agent keeps goes on by that agent alone, or its cores would be used twice.
+
+    Args:
+        anyway: whether the user has said that this agent is gone.
     """
-    if is_kept(folder):
+    kept = is_kept(folder)
+    if kept and not anyway:
         return f"cluster-agent resume {folder.name}"
     usual = environment.get("ELASTIC_JOBS", "")
     jobs = folder.path.parent
     is_usual = jobs == jobs_folder(Path(usual) if usual else None, environment)
-    return f"elastic-run resume {folder.name}" + ("" if is_usual else f" --folder {shlex.quote(str(jobs))}")
+    command = f"elastic-run resume {folder.name}" + (" --anyway" if kept else "")
+    return command + ("" if is_usual else f" --folder {shlex.quote(str(jobs))}")
 
 
 def create(jobs: Path, name: str | None, script: Path, record: Mapping[str, Any]) -> JobFolder:

@@ -23,7 +23,7 @@ _EVENT_WORDS = {
 """What happened, where its word alone would not say it."""
 _ALTERNATING = ("canary", "wave", "fleet")
 """Stages that bring new clusters, which alternate."""
-_NOBODY_NEW = "no further cluster: it is judged at once, by what the stages before brought"
+_NOBODY_NEW = "no further cluster: what the stages before brought decides, at once where it suffices"
 
 
 def rollout_facts(rollout: fleet_pb2.Rollout) -> Facts:
@@ -210,11 +210,9 @@ def _stages(facts: Facts) -> list[tuple[str, str]]:
         elif stage["kind"] == "wave":
             wanted = math.ceil(stage["share"] * taking_part)
             clusters = f"{wanted} of {taking_part} clusters, with those before"
-        if stage["kind"] in _ALTERNATING and wanted <= reached:
-            rows.append((f"stage {number + 1}, {stage['kind']}", _NOBODY_NEW))
-            continue
         if stage["kind"] in _ALTERNATING:
-            reached = wanted
+            clusters = _NOBODY_NEW if wanted <= reached else clusters
+            reached = max(reached, wanted)
         time = f", {stage['hours']:g} hours" if "hours" in stage else ""
         time = f", at most {stage['days']:g} days" if "days" in stage else time
         rows.append((f"stage {number + 1}, {stage['kind']}", clusters + time))

@@ -83,7 +83,7 @@ def judge_shadow(
     agreed = sum(shadowed[cluster].agreed for cluster in enough) / decisions
     gain = sum(shadowed[cluster].believed_gain * shadowed[cluster].decisions for cluster in enough) / decisions
     passed = (
-        f"{len(enough)} clusters, {decisions} decisions made by both: in {agreed:.1%} of them every job got the same; "
+        f"{len(enough)} clusters, {decisions} decisions made twice: in {agreed:.1%} of them every job got the same; "
         f"believed progress of all jobs {math.expm1(gain):+.1%}, + is faster"
     )
     return Verdict(Outcome.PASS, held=held, reasons=(*said, passed))

@@ -127,6 +127,7 @@ def read_rows(
     names_without_header: Sequence[str] = (),
     how_to_get: str = "",
     whole_lines: bool = False,
+    short_rows: bool = False,
 ) -> Iterator[Row]:
     """The rows of a UTF-8 csv file, plain or gzip'ed, with a header that has at least `columns`.
 
@@ -139,6 +140,7 @@ def read_rows(
         names_without_header: the columns of a file whose first line is no header; empty if it must have one.
         how_to_get: said where a column is missing: how to obtain a file that has it.
         whole_lines: whether a file that ends in the middle of a line is refused: programs end their last line too.
+        short_rows: whether a row may lack its last cells but those of `columns`, as of people's tables.
 
     Raises:
         BadInput: the file cannot be read or decoded, lacks a column, has no rows, or is cut short.
@@ -166,14 +168,14 @@ def read_rows(
             continue
         if header is None:
             header, is_row = _header(path, cells, columns, names_without_header, how_to_get)
+            header = _of_a_spreadsheet(header, [name for name in header if name], header) if quoted else header
             if not is_row:
                 continue
         found = True
         if whole_lines and not line.endswith("\n"):
             raise _cut_short(path, number, line)
-        # Spreadsheets write empty cells behind the last column. Where nothing is quoted they show a shift of cells.
-        if quoted and not any(cell.strip() for cell in cells[len(header) :]):
-            cells = cells[: len(header)]
+        if quoted:
+            cells = _of_a_spreadsheet(cells, header, columns if short_rows and line.endswith("\n") else header)
         if len(cells) != len(header):
             on_malformed(_of_another_width(path, number, cells, len(header), delimiter, quoted))
             continue
@@ -182,6 +184,21 @@ def read_rows(
         raise BadInput(f"{path}: the file is empty; it needs a header with {', '.join(columns)}")
     if not found:
         raise BadInput(f"{path}: the file has a header but no rows")
+
+
+def _of_a_spreadsheet(cells: list[str], header: Sequence[str], needed: Sequence[str]) -> list[str]:
+    """A row as wide as the header, where it differs by empty cells at its end alone, written or left out.
+
+    Spreadsheets do both. Where nothing is quoted, that is in logs of programs, it shows a shift of cells.
+
+    Args:
+        needed: columns that are not left out.
+    """
+    if not any(cell.strip() for cell in cells[len(header) :]):
+        cells = cells[: len(header)]
+    if not set(header[len(cells) :]) & set(needed):
+        cells = cells + [""] * (len(header) - len(cells))
+    return cells
 
 
 def _cut_short(path: Path, line: int, text: str) -> BadInput:

@@ -36,6 +36,8 @@ def test_a_sound_file_is_read(tmp_path: Path) -> None:
         ("size: 3\ninner:\n  depth: 1\n  depth: 2\n", "line 4: no valid YAML (depth is given twice)"),
         ("size: large\n", "setting size = 'large': use a whole number, such as 10"),
         ("sise: 3\n", "unknown setting sise; did you mean size?"),
+        ("size: 3\nint: 5\n", "unknown setting int"),
+        ("size: 3\ninner: {'b[0]': 1}\n", "unknown setting inner.b[0]"),
         (
             "size: 3\nwidth: 1\ninner: {depths: 1}\n",
             "unknown setting inner.depths; did you mean depth? Also unknown setting width",

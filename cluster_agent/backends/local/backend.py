@@ -40,6 +40,7 @@ from cluster_agent.backends.local.shares.machine_shares import MachineShares, Sh
 from cluster_agent.backends.local.shares.nvml import gpus_here
 from cluster_agent.errors import BackendUnavailable, BadConfig, JobRefused, StateDamaged
 from cluster_agent.job_messages import default_socket
+from elastic_runtime.launcher.job_folder import launcher_lock
 from elastic_runtime.launcher.warm.launcher_starter import LauncherStarter
 from policy_net.domain import (
     SUSPENDED,
@@ -214,6 +215,7 @@ class LocalBackend:
             (folder / name).rename(doomed)
             shutil.rmtree(doomed, ignore_errors=True)
         (folder / f"{name}.launcher.log").unlink(missing_ok=True)
+        launcher_lock(folder, name).unlink(missing_ok=True)
         self._jobs.drop(name)
         self.table.remove(name)
 

@@ -6,6 +6,7 @@ import contextlib
 import errno
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import structlog
 
@@ -103,8 +104,11 @@ class RunningJobs(Mapping[str, JobProcesses]):
             # What its launcher wrote down last may be older than what it was given since.
             measured = replace(measured, target=measured.target.most(record.granted))
         self._measured[name] = measured
-        if measured.fresh or process.launcher is None:  # else it is of an earlier moment
+        if measured.fresh:
             self.training.note(name, trains=measured.held.workers > 0)
+        elif process.launcher is None:  # else it is of an earlier moment
+            trains, logs = measured.held.workers > 0, process.log_folder
+            self.training.note(name, trains=trains, last_sign=lambda: _newest_seconds(logs.parent, logs))
         if measured.phase is Phase.STARTING and record.state is JobState.RUNNING:
             self._starting_since.setdefault(name, self._now())
         else:
@@ -313,3 +317,12 @@ def _is_too_large(record: JobRecord, measured: Measured) -> bool:
     failed = measured.phase is Phase.FAILED and _REFUSAL in measured.failure
     first = not max(measured.samples, record.samples) and not record.too_large
     return failed and first and record.granted not in (SUSPENDED, record.file.least)
+
+
+def _newest_seconds(*folders: Path) -> float:
+    """Unix seconds at which a file in one of them was written last; 0 where there is none."""
+    newest = 0.0
+    for folder in folders:
+        with contextlib.suppress(OSError):  # it is removed meanwhile
+            newest = max([newest, *(path.stat().st_mtime for path in folder.iterdir() if path.is_file())])
+    return newest

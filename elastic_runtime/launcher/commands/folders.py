@@ -21,7 +21,16 @@ from elastic_runtime.launcher.commands.options import (
     jobs_of,
     open_own_job,
 )
-from elastic_runtime.launcher.job_folder import JobBusy, JobFolder, JobLock, all_jobs, holder_of, open_job, read_json
+from elastic_runtime.launcher.job_folder import (
+    JobBusy,
+    JobFolder,
+    JobLock,
+    all_jobs,
+    holder_of,
+    launcher_lock,
+    open_job,
+    read_json,
+)
 from elastic_runtime.launcher.job_status import resting_facts
 from elastic_runtime.protocol.plan import Phase
 from foundation.growing_file import GrowingFile
@@ -176,6 +185,7 @@ def _delete(jobs: Path, job: JobFolder) -> tuple[dict[str, Any], str]:
         doomed = jobs / f".deleted-{name}-{secrets.token_hex(4)}"
         try:
             job.path.rename(doomed)
+            launcher_lock(jobs, name).unlink(missing_ok=True)  # of an agent that is gone; the name is free of it too
             JobFolder(doomed).record_file.unlink()
             shutil.rmtree(doomed)
             for left in _left_half_removed(jobs):

@@ -95,7 +95,7 @@ def resize(
         if servers is None or workers is None:
             status = client.status()
             if status.phase is Phase.SUSPENDED:
-                raise BadInput(f"{name} is suspended; {_goes_on(job)}, at another size with --ps and --workers")
+                raise BadInput(f"{name} is suspended; {_goes_on(job, anyway)}, at another size with --ps and --workers")
             before = status.target
             servers = before.servers if servers is None else servers
             workers = before.workers if workers is None else workers
@@ -144,12 +144,13 @@ def stop(
     if holder_of(job.path) is None:  # as a second `suspend`: what is asked for is so
         phase = resting_facts(job)["phase"]
         over = phase in (Phase.FINISHED.value, Phase.FAILED.value)
-        line = f"{name} has {phase}; nothing of it runs" if over else f"{name} does not run; {_goes_on(job)}"
+        line = f"{name} has {phase}; nothing of it runs" if over else f"{name} does not run; {_goes_on(job, anyway)}"
         _show_stopped(name, line, output)
         return
     if not _end_launcher(job, _AT_ONCE if now else _AT_ONCE[:1], timeout):
-        raise RequestAborted(f"{name} has not ended within {timeout:g} s; end it with `elastic-run stop {name} --now`")
-    _show_stopped(name, f"{name} is stopped; {_goes_on(job)}", output)
+        harder = f"elastic-run stop {name} --now" + (" --anyway" if anyway else "")
+        raise RequestAborted(f"{name} has not ended within {timeout:g} s; end it with `{harder}`")
+    _show_stopped(name, f"{name} is stopped; {_goes_on(job, anyway)}", output)
 
 
 def _show_stopped(name: str, line: str, output: Form) -> None:
@@ -157,8 +158,8 @@ def _show_stopped(name: str, line: str, output: Form) -> None:
     show(output, record, line, [record])
 
 
-def _goes_on(job: JobFolder) -> str:
-    return f"`{resume_command(job, os.environ)}` goes on with it"
+def _goes_on(job: JobFolder, anyway: bool) -> str:
+    return f"`{resume_command(job, os.environ, anyway=anyway)}` goes on with it"
 
 
 def _warn_of_few_cores(workers: int) -> None:

@@ -6,6 +6,7 @@ user's code raises, or returns amiss, is told in a line that says where in that 
 
 from __future__ import annotations
 
+import copy
 import importlib
 import re
 import sys
@@ -19,7 +20,7 @@ from typing import Any, cast
 from foundation.errors import ExpectedError
 from foundation.files import is_file
 from foundation.text import plain_line
-from policy_net.domain import Allocation, ClusterState, Decision, PolicyContext, Progress, Trigger
+from policy_net.domain import Allocation, ClusterState, Decision, PolicyContext, Progress, Share, Trigger
 from policy_net.errors import BadInput
 from policy_net.policy import PolicyFactory, SchedulerPolicy, policy_names, register_policy, shown_name
 
@@ -51,6 +52,10 @@ def _of_file(name: str) -> str:
     whole = path.resolve()
     parts = whole.relative_to(here.resolve()).with_suffix("").parts if whole.is_relative_to(here.resolve()) else ()
     found = f"{'.'.join(parts)}:{USUAL_FUNCTION}"
+    if not path.stem.isidentifier():
+        raise BadInput(
+            f"--policy {shown_name(name)}: Python can import no file of this name; rename it, such as my_scheduler.py"
+        )
     if not _NAME.fullmatch(found):
         raise BadInput(
             f"--policy {shown_name(name)}: a Python file is named as module:function, from the current folder: go to"
@@ -180,11 +185,18 @@ class _Checked:
         for job_id, allocation in decision.allocation.items():
             if not _is_allocation(allocation):
                 raise self._wrong(f"allocation of {plain_line(repr(job_id), 60)}", allocation)
+        if decision.placement is not None and not _is_placement(decision.placement):
+            raise self._wrong("placement", decision.placement)
         return decision
 
     def observe(self, progress: Sequence[Progress]) -> None:
         """Raises BadInput if the scheduler raises."""
         self._code.call(self._policy.observe, progress, must="it must take a sequence of Progress")
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Checked:
+        """Raises BadInput if the scheduler cannot be copied, as one with an open file cannot."""
+        copied = self._code.call(copy.deepcopy, self._policy, memo, must="a scheduler is copied for each replay")
+        return _Checked(copied, self._code)
 
     def _wrong(self, what: str, value: object) -> BadInput:
         shown = plain_line(repr(value), 60)
@@ -194,4 +206,12 @@ class _Checked:
 def _is_allocation(value: object) -> bool:
     return isinstance(value, Allocation) and all(
         isinstance(number, Integral) and number >= 0 for number in (value.workers, value.ps)
+    )
+
+
+def _is_placement(value: object) -> bool:
+    return isinstance(value, Mapping) and all(
+        isinstance(shares, Sequence)
+        and all(isinstance(share, Share) and _is_allocation(share.allocation) for share in shares)
+        for shares in value.values()
     )

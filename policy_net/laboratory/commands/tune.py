@@ -189,7 +189,7 @@ def tune_command(
     try:
         with lock, closing(StudyFile(out, plan.space, _identity(plan, workload, trial, world))) as study:
             if study.trials():
-                console.print(_where_it_stands(study, trial.trials), soft_wrap=True)
+                console.print(_where_it_stands(study, trial.trials), soft_wrap=True, markup=False)
             write_space_file(out, plan.space)
             with closing(_engine(machine)) as engine, training_progress(console) as progress:
                 task = progress.add_task("trials", total=trial.trials, figure="")
@@ -206,7 +206,8 @@ def tune_command(
             written = write_best(out, plan, outcome)
             show(plan, outcome, written, output)
     except KeyboardInterrupt:
-        console.print(f"kept: {out}, with every trial that has ended; the same command goes on", soft_wrap=True)
+        kept = f"kept: {out}, with every trial that has ended; the same command goes on"
+        console.print(kept, soft_wrap=True, markup=False)
         raise
 
 

@@ -163,7 +163,13 @@ def test_several_jobs_are_deleted_at_once_and_none_where_a_name_is_none(shell: S
         shell.type("cancel", name)
     said = shell.type("delete", "one", "gone")
     assert (said.code, said.out, said.err) == (2, "", "cluster-agent: no job named gone; did you mean one?\n")
-    assert shell.type("delete", "one", "two", "one").out == "one is deleted\ntwo is deleted\n"
+    shell.type("submit", "--name", "waits", "--", "python", "train.py")
+    said = shell.type("delete", "one", "waits", "-o", "json")
+    assert (said.code, said.out) == (2, "")
+    assert "waits has not ended, so none is deleted; end it with `cluster-agent cancel waits`" in said.err
+    assert shell.type("delete", "one", "two", "one", "-o", "wide").out == "one is deleted\ntwo is deleted\n"
+    shell.type("cancel", "waits")
+    shell.type("delete", "waits")
     assert [job["name"] for job in shell.type("jobs", "-o", "json").json] == ["three"]
     shell.type("submit", "--name", "four", "--", "python", "train.py")
     shell.type("cancel", "four")

@@ -38,7 +38,7 @@ def test_jobs_have_the_work_that_they_did_or_said_and_what_was_taken_away_is_lef
     assert workload.jobs[0].submit_time_seconds == 0.0
     assert workload.jobs[0].worker_demand.cpu_milli == 1000
     assert "1 jobs left out" in workload.notes[-1]
-    assert "1 nodes of 6 CPU and 0 GPU" in workload.notes[1]
+    assert "1 node of 6 CPU and 0 GPU" in workload.notes[1]
 
 
 def test_speeds_are_those_that_the_log_shows(log: Path) -> None:

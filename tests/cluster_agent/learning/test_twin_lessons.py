@@ -184,7 +184,7 @@ class Source:
         self.source = TwinSource(settings, cluster, folder, lambda: FILE.priors, self.telemetry, command, seconds)
 
     def ask(self, *, ending: bool = False) -> GradientResult | None:
-        return self.source.gradient(lambda: FILE.weights, SPEC, 1, lambda: ending)
+        return self.source.gradient(lambda: Head(0, FILE.weights), SPEC, 1, lambda: ending)
 
 
 def printed(content: TwinAnswer) -> str:

@@ -228,14 +228,15 @@ def test_a_job_of_an_agent_is_deleted_anyway_where_that_is_said(typed: Typed, tm
     launcher_lock(typed.jobs, job.name).touch()
     assert typed("delete", job.name, "--anyway") == (0, "train-1 is deleted\n", "")
     assert not job.path.exists()
+    assert not launcher_lock(typed.jobs, job.name).exists(), "the next job of this name is nobody's"
 
 
 def test_what_rests_of_an_agents_job_is_gone_on_with_by_the_agent(typed: Typed, tmp_path: Path) -> None:
     job = make_job(tmp_path, "pass")
     launcher_lock(typed.jobs, job.name).touch()
     write_json(job.state_file, {"phase": "suspended", "step": 7})
+    assert "train-1 does not run; `elastic-run resume train-1 --anyway" in typed("stop", job.name, "--anyway")[1]
     goes_on = "`cluster-agent resume train-1` goes on with it"
-    assert typed("stop", job.name, "--anyway")[1] == f"train-1 does not run; {goes_on}\n"
     assert typed("suspend", job.name, "--anyway")[2] == f"elastic-run: train-1 is not running; {goes_on}\n"
 
 

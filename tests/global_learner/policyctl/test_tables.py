@@ -171,7 +171,7 @@ def test_rollouts_fit_a_terminal() -> None:
         "stage 1, gate    replays, no cluster",
         "stage 2, shadow  all 3 clusters, 24 hours",
         "stage 3, canary  2 of 3 clusters, at most 14 days",
-        "stage 4, wave    no further cluster: it is judged at once, by what the stages before brought",
+        "stage 4, wave    no further cluster: what the stages before brought decides, at once where",
         "stage 5, fleet   all 3 clusters, at most 14 days",
     ):
         assert words in planned
@@ -180,7 +180,7 @@ def test_rollouts_fit_a_terminal() -> None:
     named = [{"kind": "canary", "clusters": [f"cluster-{number}" for number in range(3)], "count": 2, "days": 14.0}]
     whole = printed(changes_table({**started, "plan": {"stages": [*named, stages[-1]]}}), 100)
     assert "stage 1, canary  cluster-0, cluster-1, cluster-2, at most 14 days" in whole
-    assert "stage 2, fleet   no further cluster: it is judged at once" in whole
+    assert "stage 2, fleet   no further cluster: what the stages before brought decides" in whole
     for text in (shown, history):
         assert max(map(len, text.splitlines())) <= 80
 

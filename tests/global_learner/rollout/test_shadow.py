@@ -28,7 +28,7 @@ def test_it_passes_only_when_its_hours_are_over_and_says_how_alike_they_are() ->
     good = dict.fromkeys(CLUSTERS, GOOD)
     assert judge_shadow(good, CLUSTERS, SETTINGS, time_over=False).outcome is Outcome.WAIT
     passed = judge_shadow(good, CLUSTERS, SETTINGS, time_over=True)
-    said = "3 clusters, 300 decisions made by both: in 90.0% of them every job got the same"
+    said = "3 clusters, 300 decisions made twice: in 90.0% of them every job got the same"
     assert (passed.outcome, passed.reasons) == (
         Outcome.PASS,
         (f"{said}; believed progress of all jobs +0.0%, + is faster",),
@@ -41,7 +41,7 @@ def test_where_no_decision_is_alike_it_says_how_near_they_are() -> None:
         "north": Shadowed(300, believed_gain=math.log(0.99)),
     }
     (said,) = judge_shadow(unlike, CLUSTERS, SETTINGS, time_over=True).reasons
-    assert "400 decisions made by both: in 0.0% of them every job got the same" in said
+    assert "400 decisions made twice: in 0.0% of them every job got the same" in said
     assert "believed progress of all jobs -0.5%" in said, "each decision weighs the same"
 
 

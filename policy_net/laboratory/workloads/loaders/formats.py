@@ -86,7 +86,7 @@ def read_csv(path: Path, strict: bool = False) -> Recording:
     if _is_json(path):
         raise BadInput(f"{path}: is JSON, not csv: write k8s:FILE for kubectl's pods, philly:FILE for Philly's job log")
     intake = Intake(path, strict, "job_id")
-    for row in read_rows(path, COLUMNS, intake.on_malformed, whole_lines=True):
+    for row in read_rows(path, COLUMNS, intake.on_malformed, whole_lines=True, short_rows=True):
         with intake.one():
             intake.keep(_record(row))
     return intake.recording()

@@ -16,6 +16,7 @@ from cluster_agent.backends.local.job_service import JobDesk
 from cluster_agent.backends.local.job_table import JobState, JobTable
 from cluster_agent.errors import AgentUnreachable, BadConfig, JobRefused, StateDamaged
 from cluster_agent.jobs.client import JobClient
+from elastic_runtime.launcher.job_folder import launcher_lock
 from policy_net.domain import Allocation, Decision
 
 
@@ -98,6 +99,7 @@ def test_a_job_that_has_ended_is_deleted_with_what_it_left_and_its_name_is_free(
     left = world.folder / "jobs" / "a" / "logs" / "worker-0.log"
     left.parent.mkdir(parents=True)
     left.write_text("loss 1\n")
+    launcher_lock(world.folder / "jobs", "a").touch()
     assert desk.delete({"name": "a"})["deleted"] is True
     assert not list((world.folder / "jobs").glob("*a*"))
     assert not JobTable(world.folder / "submitted").unended

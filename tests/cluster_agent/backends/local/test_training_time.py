@@ -119,3 +119,44 @@ def test_what_a_full_disk_does_not_take_is_written_later(tmp_path: Path, monkeyp
     job = JobTable(tmp_path).get("job")
     assert job is not None
     assert (job.trained_seconds, job.training_since_unix_seconds) == (30.0, 0.0)
+
+
+def test_what_ended_while_nobody_looked_ended_with_its_last_sign_of_life(tmp_path: Path) -> None:
+    now = [1000.0]
+    table = JobTable(tmp_path)
+    table.put(record(1.0, state=JobState.RUNNING))
+    TrainingTimes(table, lambda: now[0]).note("job", trains=True)
+    now[0] = 200_000.0  # the machine was down
+    for sign, trained in ((1600.0, 600.0), (0.0, 0.0), (1e9, 199_000.0)):
+        ended = JobTable(tmp_path)
+        times = TrainingTimes(ended, lambda: now[0])
+        before = ended.get("job")
+        assert before is not None
+        times.note("job", trains=False, last_sign=lambda sign=sign: sign)
+        found = ended.get("job")
+        assert found is not None
+        assert (found.trained_seconds, found.training_since_unix_seconds) == (trained, 0.0)
+        ended.put(before)
+
+
+def test_an_end_that_was_seen_is_now_whatever_was_written_last(tmp_path: Path) -> None:
+    now = [1000.0]
+    table = JobTable(tmp_path)
+    table.put(record(1.0, state=JobState.RUNNING))
+    times = TrainingTimes(table, lambda: now[0])
+    times.note("job", trains=True)
+    now[0] = 1050.0
+    times.note("job", trains=False, last_sign=lambda: 1001.0)
+    found = table.get("job")
+    assert found is not None
+    assert found.trained_seconds == 50.0
+
+
+def test_a_record_of_before_goes_on_with_what_it_has(tmp_path: Path) -> None:
+    table = JobTable(tmp_path)
+    table.put(record(1.0, state=JobState.RUNNING, run_seconds=36_000.0))
+    times = TrainingTimes(table, lambda: 100.0)
+    times.note("job", trains=True)
+    found = table.get("job")
+    assert found is not None
+    assert times.seconds(found, 110.0) == 36_010.0

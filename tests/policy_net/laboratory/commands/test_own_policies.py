@@ -1,5 +1,6 @@
 """`policy-net replay --policy module:function`: a scheduler of one's own, without touching the installed package."""
 
+import copy
 import json
 import re
 import sys
@@ -10,6 +11,9 @@ import pytest
 from foundation import command_line
 from policy_net import policy
 from policy_net.cli import app
+from policy_net.domain import PolicyContext
+from policy_net.errors import BadInput
+from policy_net.laboratory.commands import own_policies
 from policy_net.set_policy.policy import DEFAULT_SET_FILE
 
 SMALL = "dl2:jobs=3,sizes=fixed,seed=5,mix=wlm"
@@ -67,6 +71,16 @@ def halves(context):
     return Wrong(Decision({"0": Allocation(0.5, 1)}))
 
 
+def elsewhere(context):
+    return Wrong(Decision({"0": Allocation(1, 1)}, {"0": 3}))
+
+
+def locked(context):
+    made = Mine()
+    made.lock = __import__("threading").Lock()
+    return made
+
+
 def raising(context):
     return Wrong("raise")
 
@@ -118,6 +132,7 @@ def test_a_scheduler_of_ones_own_is_replayed_beside_the_others(folder: Path, cap
         ),
         ("own_scheduler_two:numbers", "the allocation of '0' that decide returns is 2; it must return a Decision"),
         ("own_scheduler_two:halves", "the allocation of '0' that decide returns is Allocation(workers=0.5, ps=1); it"),
+        ("own_scheduler_two:elsewhere", "the placement that decide returns is {'0': 3}; it must return a Decision"),
         ("own_scheduler_two:raising", "decide raises KeyError: 'lost' ({file}, line {return {}[}); it must"),
         ("no_such_module_at_all:build", "cannot be imported (ModuleNotFoundError"),
         ("own_scheduler_broken:build", "cannot be imported (SyntaxError"),
@@ -187,3 +202,13 @@ def test_a_policy_file_of_another_folder_has_a_range_on_recorded_jobs(folder: Pa
     words = ["replay", "--workload", "jobs.csv", "--policy", "fifo", "--policy", "below/taught.safetensors"]
     assert command_line.run(app, "policy-net", [*words, "--range", "2", "-o", "json"]) == 0
     assert json.loads(capsys.readouterr().out)[1]["range"]["replayed"] == 3
+
+
+def test_one_that_cannot_be_copied_is_refused_in_a_line_where_replays_copy_it(folder: Path) -> None:
+    (folder / "own_scheduler_two.py").write_text(OWN)
+    own_policies.register_own(["own_scheduler_two:locked"])
+    built = policy.build_policy("own_scheduler_two:locked", PolicyContext())
+    with pytest.raises(BadInput, match=r"deepcopy raises TypeError: cannot pickle '_thread\.lock' object"):
+        copy.deepcopy(built)
+    own_policies.register_own(["own_scheduler_two:build"])
+    assert copy.deepcopy(policy.build_policy("own_scheduler_two:build", PolicyContext())).name == "mine"

@@ -111,6 +111,21 @@ def test_a_row_with_fewer_columns_than_the_header_is_named_or_counted(
     check(f"{name}:{path}", "line 3 ", expected, kept=[re.split(r"[,|]", good)[0]])
 
 
+def test_a_table_of_a_spreadsheet_may_lack_empty_last_cells_or_have_too_many(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.csv"
+    path.write_text(
+        "job_id,submit_time_s,duration_s,num_gpus,user,model,\na,0,60,1\nb,1,60,2,ann,\nc,2,60,4,bob,vgg-16,,\n"
+    )
+    records = read_csv(path, strict=True).records
+    assert [(job.job_id, job.gpus, job.user) for job in records] == [("a", 1, ""), ("b", 2, "ann"), ("c", 4, "bob")]
+    path.write_text("job_id,submit_time_s,duration_s,num_gpus,user\na,0,60\nb,0,60,1,ann,more\n")
+    for line, said in ((2, "has 3 of 5 columns"), (3, "'more' stands beyond the header's 5 columns")):
+        lines = path.read_text().splitlines(keepends=True)
+        (tmp_path / "one.csv").write_text(lines[0] + lines[line - 1])
+        with pytest.raises(MalformedRow, match=said):
+            read_csv(tmp_path / "one.csv", strict=True)
+
+
 @pytest.mark.parametrize("name", [*GOOD, "csv"])
 @pytest.mark.parametrize("strict", [True, False])
 @pytest.mark.parametrize("packed", [True, False])
