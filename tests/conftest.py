@@ -30,8 +30,9 @@ def _end() -> None:
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# What somebody has set to look after a learner of theirs is no business of a test, nor of the programs that it starts.
-for _name in ("FEDL2_LEARNER", "FEDL2_CERT"):
+# What somebody has set to look after a learner of theirs is no business of a test, nor of the programs that it starts;
+# nor is how wide their terminal is, which some shells tell.
+for _name in ("FEDL2_LEARNER", "FEDL2_CERT", "COLUMNS", "LINES"):
     os.environ.pop(_name, None)
 
 # What tests of several packages use; with importlib import mode no folder is on the path by itself.

@@ -69,7 +69,7 @@ def read_recording(source: str, strict: bool) -> Recording:
         path = Path(before)
     if not text or part == "" or not is_file(path):
         usage = f"{name}:FILE" + (f" or {name}:FILE@{chosen.part}" if chosen.part else "")
-        missing = "is a folder" if text and is_folder(path) else "no such file"
+        missing = "is a folder" if path.name and is_folder(path) else "no such file"
         raise BadInput(f"workload {shown(source)}: {missing}; write {usage}")
     return chosen.read(path, strict) if part is None else chosen.read(path, strict, part)
 

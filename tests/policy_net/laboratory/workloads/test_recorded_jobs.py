@@ -54,4 +54,4 @@ def test_half_of_the_time_there_was_no_more_and_half_of_it_no_less(seconds: dict
 )
 def test_the_machines_are_named_as_options_take_them(cpu_milli: int, slot_seconds: float, said: str) -> None:
     state = ClusterState(0.0, (Node("n", Resources(cpu_milli, 2)),), (), slot_seconds)
-    assert _notes(1, 0, LoggedDecision(state, {}, ()), 1)[1] == f"decided on 1 nodes of {said}"
+    assert _notes(1, 0, LoggedDecision(state, {}, ()), 1)[1] == f"decided on 1 node of {said}"

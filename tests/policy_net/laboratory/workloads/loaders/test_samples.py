@@ -170,7 +170,7 @@ def test_a_source_without_a_file_is_refused_with_how_to_write_it(source: str) ->
 
 
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="no such file"):
+    with pytest.raises(BadInput, match="is a folder; write sacct:FILE"):
         read_recording(f"sacct:{tmp_path}", strict=False)
 
 
