@@ -30,7 +30,7 @@ from global_learner.registry.registry import Registry
 from global_learner.settings import LearnerSettings
 from global_learner.storage.commits import LOG
 from global_learner.storage.state_dir import StateDir
-from global_learner.upkeep import backup, places
+from global_learner.upkeep import backup, places, state_copy
 from global_learner.upkeep.backup import UNFINISHED, back_up
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.generated import fleet_pb2_grpc as rpc
@@ -285,7 +285,8 @@ def test_what_is_no_state_or_somebody_elses_is_refused(tmp_path: Path, monkeypat
         taken(config, tmp_path / "copy")
 
 
-def test_two_backups_at_once_are_one(tmp_path: Path) -> None:
+def test_two_backups_at_once_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_copy, "_CUT_SECONDS", 1.0)
     config = begun(tmp_path)
     lock = FolderLock(config.state_dir / "log")
     try:
