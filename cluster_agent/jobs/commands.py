@@ -70,6 +70,7 @@ def logs(
         facts = client.call("jobs", {"name": name})["jobs"][0]
         written = JobLogs(Path(facts["log"]), Path(facts["logs"]), task, tail)
         while follow and not written.files and not facts["ended"]:
+            _print_new(written, last=False)  # what begins from now on is shown from its first line on
             time.sleep(LOOK_SECONDS)
             facts = client.call("jobs", {"name": name})["jobs"][0]
         if not written.files:
@@ -79,14 +80,18 @@ def logs(
             if follow:
                 facts = client.call("jobs", {"name": name})["jobs"][0]
             ended = facts["ended"] if follow else True
-            for line in written.read(last=ended):
-                sys.stdout.buffer.write(line)
-            sys.stdout.flush()
+            _print_new(written, last=ended)
             if ended:
                 break
             time.sleep(LOOK_SECONDS)
     if follow:
         check_done(facts)
+
+
+def _print_new(written: JobLogs, *, last: bool) -> None:
+    for line in written.read(last=last):
+        sys.stdout.buffer.write(line)
+    sys.stdout.flush()
 
 
 def cancel(name: Name, socket: Socket = None, output: Output = Form.TABLE, debug: Debug = False) -> None:

@@ -9,12 +9,15 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
 from job_shell import Shell
 
 from cluster_agent.backends.local.job_table import JobState
+from cluster_agent.jobs import commands
+from cluster_agent.jobs.client import JobClient
 from cluster_agent.jobs.job_logs import JobLogs
 from policy_net.domain import Allocation
 
@@ -155,6 +158,26 @@ def test_of_what_begins_after_the_first_look_all_lines_are_shown(tmp_path: Path)
     assert [*logs.read()] == [b"ps-0 | b\n"]
     (tmp_path / "worker-0.log").write_bytes(b"c\nd\n")
     assert [*logs.read()] == [b"worker-0 | c\n", b"worker-0 | d\n"]
+
+
+def test_of_a_job_that_has_not_begun_all_is_new_however_few_lines_were_asked_for(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shell.type("submit", "--name", "one", "--", "python", "train.py")
+    logs = Path(shell.type("job", "one", "-o", "json").json["logs"])
+
+    def begin_and_end(_: float) -> None:
+        logs.mkdir(parents=True, exist_ok=True)
+        (logs / "worker-0.log").write_bytes(b"first\nsecond\n")
+        cancel("one")
+
+    def cancel(name: str) -> None:
+        with JobClient(shell.socket) as client:
+            client.call("cancel", {"name": name})
+
+    monkeypatch.setattr(commands, "time", SimpleNamespace(sleep=begin_and_end))
+    said = shell.type("logs", "one", "-f", "-n", "0")
+    assert said.out == "worker-0 | first\nworker-0 | second\n"
 
 
 def test_several_jobs_are_deleted_at_once_and_none_where_a_name_is_none(shell: Shell) -> None:
