@@ -144,6 +144,7 @@ COMMANDS = (
         {
             f"run --config {MISSING}": 2,
             f"run --config {SLIP}": 2,
+            f"run --check --config {SLIP}": 2,
             f"explain north/{MISSING} --kubeconfig {MISSING}": 2,
             f"simulate -f {MISSING}.yaml --kubeconfig {MISSING}": 2,
         },
@@ -158,6 +159,7 @@ COMMANDS = (
         {
             f"serve --config {MISSING}": 2,
             f"serve --config {SLIP}": 2,
+            f"serve --check --config {SLIP}": 2,
             f"accept-loss --config {MISSING}": 2,
             f"backup {MISSING} --config {MISSING}": 2,
         },
