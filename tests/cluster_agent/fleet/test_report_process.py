@@ -52,6 +52,8 @@ def test_the_report_holds_the_jobs_that_clusters_tell_and_later_what_is_in_files
             "page": str(page),
             "headline": content["headline"]["text"],
             "clusters": 2,
+            "clusters_not_registered": 0,
+            "clusters_revoked": 0,
             "versions": len(content["versions"]),
         }
         rows = {row["cluster"]: row for row in content["clusters"]}
