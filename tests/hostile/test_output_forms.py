@@ -22,7 +22,14 @@ pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("somewhere_else")]
 
 WITH_FORMS = [name for name in DONE if any("--output" in parameter.opts for parameter in commands()[name].params)]
 SAID_OTHERWISE = frozenset(
-    {"policy-net replay", "policy-net train", "policy-net tune", "cluster-agent submit", "elastic-run delete"}
+    {
+        "policy-net replay",
+        "policy-net train",
+        "policy-net tune",
+        "cluster-agent delete",
+        "cluster-agent submit",
+        "elastic-run delete",
+    }
 )
 """People are told as it happens, or beside more; nothing for them is handed over when a program reads."""
 
