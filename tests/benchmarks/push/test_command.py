@@ -10,7 +10,7 @@ from benchmarks.push.usage import HighWaterMark, cpu_seconds, folder_bytes
 
 
 @pytest.mark.long
-def test_every_figure_that_the_issue_asks_for_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_figure_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--clusters", "1", "3", "--rounds", "2", "--seconds", "0.2", "-o", "json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert [run["clusters"] for run in result["runs"]] == [1, 3]
