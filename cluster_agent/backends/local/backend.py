@@ -26,7 +26,7 @@ from cluster_agent.backends.local.job_server import JobServer, SharedAnswers
 from cluster_agent.backends.local.job_service import JobDesk
 from cluster_agent.backends.local.job_table import SUBMITTED, JobRecord, JobState, JobTable
 from cluster_agent.backends.local.job_views import user_facts
-from cluster_agent.backends.local.launchers import MARK, Launchers
+from cluster_agent.backends.local.launchers import Launchers
 from cluster_agent.backends.local.machine import job_cores, this_node
 from cluster_agent.backends.local.measured import JobProcesses
 from cluster_agent.backends.local.observation import Observation, check_decision
@@ -40,7 +40,7 @@ from cluster_agent.backends.local.shares.machine_shares import MachineShares, Sh
 from cluster_agent.backends.local.shares.nvml import gpus_here
 from cluster_agent.errors import BackendUnavailable, BadConfig, JobRefused, StateDamaged
 from cluster_agent.job_messages import default_socket
-from elastic_runtime.launcher.job_folder import launcher_lock
+from elastic_runtime.launcher.job_folder import AGENT_MARK, launcher_lock
 from elastic_runtime.launcher.warm.launcher_starter import LauncherStarter
 from policy_net.domain import (
     SUSPENDED,
@@ -77,7 +77,7 @@ def open_backend(settings: BackendSettings, parts: AgentParts) -> LocalBackend:
             f"setting state_dir: {parts.state_dir / SUBMITTED} cannot be used ({error.strerror})"
         ) from error
     folder = parts.state_dir / "jobs"
-    launchers = Launchers(folder, LauncherStarter(os.environ, parts.state_dir, MARK, _tell_of_cold_starts))
+    launchers = Launchers(folder, LauncherStarter(os.environ, parts.state_dir, AGENT_MARK, _tell_of_cold_starts))
     for name, line in table.damaged.items():
         if launchers.running(name) is not None:  # it holds a part of the machine that nobody can tell
             raise StateDamaged(f"{line}; its processes run, so that nothing else can be given away safely")

@@ -22,7 +22,6 @@ from foundation import marked_processes
 from foundation.locks import lock_holder
 
 _log = structlog.get_logger()
-MARK = AGENT_MARK
 _LOG_BYTES = 1024 * 1024
 _ROOM_BYTES = 256 * 1024
 """A launcher's files, and those of its tasks until they train."""
@@ -64,7 +63,7 @@ class Launchers:
             os.ftruncate(lock, 0)
             end_marked(self._mark(job))
             self._check_room()
-            marked = {**environment, MARK: self._mark(job)}
+            marked = {**environment, AGENT_MARK: self._mark(job)}
             with _log_file(self._jobs / f"{job}.launcher.log") as log:
                 number = None
                 if self._warm is not None:
@@ -135,7 +134,7 @@ class Launchers:
 
     def processes(self, job: str) -> list[int]:
         """Process numbers of all that run for a job."""
-        return marked_processes.marked_processes(MARK, self._mark(job))
+        return marked_processes.marked_processes(AGENT_MARK, self._mark(job))
 
     def _spawn_cold(
         self, job: str, command: list[str], folder: Path, environment: Mapping[str, str], log: int, lock: int
@@ -169,7 +168,7 @@ class Launchers:
 
 def end_marked(mark: str) -> int:
     """Kill all processes of this user that carry a job's mark; how many there were. Linux only."""
-    ended = marked_processes.end_marked(MARK, mark)
+    ended = marked_processes.end_marked(AGENT_MARK, mark)
     if ended:
         _log.warning("leftovers-ended", job=Path(mark).name, processes=ended)
     return ended
