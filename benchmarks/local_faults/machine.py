@@ -17,9 +17,10 @@ from typing import Any
 import yaml
 
 from benchmarks.local_faults.training import lives, write_scripts
-from cluster_agent.backends.local.launchers import MARK, Launchers
+from cluster_agent.backends.local.launchers import Launchers
 from cluster_agent.errors import AgentUnreachable, JobRefused
 from cluster_agent.jobs.client import JobClient
+from elastic_runtime.launcher.job_folder import AGENT_MARK
 
 GPUS = 3
 CPU_MILLI = 4000
@@ -171,7 +172,7 @@ class Machine:
         """All of a job, or of all jobs, by the mark that they carry."""
         if name:
             return self.launchers.processes(name)
-        beginning = f"{MARK}={self.jobs_folder.absolute()}/".encode()
+        beginning = f"{AGENT_MARK}={self.jobs_folder.absolute()}/".encode()
         return [int(path.name) for path in Path("/proc").glob("[0-9]*") if _marked(path, beginning)]
 
     def process_of(self, name: str, role: str) -> int | None:
