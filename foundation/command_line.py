@@ -28,6 +28,8 @@ from foundation.text import LONGEST_ERROR_CHARACTERS, plain_line
 
 VERSION_OPTION = "--version"
 """Every program takes it, where its name stands alone."""
+OUT_OPTION = "--out"
+"""What a command writes: never what a word that stands alone was meant for."""
 _DISTRIBUTION = "fedl2"
 Debug = Annotated[bool, typer.Option("--debug", help="Print the traceback of an error.")]
 """A command takes it and does nothing with it: `run` looks for the flag itself."""
@@ -52,7 +54,7 @@ def run(
             result = _built(application, program).main(typed, prog_name=program, standalone_mode=False)
             sys.stdout.flush()
     except (Exception, KeyboardInterrupt, SystemExit) as error:
-        return _ended(program, error, "--debug" in typed)
+        return _ended(program, error, typed)
     if result == INTERRUPTED:  # typer's own answer to Ctrl-C
         _say(program, "interrupted")
     return result if isinstance(result, int) else DONE
@@ -95,7 +97,7 @@ def leave(code: int) -> NoReturn:
     end(code)
 
 
-def _ended(program: str, error: BaseException, debug: bool) -> int:
+def _ended(program: str, error: BaseException, typed: Sequence[str]) -> int:
     """Say why a command ended, if that wants saying; the exit code."""
     if isinstance(error, click.exceptions.Exit):
         return _flushed(program, error.exit_code)
@@ -108,17 +110,37 @@ def _ended(program: str, error: BaseException, debug: bool) -> int:
         return BAD_INPUT
     if isinstance(error, click.ClickException):
         usage = f" (see `{error.ctx.command_path} --help`)" if isinstance(error, click.UsageError) and error.ctx else ""
-        _say(program, error.format_message() + usage)
+        _say(program, error.format_message() + _meant(error, typed) + usage)
         return BAD_INPUT
     if isinstance(error, (BrokenPipeError, SystemExit)):
         # The reader, such as `head`, has seen enough; there is nobody left to tell. click and rich exit by themselves.
         _drop_output()
         return DONE if _is_broken_pipe(error) or _is_broken_pipe(error.__context__) else FAILED
-    if debug:
+    if "--debug" in typed:
         traceback.print_exception(error)
     _say(program, _line_of(error))
     _drop_output()
     return exit_code(error)
+
+
+def _meant(error: click.ClickException, typed: Sequence[str]) -> str:
+    """Where an option is missing and a word stands alone, that the one may be of the other; else nothing."""
+    if not isinstance(error, click.MissingParameter) or error.ctx is None or not isinstance(error.param, click.Option):
+        return ""
+    names: list[str | None] = []
+    context = error.ctx
+    while context.parent is not None:
+        names.insert(0, context.info_name)
+        context = context.parent
+    words = iter(typed)
+    if not all(name in words for name in names):  # reads on to each of them
+        return ""
+    with contextlib.suppress(click.UsageError):
+        _, loose, _ = error.ctx.command.make_parser(error.ctx).parse_args(list(words))
+        if loose:
+            option = error.param.opts[0]
+            return f" Did you mean `{option} {loose[0]}`?" if option != OUT_OPTION else f" {loose[0]!r} has no option."
+    return ""
 
 
 def _line_of(error: BaseException) -> str:

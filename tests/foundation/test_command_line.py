@@ -64,6 +64,34 @@ def test_wrong_usage_is_bad_input_in_one_line(capsys) -> None:
         assert len(capsys.readouterr().err.splitlines()) == 1
 
 
+def test_a_word_that_stands_alone_is_offered_to_the_option_that_is_missing(capsys) -> None:
+    app = typer.Typer()
+    group = typer.Typer()
+    app.add_typer(group, name="jobs")
+
+    @app.command()
+    def replay(workload: str = typer.Option(...), nodes: int = 0) -> None:
+        raise AssertionError
+
+    @group.command()
+    def keep(out: str = typer.Option(...)) -> None:
+        raise AssertionError
+
+    for words, said in (
+        (
+            ["replay", "--nodes", "4", "week.txt"],
+            "'--workload'. Did you mean `--workload week.txt`? (see `prog replay ",
+        ),
+        (["replay", "--nodes", "4"], "'--workload'. (see"),
+        (["jobs", "keep", "a.csv"], "'--out'. 'a.csv' has no option. (see"),
+        (["replay", "--nodes"], "requires an argument"),
+    ):
+        assert command_line.run(app, "prog", words) == 2
+        told = capsys.readouterr().err
+        assert said in told
+        assert len(told.splitlines()) == 1
+
+
 def test_an_interrupt_ends_with_130_and_a_word(capsys) -> None:
     assert _run(KeyboardInterrupt()) == 130
     assert "interrupted" in capsys.readouterr().err
