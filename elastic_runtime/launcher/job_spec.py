@@ -20,6 +20,8 @@ from elastic_runtime.launcher.job_folder import JobFolder
 
 WORKER = "worker"
 COORDINATOR = "coordinator"
+_OURS = {"PYTHONSAFEPATH": "1"}
+"""Of processes that run none of the user's code: a `logging.py` in the folder where a job is started is not theirs."""
 
 
 class JobSpec(BaseModel):
@@ -192,7 +194,7 @@ class Programs:
 
     def coordinator_process(self, bind: str, listener: int | None, again: bool = False) -> ProcessSpec:
         """How to start the coordinator; see `coordinator`."""
-        environment = {**self.environment, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
+        environment = {**self.environment, **_OURS, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
         log_file = self.folder.log_file(COORDINATOR)
         descriptors = () if listener is None else (listener,)
         command = self.coordinator(bind, listener, again)
@@ -220,7 +222,8 @@ class Programs:
     def _task_environment(self, task: str, address: str, workers: int) -> dict[str, str]:
         # Parameter servers use one thread: applying a block is bound by memory, and the workers need the cores.
         threads = self.spec.threads_of_a_worker(workers, self.environment) if is_worker(task) else 1
-        return {**self._common_environment(threads), "ELASTIC_COORDINATOR": address, "ELASTIC_TASK": task}
+        ours = {} if is_worker(task) else _OURS
+        return {**self._common_environment(threads), **ours, "ELASTIC_COORDINATOR": address, "ELASTIC_TASK": task}
 
     def _common_environment(self, threads: int) -> dict[str, str]:
         return {

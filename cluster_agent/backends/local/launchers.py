@@ -139,8 +139,9 @@ class Launchers:
     def _spawn_cold(
         self, job: str, command: list[str], folder: Path, environment: Mapping[str, str], log: int, lock: int
     ) -> int:
+        # `-P`: a `logging.py` in the folder where a job is started is the job's, and not the launcher's.
         process = self._children[job] = subprocess.Popen(  # noqa: S603  (the command is ours, the script the user's)
-            command,
+            [command[0], "-P", *command[1:]],
             cwd=folder,
             env=environment,
             stdin=subprocess.DEVNULL,

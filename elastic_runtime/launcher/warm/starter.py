@@ -29,6 +29,7 @@ _PROGRAM = Path(__file__).with_name("fork_server.py")
 _READ_WHEN_USED = (
     "ELASTIC_",
     "OMP_NUM_THREADS",
+    "PYTHONSAFEPATH",
     "CUDA_VISIBLE_DEVICES",
     "RANK",
     "LOCAL_RANK",

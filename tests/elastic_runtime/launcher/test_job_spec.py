@@ -1,0 +1,30 @@
+"""A job's processes, as they are started."""
+
+import os
+import subprocess
+from pathlib import Path
+
+from job_makers import make_job
+
+from elastic_runtime.launcher.job_spec import Programs, spec_of
+
+
+def test_a_module_in_the_folder_where_a_job_is_started_is_the_scripts_and_not_ours(tmp_path: Path) -> None:
+    job = make_job(tmp_path, "import json\nprint(json.MINE)\n")
+    (tmp_path / "json.py").write_text("MINE = 'of the user'\n", encoding="utf-8")
+    programs = Programs(spec_of(job.record(), job.record_file), job, os.environ)
+    processes = {
+        "coordinator": programs.coordinator_process("127.0.0.1:0", None),
+        **{task: programs.task_process(task, "127.0.0.1:1", 1) for task in ("ps-0", "worker-0")},
+    }
+    told = {}
+    for task, process in processes.items():
+        command = [*process.command[:3], *([] if task == "worker-0" else ["--help"])]
+        done = subprocess.run(
+            command, check=False, env=process.environment, cwd=process.working_folder, capture_output=True, timeout=100
+        )
+        assert done.returncode == 0, done.stderr
+        told[task] = done.stdout.decode()
+    assert told["worker-0"] == "of the user\n"
+    assert told["ps-0"].startswith("usage: python -m elastic_runtime.server ")
+    assert told["coordinator"].startswith("usage: python -m elastic_runtime.coordinator ")
