@@ -127,10 +127,10 @@ def _meant(error: click.ClickException, typed: Sequence[str]) -> str:
     """Where an option is missing and a word stands alone, that the one may be of the other; else nothing."""
     if not isinstance(error, click.MissingParameter) or error.ctx is None or not isinstance(error.param, click.Option):
         return ""
-    names: list[str | None] = []
+    names: list[str] = []
     context = error.ctx
     while context.parent is not None:
-        names.insert(0, context.info_name)
+        names.insert(0, context.info_name or "")
         context = context.parent
     words = iter(typed)
     if not all(name in words for name in names):  # reads on to each of them

@@ -55,7 +55,7 @@ def test_refit_writes_a_module_with_the_constants_it_judged(tmp_path: Path, caps
     table = tmp_path / "grid.csv"
     grid = FittedSpeedModel().grid("wlm")
     lines = [f"wlm,{p},{w},{float(grid[p, w])!r}" for p in range(1, 17) for w in range(1, 17)]
-    table.write_text("model,num_ps,num_workers,samples_per_s\n" + "\n".join(lines))
+    table.write_text("model,num_ps,num_workers,samples_per_s\n" + "\n".join([*lines, ""]))
     out = tmp_path / "constants.py"
     assert main(["--grid", str(table), "--refit", str(out), "-o", "json"]) == 0
     names: dict[str, object] = {"__name__": "policy_net.laboratory.speeds.fitted_speeds"}

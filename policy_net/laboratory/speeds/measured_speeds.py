@@ -78,7 +78,7 @@ def read_points(path: str | Path) -> dict[str, list[SpeedPoint]]:
     """
     path = Path(path)
     points: dict[str, list[SpeedPoint]] = {}
-    for row in read_rows(path, SPEED_TABLE_COLUMNS):
+    for row in read_rows(path, SPEED_TABLE_COLUMNS, whole_lines=True):
         model = row.text("model")
         ps, workers = row.whole("num_ps", at_least=0), row.whole("num_workers", at_least=1)
         speed = speed_in(row)

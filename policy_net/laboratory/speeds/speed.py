@@ -143,7 +143,7 @@ def read_speed_table(path: str | Path) -> TableSpeedModel:
     """
     path = Path(path)
     grids: dict[str, NDArray[np.float64]] = {}
-    for row in read_rows(path, SPEED_TABLE_COLUMNS):
+    for row in read_rows(path, SPEED_TABLE_COLUMNS, whole_lines=True):
         _enter(grids, row)
     if not grids:
         raise BadInput(f"{path}: no row has at most {MOST_OF_A_JOB}")

@@ -136,10 +136,14 @@ def test_fitting_to_measured_points_asks_for_them_and_for_all_models_of_the_work
     points = tmp_path / "points.csv"
     cells = [(1, 1), (4, 1), (1, 4), (4, 4), (8, 2)]
     rows = {model: [f"{model},{ps},{w},{50 + ps}" for ps, w in cells] for model in ("wlm", "resnext-110")}
-    points.write_text("\n".join(["model,num_ps,num_workers,samples_per_s", *rows["wlm"]]))
+    header = "model,num_ps,num_workers,samples_per_s"
+    points.write_text("\n".join([header, *rows["wlm"], ""]))
     assert _policy_net(*words, "--fit-points", str(points)) == 2
     assert "no points for model 'resnext-110'" in capsys.readouterr().err
-    points.write_text("\n".join(["model,num_ps,num_workers,samples_per_s", *rows["wlm"], *rows["resnext-110"]]))
+    points.write_text("\n".join([header, *rows["wlm"], *rows["resnext-110"]]))
+    assert _policy_net(*words, "--fit-points", str(points)) == 2
+    assert "ends in the middle of a line and may be cut short" in capsys.readouterr().err
+    points.write_text("\n".join([header, *rows["wlm"], *rows["resnext-110"], ""]))
     assert _policy_net(*words, "--fit-points", str(points)) == 0
     assert json.loads(capsys.readouterr().out)[0]["completed"] == 6
 

@@ -23,7 +23,7 @@ def table_file(tmp_path: Path) -> Callable[..., Path]:
         lines = [f"wlm,{p},{w},{100 * p + w}" for p in range(1, 17) for w in range(1, 17)]
         change(lines)
         path = tmp_path / "speeds.csv"
-        path.write_text("\n".join([header, *lines]))
+        path.write_text("\n".join([header, *lines]) + "\n")
         return path
 
     return write
@@ -154,6 +154,13 @@ def test_a_row_that_cannot_be_used_is_named_with_its_value(table_file, line: str
     with pytest.raises(BadInput, match=expected) as error:
         read_speed_table(path)
     assert str(path) in str(error.value)
+
+
+def test_a_table_that_is_cut_within_its_last_number_is_refused(table_file) -> None:
+    path = table_file()
+    path.write_text(path.read_text()[:-2])
+    with pytest.raises(BadInput, match="line 257: the file ends in the middle of a line and may be cut short"):
+        read_speed_table(path)
 
 
 def test_a_table_with_a_hole_names_it(table_file) -> None:
