@@ -89,10 +89,21 @@ def _factory_of(name: str) -> PolicyFactory:
             f"--policy {name}: module {module_name} cannot be imported ({type(error).__name__}: {error}); it is looked"
             " for in the current folder and among what is installed"
         ) from error
+    beside = Path(here, *module_name.split(".")).with_suffix(".py")
+    if is_file(beside) and not _is_of(module, beside):
+        raise BadInput(
+            f"--policy {name}: Python has a module {module_name} already, and does not import {beside.name} from here;"
+            " rename the file, such as my_scheduler.py"
+        )
     found = getattr(module, function, None)
     if not callable(found):
         raise BadInput(f"--policy {name}: module {module_name} has no function {function}")
     return _Builder(name, module, cast(PolicyFactory, found))
+
+
+def _is_of(module: ModuleType, file: Path) -> bool:
+    imported = getattr(module, "__file__", None)
+    return imported is not None and is_file(Path(imported)) and Path(imported).samefile(file)
 
 
 class _Builder:

@@ -134,6 +134,7 @@ def test_a_scheduler_of_ones_own_is_replayed_beside_the_others(folder: Path, cap
         ("own_scheduler_two:halves", "the allocation of '0' that decide returns is Allocation(workers=0.5, ps=1); it"),
         ("own_scheduler_two:elsewhere", "the placement that decide returns is {'0': 3}; it must return a Decision"),
         ("own_scheduler_two:raising", "decide raises KeyError: 'lost' ({file}, line {return {}[}); it must"),
+        ("json:build", "Python has a module json already, and does not import json.py from here; rename the file"),
         ("no_such_module_at_all:build", "cannot be imported (ModuleNotFoundError"),
         ("own_scheduler_broken:build", "cannot be imported (SyntaxError"),
     ],
@@ -141,6 +142,7 @@ def test_a_scheduler_of_ones_own_is_replayed_beside_the_others(folder: Path, cap
 def test_what_is_none_is_refused_in_a_line(folder: Path, capsys, name: str, said: str) -> None:
     (folder / "own_scheduler_two.py").write_text(OWN)
     (folder / "own_scheduler_broken.py").write_text("def build(:")
+    (folder / "json.py").write_text(OWN)
     assert run("--policy", name) == 2
     err = capsys.readouterr().err
     assert _filled(said, folder / "own_scheduler_two.py") in err
