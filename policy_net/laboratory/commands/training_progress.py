@@ -2,24 +2,53 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from foundation.figures import duration
 
 LINE_SECONDS = 10.0
 """Between two lines: few in a log of an hour, and soon enough for whoever wonders whether it hangs."""
 
 
 class _Lines(Progress):
-    """Draws nothing, and says in a line every `LINE_SECONDS` how far the task is that moved last."""
+    """Draws nothing, and says in a line every `LINE_SECONDS` how far the task is that moved last.
 
-    def __init__(self, console: Console, clock: Callable[[], float]) -> None:
+    Where nothing moves for longer, within one long trial say, the line says for how long all of it has taken: a thread
+    looks after that between `start` and `stop`.
+    """
+
+    def __init__(self, console: Console, clock: Callable[[], float], look_seconds: float) -> None:
         super().__init__(console=console, disable=True)
         self._clock = clock
-        self._next = clock() + LINE_SECONDS
+        self._look_seconds = look_seconds
+        self._began = clock()
+        self._next = self._began + LINE_SECONDS
+        self._newest: TaskID | None = None
+        self._telling = threading.Lock()
+        self._over = threading.Event()
+        self._watch = threading.Thread(target=self._look, name="progress", daemon=True)
+
+    def start(self) -> None:
+        """As Progress does."""
+        super().start()
+        self._watch.start()
+
+    def stop(self) -> None:
+        """As Progress does."""
+        self._over.set()
+        self._watch.join()
+        super().stop()
+
+    def add_task(self, *values: Any, **fields: Any) -> TaskID:
+        """As Progress does."""
+        self._newest = super().add_task(*values, **fields)
+        return self._newest
 
     def update(self, task_id: TaskID, *values: Any, **fields: Any) -> None:
         """As Progress does."""
@@ -31,30 +60,44 @@ class _Lines(Progress):
         super().advance(task_id, advance)
         self._tell(task_id)
 
-    def _tell(self, task_id: TaskID) -> None:
-        now = self._clock()
-        if now < self._next:
-            return
-        self._next = now + LINE_SECONDS
+    def _look(self) -> None:
+        while not self._over.wait(self._look_seconds):
+            if self._newest is not None:
+                self._tell(self._newest, f", {duration(self._clock() - self._began)} so far")
+
+    def _tell(self, task_id: TaskID, more: str = "") -> None:
+        with self._telling:
+            now = self._clock()
+            self._newest = task_id
+            if now < self._next:
+                return
+            self._next = now + LINE_SECONDS
         task = next(task for task in self.tasks if task.id == task_id)
         done = f" {task.completed:.0f} of {task.total:.0f}" if task.total else ""
         figure = task.fields.get("figure") or ""
         self.console.print(
-            f"{task.description}{done}" + (f", {figure}" if figure else ""),
+            f"{task.description}{done}" + (f", {figure}" if figure else "") + more,
             markup=False,
             highlight=False,
             soft_wrap=True,
         )
 
 
-def training_progress(console: Console, clock: Callable[[], float] = time.monotonic) -> Progress:
-    """A bar per task with its `figure` and the time that is left; lines where the console is no terminal."""
+def training_progress(
+    console: Console, clock: Callable[[], float] = time.monotonic, look_seconds: float = LINE_SECONDS
+) -> Progress:
+    """A bar per task with its `figure` and the time that it took and takes; lines where the console is no terminal.
+
+    Args:
+        look_seconds: of real time between two looks whether nothing has been said for long.
+    """
     if not console.is_terminal:
-        return _Lines(console, clock)
+        return _Lines(console, clock, look_seconds)
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         TextColumn("{task.fields[figure]}"),
+        TimeElapsedColumn(),
         TimeRemainingColumn(),
         console=console,
     )

@@ -1,6 +1,7 @@
 """What a training command says of how far it is where nobody sees bars."""
 
 import io
+import time
 
 from rich.console import Console
 
@@ -28,6 +29,18 @@ def test_a_log_gets_a_line_now_and_then() -> None:
         "imitating drf 1500 of 4000, cross-entropy 1.849 [x]",
         "imitation, log-likelihood -2.100",
     ]
+
+
+def test_a_log_hears_of_one_long_step_too() -> None:
+    now = 0.0
+    said = io.StringIO()
+    with training_progress(Console(file=said, width=20), lambda: now, look_seconds=0.01) as progress:
+        progress.update(progress.add_task("trials", total=16, figure=""), advance=3)
+        now = 75.0
+        deadline = time.monotonic() + 100.0
+        while not said.getvalue() and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert said.getvalue().splitlines() == ["trials 3 of 16, 75 s so far"]
 
 
 def test_a_terminal_gets_bars_and_no_lines() -> None:
