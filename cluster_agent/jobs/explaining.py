@@ -100,7 +100,8 @@ def explained(facts: dict[str, Any], now_unix_seconds: float) -> Group:
 
     from foundation.tables import FactSheet  # noqa: PLC0415
 
-    rows = [("job", facts["name"]), ("state", facts["state"]), ("has", tasks(facts["workers"], facts["ps"]))]
+    rows = [("job", facts["name"]), ("state", _state(facts, now_unix_seconds))]
+    rows.append(("has", tasks(facts["workers"], facts["ps"])))
     rows.append(("waits for", facts["waitsFor"] or "nothing: it has what was decided"))
     decision = facts["decision"]
     if decision is not None:
@@ -122,6 +123,15 @@ def explained(facts: dict[str, Any], now_unix_seconds: float) -> Group:
     if facts["others"]:
         parts += ["", "Others were given: " + ", ".join(_other(row) for row in facts["others"])]
     return Group(*parts)
+
+
+def _state(facts: dict[str, Any], now_unix_seconds: float) -> str:
+    """With for how long it is that; an agent of before, and a simulated one, do not say since when."""
+    since = facts.get("stateSinceUnixSeconds")
+    if since is None:
+        return str(facts["state"])
+    ago = clock_time(now_unix_seconds - since)
+    return f"{facts['state']}, {ago} ago" if facts["ended"] else f"{facts['state']} for {ago}"
 
 
 def _steps(facts: dict[str, Any]) -> FittedTable:

@@ -20,7 +20,8 @@ def explain(facts: Mapping[str, Any], state_dir: Path) -> dict[str, Any]:
         facts: of the job, as users see it.
         state_dir: of the agent, where its decisions are.
     """
-    answer: dict[str, Any] = {key: facts[key] for key in ("name", "state", "workers", "ps", "held", "ended")}
+    shown = ("name", "state", "stateSinceUnixSeconds", "workers", "ps", "held", "ended")
+    answer: dict[str, Any] = {key: facts[key] for key in shown}
     line = last_decision(state_dir)
     state = None if line is None else readable_state(line)
     job = None if state is None else next((job for job in state.jobs if job.job_id == facts["name"]), None)

@@ -65,6 +65,7 @@ class JobRecord(Section):
         run_seconds: during which it held what was decided, between decisions that are over; for policies.
         trained_seconds: with workers, as its user is told, until `training_since_unix_seconds`.
         training_since_unix_seconds: since when it has workers; 0: it has none.
+        suspended_unix_seconds: when it gave back all that it had, the last time; 0: never.
         samples: that are known to be trained; a coordinator that answers knows better.
         samples_per_epoch: measured; 0 until then.
         total_epochs: measured; 0 until then.
@@ -88,6 +89,7 @@ class JobRecord(Section):
     run_seconds: float = Field(0.0, ge=0.0)
     trained_seconds: float = Field(0.0, ge=0.0)
     training_since_unix_seconds: float = Field(0.0, ge=0.0)
+    suspended_unix_seconds: float = Field(0.0, ge=0.0)
     samples: float = Field(0.0, ge=0.0)
     samples_per_epoch: float = Field(0.0, ge=0.0)
     total_epochs: float = Field(0.0, ge=0.0)

@@ -109,6 +109,7 @@ def user_facts(
         "modelType": file.model_type,
         "kind": "fixed" if file.fixed else file.kind.value,
         "state": _shown_state(record, measured),
+        "stateSinceUnixSeconds": _state_since(record),
         "workers": measured.held.workers if running else 0,
         "ps": measured.held.ps if running else 0,
         "progress": 1.0 if record.state is JobState.DONE else progress,
@@ -131,6 +132,16 @@ def user_facts(
         or ("is being cancelled" if record.cancelling and not record.state.ended else phase or waits)
         or (f"keeps to its least size: {record.too_large}" if record.too_large else ""),
     }
+
+
+def _state_since(record: JobRecord) -> float | None:
+    """Unix seconds since when it waits, trains or is over; None where that is not known, while it starts say."""
+    since = {
+        JobState.QUEUED: 0.0 if record.held else record.submitted_unix_seconds,
+        JobState.RUNNING: record.training_since_unix_seconds,
+        JobState.SUSPENDED: record.suspended_unix_seconds,
+    }
+    return since.get(record.state, record.ended_unix_seconds) or None
 
 
 def _shown_state(record: JobRecord, measured: Measured) -> str:

@@ -209,7 +209,7 @@ class RunningJobs(Mapping[str, JobProcesses]):
             self._shares.release(name)
         self.training.note(name, trains=False)
         if record is not None and record.state is JobState.RUNNING:
-            self.table.change(name, state=JobState.SUSPENDED)
+            self.table.change(name, state=JobState.SUSPENDED, suspended_unix_seconds=self._now())
 
     def look(self) -> None:
         """Note which jobs have ended since, and measure what users look at or what has just begun.
@@ -257,7 +257,7 @@ class RunningJobs(Mapping[str, JobProcesses]):
             why = measured.failure or "its launcher ended before it had trained; see its logs"
             self._end(record, done=False, failure=why, samples=measured.samples)
         else:
-            self.table.change(record.name, state=JobState.SUSPENDED)
+            self.table.change(record.name, state=JobState.SUSPENDED, suspended_unix_seconds=self._now())
             self._futile_starts[record.name] = futile  # counted once it is written down: a full disk is no start
         self.losses += 1
         _log.warning("launcher-lost", job=record.name, starts=futile)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
 import pytest
 from deciding import Deciding, submit
 from job_shell import Shell
+from rich.console import Console
 
 from cluster_agent.backends.local.job_table import JobState
+from cluster_agent.jobs.explaining import explained
 from cluster_agent.recording.last_decision import last_decision
 from policy_net.domain import Allocation
 
@@ -86,6 +89,23 @@ def test_what_a_job_waits_for(shell: Shell) -> None:
     assert shell.type("cancel", "big").out == "big has failed\n"
     submit(shell, "newest")
     assert shell.type("explain", "newest", "-o", "json").json["waitsFor"].startswith("the next decision")
+
+
+def test_for_how_long_a_job_is_what_it_is() -> None:
+    answer = {"name": "one", "workers": 0, "ps": 0, "waitsFor": "room", "decision": None, "steps": [], "others": []}
+    for state, since, ended, said in (
+        ("suspended", 400.0, False, "suspended for 10m00s"),
+        ("done", 400.0, True, "done, 10m00s ago"),
+        ("starting", None, False, "starting"),
+    ):
+        facts = {**answer, "state": state, "stateSinceUnixSeconds": since, "ended": ended}
+        shown = io.StringIO()
+        Console(file=shown, width=100).print(explained(facts, now_unix_seconds=1000.0))
+        lines = [" ".join(line.split()) for line in shown.getvalue().splitlines()]
+        assert f"state {said}" in lines
+    facts = {**answer, "state": "queued"}  # of an agent of before
+    Console(file=shown, width=100).print(explained(facts, now_unix_seconds=1000.0))
+    assert shown.getvalue().count("queued") == 1
 
 
 def test_a_name_that_nobody_has_is_answered_with_the_nearest(shell: Shell) -> None:

@@ -44,6 +44,23 @@ def test_the_last_batch_may_go_a_little_beyond_the_end() -> None:
     assert user_facts(record(10.0), measured(1003, 10.03), 10.0)["progress"] == 1.0
 
 
+def test_since_when_a_job_is_what_it_is() -> None:
+    times = {"submitted_unix_seconds": 10.0, "training_since_unix_seconds": 20.0}
+    times |= {"suspended_unix_seconds": 30.0, "ended_unix_seconds": 40.0}
+    for state, held, since in (
+        (JobState.QUEUED, False, 10.0),
+        (JobState.QUEUED, True, None),
+        (JobState.RUNNING, False, 20.0),
+        (JobState.SUSPENDED, False, 30.0),
+        (JobState.SUSPENDED, True, 30.0),
+        (JobState.FAILED, False, 40.0),
+    ):
+        facts = user_facts(record(1.0, state=state, held=held, **times), Measured(), 50.0)
+        assert facts["stateSinceUnixSeconds"] == since
+    starting = record(1.0, submitted_unix_seconds=10.0)
+    assert user_facts(starting, Measured(), 50.0)["stateSinceUnixSeconds"] is None
+
+
 AMOUNTS = st.floats(0.0, 1e12)
 
 
