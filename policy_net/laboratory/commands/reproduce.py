@@ -6,6 +6,7 @@ What computes is loaded when something is computed: help and refusals of what wa
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -20,6 +21,7 @@ from policy_net.errors import BadInput
 
 USUAL_PROCESSES = 2
 LARGEST_SEED = 1_000
+MOST_SEEDS = 100
 
 
 class Paper(StrEnum):
@@ -39,6 +41,15 @@ def reproduce(
         bool, typer.Option("--quick", help="Short trainings on small workloads: 20 minutes on 2 idle cores at most.")
     ] = False,
     seed: Annotated[int, typer.Option("--seed", min=0, max=LARGEST_SEED, help="Of the first training.")] = 0,
+    seeds: Annotated[
+        int | None,
+        typer.Option(
+            "--seeds",
+            min=1,
+            max=MOST_SEEDS,
+            help="Trainings of each policy; five, with --quick two, unless given. More may follow in the same DIR.",
+        ),
+    ] = None,
     processes: Annotated[
         int, typer.Option("--processes", min=1, max=10_000, help="Tasks at a time; each takes one core.")
     ] = USUAL_PROCESSES,
@@ -58,6 +69,8 @@ def reproduce(
     names = [experiment.name for experiment in EXPERIMENTS]
     wanted = _wanted(only, names)
     scale = SCALES["quick" if quick else "full"]
+    if seeds is not None:
+        scale = replace(scale, seeds=seeds)
     workers = crew(processes)
     try:
         out.mkdir(parents=True, exist_ok=True)

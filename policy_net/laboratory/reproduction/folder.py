@@ -1,8 +1,8 @@
 """Folder of a reproduction: what tasks leave, each figure's table and picture, and the summary of all of them.
 
 The folder says what its results follow from, and is refused for anything else. A figure that is in the summary is not
-made again, unless some of it was lost. The summary is written anew after every figure, so an interrupted run leaves one
-of what it has.
+made again, unless some of it was lost, or it is of fewer training seeds than are wanted now. The summary is written
+anew after every figure, so an interrupted run leaves one of what it has.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from foundation.figures import counted
 from foundation.files import write_whole
 from policy_net.errors import BadInput
 from policy_net.laboratory.reproduction.charts import picture_of
@@ -22,6 +23,7 @@ from policy_net.laboratory.reproduction.results import best_of, csv_of, findings
 
 VERSION = 1
 """Raised whenever older results would not be comparable any more."""
+_SEEDS = "seeds"
 _SETTINGS, _SUMMARY, _TASKS = "settings.json", "summary.json", "tasks"
 
 ELSEWHERE = (
@@ -46,8 +48,10 @@ class Folder:
 
     def __init__(self, path: Path, scale: Scale, seed: int) -> None:
         self.path = path
-        wanted: dict[str, Any] = {"version": VERSION, "paper": "dl2", "seed": seed, "scale": asdict(scale)}
-        self._scale = wanted["scale"]
+        self._scale = asdict(scale)
+        # How many seeds there are is what may grow: those that are there are the same in any number.
+        of_results = {name: value for name, value in self._scale.items() if name != _SEEDS}
+        wanted: dict[str, Any] = {"version": VERSION, "paper": "dl2", "seed": seed, "scale": of_results}
         try:
             path.mkdir(parents=True, exist_ok=True)
             if not os.access(path, os.W_OK | os.X_OK):
@@ -56,7 +60,12 @@ class Folder:
             self.tasks.mkdir(exist_ok=True)
         except OSError as error:
             raise BadInput(f"--out {path}: cannot be written ({error.strerror}); name another folder") from error
-        self._figures: dict[str, Any] = self._read(_SUMMARY).get("figures", {})
+        summary = self._read(_SUMMARY)
+        before = summary.get("scale", {}).get(_SEEDS, 0)  # when all figures were of as many
+        self._figures: dict[str, Any] = {
+            name: figure if _SEEDS in figure else {**figure, _SEEDS: before}
+            for name, figure in summary.get("figures", {}).items()
+        }
 
     @property
     def tasks(self) -> Path:
@@ -69,8 +78,9 @@ class Folder:
         return self._figures
 
     def is_whole(self, experiment: Experiment) -> bool:
-        """Whether the experiment is in the summary, and nothing of it was lost."""
-        return bool(self._figures.get(experiment.name, {}).get("whole"))
+        """Whether the experiment is in the summary, of as many seeds or more, and nothing of it was lost."""
+        figure = self._figures.get(experiment.name, {})
+        return bool(figure.get("whole")) and figure.get(_SEEDS, 0) >= self._scale[_SEEDS]
 
     def failures(self, experiment: Experiment) -> list[str]:
         """Why policies of an experiment that is in the summary have no figure, each reason once."""
@@ -93,6 +103,7 @@ class Folder:
             "best": None if best is None else {"paper": best[0], "ours": best[1]},
             "why": experiment.why,
             "whole": not any(point.lost for point in points),
+            _SEEDS: self._scale[_SEEDS],
         }
 
     def write_summary(self, order: Sequence[str]) -> None:
@@ -109,7 +120,7 @@ class Folder:
             if any(entry.name != "lock" for entry in self.path.iterdir()):
                 raise BadInput(f"--out {self.path}: holds something else than results of this command; name another")
             write_whole(self.path / _SETTINGS, json.dumps(wanted, indent=2) + "\n", durable=False)
-        elif found != wanted:
+        elif (found := _without_seeds(found)) != wanted:
             differing = [name for name in wanted if found.get(name) != wanted[name]]
             raise BadInput(
                 f"--out {self.path}: holds results of other settings ({', '.join(differing)}); use the same --quick and"
@@ -130,6 +141,14 @@ class Folder:
         return content
 
 
+def _without_seeds(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings of a folder, also of one that was begun when they had to be the same."""
+    scale = settings.get("scale")
+    if not isinstance(scale, dict):
+        return settings
+    return settings | {"scale": {name: value for name, value in scale.items() if name != _SEEDS}}
+
+
 def markdown(scale: Mapping[str, Any], figures: Mapping[str, Any]) -> str:
     """The summary as a page."""
     lines = [
@@ -137,7 +156,7 @@ def markdown(scale: Mapping[str, Any], figures: Mapping[str, Any]) -> str:
         "",
         f"Scale `{scale['name']}`: {scale['jobs']} jobs on {scale['nodes']} nodes of 2 GPUs and 8 cores,"
         f" {scale['updates']:,} updates after {scale['imitation_steps']:,} mini-batches of imitation,"
-        f" {scale['seeds']} training seeds, {scale['workloads']} workloads that judge. Changes are of the average"
+        f" {_seeds_of(figures)}{scale['workloads']} workloads that judge. Changes are of the average"
         " completion time unless a row names something else; negative is sooner. Intervals are 95% over workloads.",
         "",
         *(f"- {caveat}" for caveat in (*CAVEATS, ELSEWHERE)),
@@ -158,10 +177,19 @@ def markdown(scale: Mapping[str, Any], figures: Mapping[str, Any]) -> str:
                 f"| {name} | the best | {paper} | {ours} | {'same' if paper == ours else 'other'} | as above |"
             )
     for name, figure in figures.items():
-        lines += ["", f"## {name}: {figure['title']}", "", f"![{figure['title']}]({name}.png)", ""]
+        lines += ["", f"## {name}: {figure['title']}", "", f"Of {counted(figure[_SEEDS], 'training seed')}.", ""]
+        lines += [f"![{figure['title']}]({name}.png)", ""]
         lines += ["| line | at | average JCT, slots | sd over seeds | GPU utilisation |", "|---|---|---|---|---|"]
         lines += [_row(row) for row in figure["rows"]]
     return "\n".join(lines) + "\n"
+
+
+def _seeds_of(figures: Mapping[str, Any]) -> str:
+    """How many training seeds the figures are of."""
+    found = sorted({figure[_SEEDS] for figure in figures.values()})
+    if not found:
+        return ""
+    return f"{counted(found[0], 'training seed')}{f' to {found[-1]}' if len(found) > 1 else ''}, "
 
 
 def _row(row: Mapping[str, Any]) -> str:

@@ -87,6 +87,37 @@ def test_a_finished_figure_is_not_made_again(tmp_path: Path, crew: Crew) -> None
     assert (tmp_path / "out" / "summary.json").read_bytes() == before
 
 
+def test_more_seeds_go_on_in_the_same_folder(tmp_path: Path, crew: Crew) -> None:
+    out = tmp_path / "out"
+    assert reproduce("--only", FEW, "--out", str(out)) == 0
+    of_one, pages = crew.done, []
+    for seeds in (2, 2, 1):  # one more of each policy; then nothing is left to do, nor taken away
+        assert reproduce("--only", "fig11", "--seeds", str(seeds), "--out", str(out)) == 0
+        pages.append((out / "summary.md").read_text())
+    assert crew.done == of_one + 3  # a warm start, a training, the judging
+    assert "1 training seed to 2" in pages[0]
+    assert pages[0].count("Of 2 training seeds.") == pages[0].count("Of 1 training seed.") == 1
+    assert pages[1:] == pages[:1] * 2
+    alone = tmp_path / "alone"
+    assert reproduce("--only", "fig11", "--seeds", "2", "--out", str(alone)) == 0
+    both = [json.loads((folder / "summary.json").read_text())["figures"]["fig11"] for folder in (out, alone)]
+    assert both[0] == both[1]
+
+
+def test_a_folder_of_before_whose_seeds_were_a_setting_goes_on(tmp_path: Path, crew: Crew) -> None:
+    out = tmp_path / "out"
+    assert reproduce("--only", "fig11", "--out", str(out)) == 0
+    done = crew.done
+    settings, summary = (json.loads((out / name).read_text()) for name in ("settings.json", "summary.json"))
+    settings["scale"]["seeds"] = summary["scale"]["seeds"]
+    del summary["figures"]["fig11"]["seeds"]
+    (out / "settings.json").write_text(json.dumps(settings))
+    (out / "summary.json").write_text(json.dumps(summary))
+    assert reproduce("--only", "fig11", "--out", str(out)) == 0
+    assert crew.done == done
+    assert json.loads((out / "summary.json").read_text())["figures"]["fig11"]["seeds"] == 1
+
+
 def test_an_interrupted_run_is_one_line_and_the_next_one_goes_on(tmp_path: Path, crew: Crew, capsys) -> None:
     crew.interrupted_at = 2
     assert reproduce("--only", "fig11", "--out", str(tmp_path / "out")) == 130
@@ -115,6 +146,8 @@ def test_a_killed_task_is_said_and_tried_again(tmp_path: Path, crew: Crew, capsy
         (("--only", ""), "--only"),
         (("--seed", "-1"), "--seed"),
         (("--seed", "1001"), "--seed"),
+        (("--seeds", "0"), "--seeds"),
+        (("--seeds", "101"), "--seeds"),
     ],
 )
 def test_bad_input_is_one_line_before_there_is_a_folder(
