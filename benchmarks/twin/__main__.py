@@ -22,7 +22,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from benchmarks.twin.worlds import WORLDS, TwinWorld, build
 from foundation.errors import BAD_INPUT, DONE, FAILED
 from policy_net.errors import BadInput
-from policy_net.laboratory.simulation.compiled import uncovered
+from policy_net.laboratory.simulation.covered import uncovered
 from policy_net.laboratory.simulation.replay import ReplayResult, replay
 from policy_net.set_policy.policy import default_set_file, set_policy_of
 from policy_net.twin.library import notice

@@ -16,7 +16,8 @@
 #define LARGEST_LOG_SPEED 50.0
 #define REFIT_GROWTH 0.1
 
-static bool is_dead(const Cell *cell) { return cell->samples <= 0 && cell->seconds >= DEAD_AFTER_SECONDS; }
+/* Whether a type is believed to be unable to train there. */
+bool is_dead(const Cell *cell) { return cell->samples <= 0 && cell->seconds >= DEAD_AFTER_SECONDS; }
 
 static int position_of(const Type *type, int ps, int workers) {
     return type->uses_ps ? (ps - 1) * (SIDE - 1) + workers - 1 : workers - 1;

@@ -43,8 +43,8 @@ static void sink(Queued *queue, int count, int parent) {
 }
 
 static bool sums_have_room(const Twin *twin, const Job *spec, int workers, int ps) {
-    return workers * spec->worker_cpu + ps * spec->ps_cpu <= twin->free_cpu &&
-           workers * spec->worker_gpu + ps * spec->ps_gpu <= twin->free_gpu;
+    return workers * spec->worker_cpu + ps * spec->ps_cpu <= twin->plan.free_cpu &&
+           workers * spec->worker_gpu + ps * spec->ps_gpu <= twin->plan.free_gpu;
 }
 
 /* The best of what still fits, by the cluster's sums; whether nodes have room is seen when it is tried. */
@@ -82,7 +82,7 @@ static Step limited(const Twin *twin, int at) {
 /* Grant a step if it fits, and say what the job's next one is. */
 static Step take(Twin *twin, int at, Step step) {
     State *job = &twin->job[twin->present[at]];
-    if (room_take(twin, twin->present[at], job->granted, step.target)) {
+    if (room_take(twin, &twin->plan, twin->present[at], job->granted, step.target)) {
         job->granted = step.target;
         return job->refusals ? limited(twin, at) : kept_step(job, step.target);
     }
@@ -120,7 +120,7 @@ bool plan(Twin *twin, double restart) {
     double waits = restart > 0.0 ? waiting(twin, restart) : 1.0;
     Queued *queue = twin->queue;
     int queued = 0;
-    room_open(twin);
+    room_open(twin, &twin->plan);
     for (int at = 0; at < twin->presents; at++) {
         int index = twin->present[at];
         State *job = &twin->job[index];

@@ -1,0 +1,17 @@
+/* Whose decisions are taken: what decides, by the scheduler's code. */
+
+#include "twin.h"
+
+#include <stddef.h>
+
+static bool (*const DECIDES[SCHEDULERS])(Twin *twin) = {
+    [SET] = decide,
+    [FIFO] = fifo,
+    [FIFO_BACKFILL] = fifo_backfill,
+};
+
+/* What allocates tasks to all present jobs, and is false without memory; NULL: nothing has this code. */
+bool (*scheduler_of(int64_t code))(Twin *twin) { return code >= 0 && code < SCHEDULERS ? DECIDES[code] : NULL; }
+
+/* Whether the library takes the decisions of a scheduler. */
+int64_t twin_has(int64_t code) { return scheduler_of(code) != NULL; }
