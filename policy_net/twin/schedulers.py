@@ -67,8 +67,28 @@ def _fifo(policy: Any) -> Heuristic:
     return Heuristic(Scheduler.FIFO_BACKFILL if policy.backfill else Scheduler.FIFO)
 
 
+def _easy(policy: Any) -> Heuristic | None:
+    # Where it fits speeds itself, nobody asks for many replays.
+    return None if policy.given_speeds is None else Heuristic(Scheduler.FIFO_EASY, speeds=policy.given_speeds)
+
+
+def _unlearning(code: Scheduler) -> Callable[[Any], Heuristic]:
+    return lambda _: Heuristic(code)
+
+
+def _believing(code: Scheduler) -> Callable[[Any], Heuristic | None]:
+    """On beliefs of its own; those of somebody else's making are for the reference."""
+    return lambda policy: Heuristic(code, beliefs=policy.beliefs) if isinstance(policy.beliefs, BeliefsByType) else None
+
+
 _BASELINES = "policy_net.baselines"
 _HEURISTICS: dict[tuple[str, str], Callable[[Any], Heuristic | None]] = {
     (f"{_BASELINES}.fifo", "FifoPolicy"): _fifo,
+    (f"{_BASELINES}.easy", "EasyPolicy"): _easy,
+    (f"{_BASELINES}.las", "LasPolicy"): _unlearning(Scheduler.LAS),
+    (f"{_BASELINES}.srtf", "SrtfPolicy"): _believing(Scheduler.SRTF),
+    (f"{_BASELINES}.drf", "DrfPolicy"): _unlearning(Scheduler.DRF),
+    (f"{_BASELINES}.drf_peak", "DrfPeakPolicy"): _believing(Scheduler.DRF_PEAK),
+    (f"{_BASELINES}.tetris", "TetrisPolicy"): _believing(Scheduler.TETRIS),
 }
 """By module and class: what describes such a policy; None of one that is for the reference."""

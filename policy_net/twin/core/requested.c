@@ -1,8 +1,11 @@
 /* Jobs at the size that they asked for: that much or nothing.
 
-   Follows policy_net.baselines.requested and needs.first_grant. */
+   Follows policy_net.baselines.requested and needs. */
 
 #include "twin.h"
+
+#include <math.h>
+#include <stdlib.h>
 
 static int within(int64_t value, int64_t least, int64_t most) {
     value = value > least ? value : least;
@@ -57,4 +60,40 @@ void serve(Twin *twin, Room *room, const int *order) {
         if (size.workers + size.ps)
             room_change(twin, room, order[i], size);
     }
+}
+
+/* Bring up to date what every present job shows, and the speeds of its type; false if that failed. */
+bool heuristic_open(Twin *twin) {
+    for (int at = 0; at < twin->presents; at++) {
+        int job = twin->present[at];
+        job_view(&twin->in->job[job], &twin->job[job]);
+        if ((twin->in->fits || twin->in->type[twin->in->job[job].type].given) && !fits_refresh(twin, (int)twin->in->job[job].type))
+            return false;
+    }
+    return true;
+}
+
+/* Seconds to a job's end if it held this much; infinite where it has no speed. */
+double remaining_seconds(const Twin *twin, int job, Split held) {
+    double speed = twin->belief[twin->in->job[job].type].speed[cell_of(held.ps, held.workers)];
+    return speed > 0.0 ? remaining_samples(twin, &twin->job[job], job) / speed : INFINITY;
+}
+
+static int sooner(const void *a, const void *b) {
+    const Queued *first = a, *second = b;
+    if (isnan(first->score) != isnan(second->score))
+        return isnan(first->score) ? 1 : -1;
+    if (first->score < second->score || first->score > second->score)
+        return first->score < second->score ? -1 : 1;
+    return first->index - second->index;
+}
+
+/* The places of the present jobs by rising key, ties by arrival; those without a number last. */
+void ascending_order(Twin *twin, const double *key, int *order) {
+    Queued *queue = twin->queue;
+    for (int at = 0; at < twin->presents; at++)
+        queue[at] = (Queued){key[at], at};
+    qsort(queue, (size_t)twin->presents, sizeof(Queued), sooner);
+    for (int at = 0; at < twin->presents; at++)
+        order[at] = queue[at].index;
 }

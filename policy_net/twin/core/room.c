@@ -266,6 +266,33 @@ bool room_change(Twin *twin, Room *room, int at, Split target) {
     return true;
 }
 
+static bool contains(Split all, Split part) { return all.workers >= part.workers && all.ps >= part.ps; }
+
+static void settle(Twin *twin, Room *room, int at, const Split *candidates, int count, bool grow) {
+    const Job *spec = &twin->in->job[twin->present[at]];
+    Split held = room->held[at];
+    int64_t most_cpu = room->free_cpu + held.workers * spec->worker_cpu + held.ps * spec->ps_cpu;
+    int64_t most_gpu = room->free_gpu + held.workers * spec->worker_gpu + held.ps * spec->ps_gpu;
+    for (int i = 0; i < count; i++) {
+        Split one = candidates[i];
+        if ((grow && !contains(one, held)) || one.workers * spec->worker_cpu + one.ps * spec->ps_cpu > most_cpu ||
+            one.workers * spec->worker_gpu + one.ps * spec->ps_gpu > most_gpu)
+            continue;
+        if ((one.workers == held.workers && one.ps == held.ps) || room_change(twin, room, at, one))
+            return;
+    }
+}
+
+/* Give a job the first candidate that fits in place of what it holds, or that comes to the same. */
+void room_settle(Twin *twin, Room *room, int at, const Split *candidates, int count) {
+    settle(twin, room, at, candidates, count, false);
+}
+
+/* Add what a job lacks to the first candidate that contains what it holds, and fits. */
+void room_grow(Twin *twin, Room *room, int at, const Split *candidates, int count) {
+    settle(twin, room, at, candidates, count, true);
+}
+
 /* The decision: what the present jobs hold. */
 void room_grant(Twin *twin, const Room *room) {
     for (int at = 0; at < twin->presents; at++) {

@@ -8,6 +8,12 @@ static bool (*const DECIDES[SCHEDULERS])(Twin *twin) = {
     [SET] = decide,
     [FIFO] = fifo,
     [FIFO_BACKFILL] = fifo_backfill,
+    [FIFO_EASY] = fifo_easy,
+    [LAS] = las,
+    [SRTF] = srtf,
+    [DRF] = drf,
+    [DRF_PEAK] = drf_peak,
+    [TETRIS] = tetris,
 };
 
 /* What allocates tasks to all present jobs, and is false without memory; NULL: nothing has this code. */

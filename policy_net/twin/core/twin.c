@@ -26,9 +26,12 @@ void twin_close(Twin *twin) {
         return;
     for (int64_t at = 0; twin->table && at < twin->table_room; at++)
         free(twin->table[at]);
+    for (int at = 0; at < twin->hulls; at++)
+        free(twin->hull[at]);
     void *owned[] = {twin->job,     twin->present, twin->belief,   twin->table,   twin->inputs, twin->scratch, twin->length, twin->hidden,
                      twin->queue,   twin->used,    twin->refusal,  twin->loads,   twin->left_cpu,
-                     twin->left_gpu, twin->room,   twin->placed,   twin->stamp,   twin->piece,  twin->gathered, twin->bin};
+                     twin->left_gpu, twin->room,   twin->placed,   twin->stamp,   twin->piece,  twin->gathered, twin->bin,
+                     twin->hull,    twin->sharing, twin->key,      twin->order,   twin->waiting, twin->per_round};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         free(owned[i]);
     room_free(&twin->plan);
@@ -66,8 +69,14 @@ Twin *twin_open(Case *in, Standing *out) {
     twin->piece = malloc(2 * jobs * piece_size());
     twin->bin = malloc(jobs * sizeof(int));
     twin->gathered = calloc((size_t)(in->with_sessions ? in->session_room : 1), sizeof(Gathered));
+    twin->sharing = malloc(jobs * sizeof(Sharing));
+    twin->key = malloc(jobs * sizeof(double));
+    twin->order = malloc(jobs * sizeof(int));
+    twin->waiting = malloc(jobs * sizeof(bool));
+    twin->per_round = malloc((size_t)in->classes * sizeof(int64_t));
     bool rooms = room_create(&twin->plan, in) && room_create(&twin->then, in);
-    if (!(rooms && twin->decide && twin->job && twin->present && twin->belief && twin->table && twin->inputs && twin->scratch && twin->length && twin->hidden &&
+    bool heuristics = twin->sharing && twin->key && twin->order && twin->waiting && twin->per_round;
+    if (!(rooms && heuristics && twin->decide && twin->job && twin->present && twin->belief && twin->table && twin->inputs && twin->scratch && twin->length && twin->hidden &&
           twin->queue && twin->refusal && twin->used && twin->loads && twin->left_cpu &&
           twin->left_gpu && twin->room && twin->stamp && twin->placed && twin->piece && twin->bin && twin->gathered)) {
         twin_close(twin);

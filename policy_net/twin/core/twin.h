@@ -156,8 +156,10 @@ typedef struct {
     Step next;
     int refusals, at, apart; /* at: place among the present; apart: nodes that hold workers */
     /* of heuristics */
-    Split size; /* what it asked for, as far as the empty cluster has it */
+    Split size; /* what it asked for, as far as the empty cluster has room */
     bool sized;
+    int hull, peak; /* hull: 1 + its number; peak: workers at which it is fastest, of `peak_version` of its speeds */
+    int64_t peak_version;
     /* of the present interval */
     bool runs, finished;
     double speed, seconds, samples, epochs, paused;
@@ -184,6 +186,26 @@ typedef struct {
     bool known, ranked[BINS];
     double at[BINS], log[BINS + 1], told, low[BINS], high[BINS];
 } Gathered;
+
+/* A step of a hull, from one split to a larger one; `slope`: gain in utility per task. */
+typedef struct {
+    Split start, end;
+    double slope;
+} Segment;
+
+/* The best splits of a type under given caps and minimum, fastest first, and their upper concave hull. */
+typedef struct {
+    int64_t version;
+    int type, max_ps, max_workers, min_ps, min_workers, splits, segments;
+    Split split[CELLS];
+    Segment segment[CELLS];
+} Hull;
+
+/* What a job may still take of a fair share: a bundle in every round up to the last. */
+typedef struct {
+    int workers, last, join, bundle_workers, bundle_ps;
+    bool takes, starts;
+} Sharing;
 
 /* What the jobs of a decision hold so far, and what that leaves. */
 typedef struct {
@@ -218,6 +240,13 @@ typedef struct Twin {
     Queued *queue;
     /* what a decision has left */
     Room plan, then; /* then: when the head of a queue starts */
+    Hull **hull;
+    int hulls, hull_room;
+    Sharing *sharing;
+    double *key; /* of every present job */
+    int *order;
+    bool *waiting;
+    int64_t *per_round;
     int64_t *used;
     Split *refusal; /* of every present job: up to CELLS */
     Loaded *loads;
@@ -291,11 +320,22 @@ bool fits_refresh(Twin *twin, int type);
 bool (*scheduler_of(int64_t code))(Twin *twin);
 bool fifo(Twin *twin);
 bool fifo_backfill(Twin *twin);
+bool fifo_easy(Twin *twin);
+bool las(Twin *twin);
+bool srtf(Twin *twin);
+bool drf(Twin *twin);
+bool drf_peak(Twin *twin);
+bool tetris(Twin *twin);
 
 Split first_grant(const Job *spec);
 Split requested_size(Twin *twin, int job);
 bool is_running(Twin *twin, int job);
 void serve(Twin *twin, Room *room, const int *order);
+bool heuristic_open(Twin *twin);
+double remaining_seconds(const Twin *twin, int job, Split held);
+void ascending_order(Twin *twin, const double *key, int *order);
+
+const Hull *hull_of(Twin *twin, int job);
 
 bool room_create(Room *room, const Case *in);
 void room_free(Room *room);
@@ -306,6 +346,8 @@ int64_t capacity_rounds(Twin *twin, Room *room, const int64_t *per_round, int64_
 bool fits_empty(Twin *twin, int job, Split size);
 void room_begin(Twin *twin, Room *room);
 bool room_change(Twin *twin, Room *room, int at, Split target);
+void room_settle(Twin *twin, Room *room, int at, const Split *candidates, int count);
+void room_grow(Twin *twin, Room *room, int at, const Split *candidates, int count);
 void room_grant(Twin *twin, const Room *room);
 int64_t spread_class(Twin *twin, int64_t class, int64_t count, int *placed);
 void nodes_clear(Twin *twin);

@@ -33,13 +33,9 @@ from policy_net.twin.schedulers import Scheduler, heuristic_of
 
 pytestmark = pytest.mark.skipif(notice() is not None, reason=str(notice()))
 
-COVERED = ("fifo", "fifo-backfill")
+COVERED = ("drf", "drf-peak", "fifo", "fifo-backfill", "fifo-easy", "las", "srtf", "tetris")
 REFERENCE_ONLY = (
-    "drf",
     "drf-authors",
-    "drf-peak",
-    "fifo-easy",
-    "las",
     "marginal",
     "optimus",
     "optimus-authors",
@@ -47,9 +43,7 @@ REFERENCE_ONLY = (
     "optimus-sr",
     "optimus-true-table",
     "oracle",
-    "srtf",
     "srtf-authors",
-    "tetris",
     "tetris-authors",
 )
 SET_POLICIES = ("set", "set-taught")
