@@ -126,6 +126,9 @@ class TypeBelief(ABC):
             self._grid.setflags(write=False)
         return self._grid
 
+    def reach_beyond(self) -> None:
+        """See `BeliefsByType.reach_beyond`."""
+
     def fit_to(self, cells: Cells) -> Array:
         """Take these for all that was seen, and fit to it; gives `fitted_speeds`."""
         self.cells = cells

@@ -57,10 +57,12 @@ def heuristic_of(policy: SchedulerPolicy) -> Heuristic | None:
     """The policy as the compiled code knows it; None if it does not."""
     kind = type(policy)
     described = _HEURISTICS.get((kind.__module__, kind.__qualname__))
-    # A class may say any name of itself.
-    if described is None or getattr(sys.modules.get(kind.__module__), kind.__qualname__, None) is not kind:
-        return None
-    return described(policy)
+    return described(policy) if described and _is_exactly(policy, kind.__module__, kind.__qualname__) else None
+
+
+def _is_exactly(thing: object, module: str, name: str) -> bool:
+    """Whether a thing is of the class of this name; a class may say any name of itself."""
+    return getattr(sys.modules.get(module), name, None) is type(thing)
 
 
 def _fifo(policy: Any) -> Heuristic:
@@ -81,6 +83,21 @@ def _believing(code: Scheduler) -> Callable[[Any], Heuristic | None]:
     return lambda policy: Heuristic(code, beliefs=policy.beliefs) if isinstance(policy.beliefs, BeliefsByType) else None
 
 
+def _planning(code: Scheduler, beliefs: tuple[str, str]) -> Callable[[Any], Heuristic | None]:
+    """On speeds that it was given, or on beliefs of its own of this class, module and name."""
+
+    def described(policy: Any) -> Heuristic | None:
+        if policy.beliefs is None:
+            return Heuristic(code, speeds=policy.speeds)
+        known = policy.beliefs is policy.speeds and _is_exactly(policy.beliefs, *beliefs)
+        return Heuristic(code, beliefs=policy.beliefs) if known else None
+
+    return described
+
+
+_FIT = ("policy_net.throughput.parametric", "OnlineFit")
+_GAUSSIAN = ("policy_net.throughput.gaussian_process", "GaussianProcessBeliefs")
+"""The former are probed for what they do not know; the latter hope for it."""
 _BASELINES = "policy_net.baselines"
 _HEURISTICS: dict[tuple[str, str], Callable[[Any], Heuristic | None]] = {
     (f"{_BASELINES}.fifo", "FifoPolicy"): _fifo,
@@ -90,5 +107,8 @@ _HEURISTICS: dict[tuple[str, str], Callable[[Any], Heuristic | None]] = {
     (f"{_BASELINES}.drf", "DrfPolicy"): _unlearning(Scheduler.DRF),
     (f"{_BASELINES}.drf_peak", "DrfPeakPolicy"): _believing(Scheduler.DRF_PEAK),
     (f"{_BASELINES}.tetris", "TetrisPolicy"): _believing(Scheduler.TETRIS),
+    (f"{_BASELINES}.optimus", "OptimusPolicy"): _planning(Scheduler.OPTIMUS, _FIT),
+    (f"{_BASELINES}.optimus_sr", "OptimusSrPolicy"): _planning(Scheduler.OPTIMUS_SR, _FIT),
+    (f"{_BASELINES}.marginal", "MarginalPolicy"): _planning(Scheduler.MARGINAL, _GAUSSIAN),
 }
 """By module and class: what describes such a policy; None of one that is for the reference."""

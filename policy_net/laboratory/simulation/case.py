@@ -103,7 +103,7 @@ class Case:
             self._believed = None if policy.beliefs is None else BelievedTypes(policy.beliefs, kinds, beyond)
         elif heuristic is not None:
             given = heuristic.speeds
-            self._believed = None if heuristic.beliefs is None else FittedTypes(heuristic.beliefs, kinds)
+            self._believed = None if heuristic.beliefs is None else FittedTypes(heuristic.beliefs, kinds, beyond)
         self._types = (TypeMemory * len(kinds))()
         for number, job_type in enumerate(kinds):
             self._fill_type(number, job_type, kinds[job_type], speeds, given)

@@ -29,7 +29,8 @@ static bool enter(Twin *twin, int at, Step step, Queued *place) {
     return true;
 }
 
-static void sink(Queued *queue, int count, int parent) {
+/* Let what stands at `parent` sink to where nothing below has a better score. */
+void queue_sink(Queued *queue, int count, int parent) {
     Queued item = queue[parent];
     for (int child = 2 * parent + 1; child < count; child = 2 * parent + 1) {
         if (child + 1 < count)
@@ -40,6 +41,12 @@ static void sink(Queued *queue, int count, int parent) {
         parent = child;
     }
     queue[parent] = item;
+}
+
+/* Make a queue of which the first has the best score, of equal ones the first index. */
+void queue_order(Queued *queue, int count) {
+    for (int parent = count / 2 - 1; parent >= 0; parent--)
+        queue_sink(queue, count, parent);
 }
 
 static bool sums_have_room(const Twin *twin, const Job *spec, int workers, int ps) {
@@ -141,14 +148,13 @@ bool plan(Twin *twin, double restart) {
         }
         queued += enter(twin, at, kept_step(job, job->granted), &queue[queued]);
     }
-    for (int parent = queued / 2 - 1; parent >= 0; parent--)
-        sink(queue, queued, parent);
+    queue_order(queue, queued);
     while (queued) {
         int at = queue[0].index;
         if (!enter(twin, at, take(twin, at, twin->job[twin->present[at]].next), &queue[0]))
             queue[0] = queue[--queued];
         if (queued)
-            sink(queue, queued, 0);
+            queue_sink(queue, queued, 0);
     }
     return !twin->lacks_memory;
 }

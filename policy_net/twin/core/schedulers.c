@@ -14,6 +14,9 @@ static bool (*const DECIDES[SCHEDULERS])(Twin *twin) = {
     [DRF] = drf,
     [DRF_PEAK] = drf_peak,
     [TETRIS] = tetris,
+    [OPTIMUS] = optimus,
+    [OPTIMUS_SR] = optimus_sr,
+    [MARGINAL] = marginal,
 };
 
 /* What allocates tasks to all present jobs, and is false without memory; NULL: nothing has this code. */

@@ -137,7 +137,7 @@ typedef struct {
 typedef struct {
     double speed[CELLS], sd[CELLS], utility[CELLS], fastest; /* fastest: of the usual splits */
     int64_t version, count;
-    bool fitted, scale;
+    bool fitted, scale, probed; /* probed: a job was looked for that tries a split of the type, in this decision */
 } Belief;
 
 /* A job in the cluster, and what schedulers see of it. */
@@ -160,6 +160,9 @@ typedef struct {
     bool sized;
     int hull, peak; /* hull: 1 + its number; peak: workers at which it is fastest, of `peak_version` of its speeds */
     int64_t peak_version;
+    int segment;       /* the next one of its hull */
+    Split probe, most; /* most: beyond that it does not grow */
+    bool grows, next_is_worker;
     /* of the present interval */
     bool runs, finished;
     double speed, seconds, samples, epochs, paused;
@@ -312,6 +315,8 @@ void prices_open(Twin *twin);
 bool prices_set(Twin *twin);
 bool decide(Twin *twin);
 bool plan(Twin *twin, double restart);
+void queue_order(Queued *queue, int count);
+void queue_sink(Queued *queue, int count, int parent);
 void job_view(const Job *spec, State *job);
 double remaining_samples(const Twin *twin, const State *job, int index);
 
@@ -326,6 +331,9 @@ bool srtf(Twin *twin);
 bool drf(Twin *twin);
 bool drf_peak(Twin *twin);
 bool tetris(Twin *twin);
+bool marginal(Twin *twin);
+bool optimus(Twin *twin);
+bool optimus_sr(Twin *twin);
 
 Split first_grant(const Job *spec);
 Split requested_size(Twin *twin, int job);

@@ -33,16 +33,25 @@ from policy_net.twin.schedulers import Scheduler, heuristic_of
 
 pytestmark = pytest.mark.skipif(notice() is not None, reason=str(notice()))
 
-COVERED = ("drf", "drf-peak", "fifo", "fifo-backfill", "fifo-easy", "las", "srtf", "tetris")
-REFERENCE_ONLY = (
-    "drf-authors",
+COVERED = (
+    "drf",
+    "drf-peak",
+    "fifo",
+    "fifo-backfill",
+    "fifo-easy",
+    "las",
     "marginal",
     "optimus",
-    "optimus-authors",
     "optimus-fitted",
     "optimus-sr",
     "optimus-true-table",
     "oracle",
+    "srtf",
+    "tetris",
+)
+REFERENCE_ONLY = (
+    "drf-authors",
+    "optimus-authors",
     "srtf-authors",
     "tetris-authors",
 )
