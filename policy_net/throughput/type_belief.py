@@ -126,7 +126,7 @@ class TypeBelief(ABC):
             self._grid.setflags(write=False)
         return self._grid
 
-    def reach_beyond(self) -> None:
+    def reach_beyond(self) -> None:  # noqa: B027  (only a process has a part of its own for that)
         """See `BeliefsByType.reach_beyond`."""
 
     def fit_to(self, cells: Cells) -> Array:
@@ -138,7 +138,7 @@ class TypeBelief(ABC):
         return self._fitted_speeds()
 
     def fitted_speeds(self) -> Array:
-        """Speeds of the last fit, of the form's shape, those of dead cells too."""
+        """Speeds of the last fit, of the form's shape; of dead cells too, as if they were not."""
         return self._fitted_speeds()
 
     def snapshot(self) -> dict[str, object]:

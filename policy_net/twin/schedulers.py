@@ -80,7 +80,7 @@ def _unlearning(code: Scheduler) -> Callable[[Any], Heuristic]:
 
 def _believing(code: Scheduler) -> Callable[[Any], Heuristic | None]:
     """On beliefs of its own; those of somebody else's making are for the reference."""
-    return lambda policy: Heuristic(code, beliefs=policy.beliefs) if isinstance(policy.beliefs, BeliefsByType) else None
+    return lambda policy: Heuristic(code, beliefs=policy.beliefs) if _is_exactly(policy.beliefs, *_FIT) else None
 
 
 def _planning(code: Scheduler, beliefs: tuple[str, str]) -> Callable[[Any], Heuristic | None]:
@@ -110,5 +110,11 @@ _HEURISTICS: dict[tuple[str, str], Callable[[Any], Heuristic | None]] = {
     (f"{_BASELINES}.optimus", "OptimusPolicy"): _planning(Scheduler.OPTIMUS, _FIT),
     (f"{_BASELINES}.optimus_sr", "OptimusSrPolicy"): _planning(Scheduler.OPTIMUS_SR, _FIT),
     (f"{_BASELINES}.marginal", "MarginalPolicy"): _planning(Scheduler.MARGINAL, _GAUSSIAN),
+    (f"{_BASELINES}.authors", "DrfAuthorsPolicy"): _unlearning(Scheduler.DRF_AUTHORS),
+    (f"{_BASELINES}.authors", "SrtfAuthorsPolicy"): _unlearning(Scheduler.SRTF_AUTHORS),
+    (f"{_BASELINES}.authors_tetris", "TetrisAuthorsPolicy"): _unlearning(Scheduler.TETRIS_AUTHORS),
+    (f"{_BASELINES}.authors_optimus", "OptimusAuthorsPolicy"): lambda policy: Heuristic(
+        Scheduler.OPTIMUS_AUTHORS, speeds=policy.speeds
+    ),
 }
 """By module and class: what describes such a policy; None of one that is for the reference."""

@@ -55,7 +55,8 @@ static bool sooner(const Loaded *a, const Loaded *b) {
     return a->load < b->load || (a->load == b->load && a->node < b->node);
 }
 
-static void sink(Loaded *heap, int count, int parent) {
+/* Let a load that has grown find its place in a heap, the least on top. */
+void loads_sink(Loaded *heap, int count, int parent) {
     Loaded item = heap[parent];
     for (int child = 2 * parent + 1; child < count; child = 2 * parent + 1) {
         if (child + 1 < count && sooner(&heap[child + 1], &heap[child]))
@@ -93,7 +94,7 @@ int64_t spread_class(Twin *twin, int64_t class, int64_t count, int *placed) {
         if (room_on(twin, class, node, count) > 0)
             heap[nodes++] = (Loaded){load_of(twin, class, node), (int)node};
     for (int parent = nodes / 2 - 1; parent >= 0; parent--)
-        sink(heap, nodes, parent);
+        loads_sink(heap, nodes, parent);
     int64_t done = 0;
     while (nodes && done < count) {
         int node = heap[0].node;
@@ -107,7 +108,7 @@ int64_t spread_class(Twin *twin, int64_t class, int64_t count, int *placed) {
         else
             heap[0] = heap[--nodes];
         if (nodes)
-            sink(heap, nodes, 0);
+            loads_sink(heap, nodes, 0);
     }
     return done;
 }

@@ -17,6 +17,10 @@ static bool (*const DECIDES[SCHEDULERS])(Twin *twin) = {
     [OPTIMUS] = optimus,
     [OPTIMUS_SR] = optimus_sr,
     [MARGINAL] = marginal,
+    [DRF_AUTHORS] = drf_authors,
+    [SRTF_AUTHORS] = srtf_authors,
+    [TETRIS_AUTHORS] = tetris_authors,
+    [OPTIMUS_AUTHORS] = optimus_authors,
 };
 
 /* What allocates tasks to all present jobs, and is false without memory; NULL: nothing has this code. */

@@ -10,11 +10,11 @@
 #define ROUNDING 1e-9
 
 /* As numpy adds up: in pairs of halves, and within 128 of them eight sums side by side. */
-static double sum_of(const double *value, int count) {
+double pairwise_sum(const double *value, int count) {
     if (count > 128) {
         int half = count / 2;
         half -= half % 8;
-        return sum_of(value, half) + sum_of(value + half, count - half);
+        return pairwise_sum(value, half) + pairwise_sum(value + half, count - half);
     }
     double sum = 0.0;
     int next = 0;
@@ -42,12 +42,12 @@ static void scale(Twin *twin, const double *share, const bool *waiting, double *
     }
     if (!any)
         return;
-    wanted = sum_of(values, count) / count;
+    wanted = pairwise_sum(values, count) / count;
     count = 0;
     for (int at = 0; at < twin->presents; at++)
         if (waiting[at])
             values[count++] = work[at];
-    mean = sum_of(values, count) / count;
+    mean = pairwise_sum(values, count) / count;
     for (int at = 0; at < twin->presents; at++)
         work[at] *= wanted / mean;
 }

@@ -31,7 +31,8 @@ void twin_close(Twin *twin) {
     void *owned[] = {twin->job,     twin->present, twin->belief,   twin->table,   twin->inputs, twin->scratch, twin->length, twin->hidden,
                      twin->queue,   twin->used,    twin->refusal,  twin->loads,   twin->left_cpu,
                      twin->left_gpu, twin->room,   twin->placed,   twin->stamp,   twin->piece,  twin->gathered, twin->bin,
-                     twin->hull,    twin->sharing, twin->key,      twin->order,   twin->waiting, twin->per_round};
+                     twin->hull,    twin->sharing, twin->key,      twin->order,   twin->waiting, twin->per_round,
+                     twin->lies,    twin->lay};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         free(owned[i]);
     room_free(&twin->plan);
@@ -74,8 +75,11 @@ Twin *twin_open(Case *in, Standing *out) {
     twin->order = malloc(jobs * sizeof(int));
     twin->waiting = malloc(jobs * sizeof(bool));
     twin->per_round = malloc((size_t)in->classes * sizeof(int64_t));
+    twin->places = in->scheduler >= DRF_AUTHORS && in->scheduler <= OPTIMUS_AUTHORS;
+    twin->lies = malloc((twin->places ? jobs * LIES : 1) * sizeof(Lying));
+    twin->lay = malloc((twin->places ? jobs * LIES : 1) * sizeof(Lying));
     bool rooms = room_create(&twin->plan, in) && room_create(&twin->then, in);
-    bool heuristics = twin->sharing && twin->key && twin->order && twin->waiting && twin->per_round;
+    bool heuristics = twin->sharing && twin->key && twin->order && twin->waiting && twin->per_round && twin->lies && twin->lay;
     if (!(rooms && heuristics && twin->decide && twin->job && twin->present && twin->belief && twin->table && twin->inputs && twin->scratch && twin->length && twin->hidden &&
           twin->queue && twin->refusal && twin->used && twin->loads && twin->left_cpu &&
           twin->left_gpu && twin->room && twin->stamp && twin->placed && twin->piece && twin->bin && twin->gathered)) {

@@ -18,6 +18,7 @@
 #define OWN_FEATURES 9
 #define INPUTS (2 * OWN_FEATURES + 3)
 #define WIDEST 4096
+#define LIES MOST_WORKERS /* nodes of a job: it has at most so many tasks */
 
 enum { RUNNING, FINISHED, NO_PROGRESS, OUT_OF_MEMORY };
 
@@ -163,6 +164,8 @@ typedef struct {
     int segment;       /* the next one of its hull */
     Split probe, most; /* most: beyond that it does not grow */
     bool grows, next_is_worker;
+    int lying, lay; /* nodes on which it has tasks, of this decision and the one before, where a decision says it */
+    bool moved;     /* has other nodes, and no other number of tasks */
     /* of the present interval */
     bool runs, finished;
     double speed, seconds, samples, epochs, paused;
@@ -189,6 +192,11 @@ typedef struct {
     bool known, ranked[BINS];
     double at[BINS], log[BINS + 1], told, low[BINS], high[BINS];
 } Gathered;
+
+/* Tasks of a job on a node. */
+typedef struct {
+    int node, workers, ps;
+} Lying;
 
 /* A step of a hull, from one split to a larger one; `slope`: gain in utility per task. */
 typedef struct {
@@ -249,6 +257,8 @@ typedef struct Twin {
     double *key; /* of every present job */
     int *order;
     bool *waiting;
+    Lying *lies, *lay; /* of every job LIES */
+    bool places; /* decisions say where their tasks go */
     int64_t *per_round;
     int64_t *used;
     Split *refusal; /* of every present job: up to CELLS */
@@ -334,6 +344,19 @@ bool tetris(Twin *twin);
 bool marginal(Twin *twin);
 bool optimus(Twin *twin);
 bool optimus_sr(Twin *twin);
+bool drf_authors(Twin *twin);
+bool srtf_authors(Twin *twin);
+bool tetris_authors(Twin *twin);
+bool optimus_authors(Twin *twin);
+
+void authors_open(Twin *twin);
+bool authors_grant(Twin *twin, int at, Split tasks);
+bool authors_grant_on(Twin *twin, int64_t node, int at, Split tasks);
+void authors_decide(Twin *twin);
+Split bundle_of(const Job *spec);
+int most_bundles(const Job *spec);
+double share_left(const State *job);
+double pairwise_sum(const double *value, int count);
 
 Split first_grant(const Job *spec);
 Split requested_size(Twin *twin, int job);
@@ -357,6 +380,7 @@ bool room_change(Twin *twin, Room *room, int at, Split target);
 void room_settle(Twin *twin, Room *room, int at, const Split *candidates, int count);
 void room_grow(Twin *twin, Room *room, int at, const Split *candidates, int count);
 void room_grant(Twin *twin, const Room *room);
+void loads_sink(Loaded *heap, int count, int parent);
 int64_t spread_class(Twin *twin, int64_t class, int64_t count, int *placed);
 void nodes_clear(Twin *twin);
 bool place(Twin *twin);
