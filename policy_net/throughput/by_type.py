@@ -52,12 +52,6 @@ class BeliefsByType(Generic[Belief]):
         for job in jobs:
             self._kinds.setdefault(job.job_type, job.kind)
 
-    def reach_beyond(self, job_types: Iterable[str]) -> None:
-        """Believe from now on also what more workers than the usual number give jobs of these types.
-
-        Beliefs to which that is no further work do so anyway.
-        """
-
     def observe(self, progress: Sequence[Progress]) -> None:
         """Take in what jobs did; entries without any time, or with tasks that cannot train, say nothing about speed."""
         for entry in progress:

@@ -80,7 +80,7 @@ class TypeProcess(TypeBelief):
         return speed_at(self._sd, ps, workers)
 
     def reach_beyond(self) -> None:
-        """See `TypeBelief`: some job of the type may have more workers than the usual 16.
+        """Calculate from now on also what more workers than the usual 16 give: some job of the type may have them.
 
         What the usual numbers give stays the same, bit for bit.
         """
@@ -258,7 +258,7 @@ class GaussianProcessBeliefs(BeliefsByType[TypeProcess]):
                     del self._types[job.job_type]
 
     def reach_beyond(self, job_types: Iterable[str]) -> None:
-        """See `BeliefsByType`."""
+        """Believe from now on also what more workers than the usual number give jobs of these types."""
         self._beyond.update(job_types)
 
     def grid(self, job_type: str) -> Array:

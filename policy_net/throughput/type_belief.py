@@ -126,9 +126,6 @@ class TypeBelief(ABC):
             self._grid.setflags(write=False)
         return self._grid
 
-    def reach_beyond(self) -> None:  # noqa: B027  (only a process has a part of its own for that)
-        """See `BeliefsByType.reach_beyond`."""
-
     def fit_to(self, cells: Cells) -> Array:
         """Take these for all that was seen, and fit to it; gives `fitted_speeds`."""
         self.cells = cells

@@ -7,7 +7,7 @@ bit, and so is what the policy goes on with afterwards.
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -25,21 +25,16 @@ class FittedTypes:
     Args:
         beliefs: of a policy that stands between two decisions; only `keep` changes them.
         kinds: of every type, in the order of their numbers.
-        beyond: types of which some job may have, or asks for, more than the usual number of workers.
     """
 
-    def __init__(self, beliefs: BeliefsByType[Any], kinds: Mapping[str, JobKind], beyond: Collection[str]) -> None:
+    def __init__(self, beliefs: BeliefsByType[Any], kinds: Mapping[str, JobKind]) -> None:
         self._beliefs = beliefs
         self._kinds = kinds
         self._names = list(kinds)
-        self._beyond = beyond
         known = beliefs.beliefs_by_type()
         self._types: list[TypeBelief] = [
             copy.deepcopy(known[name]) if name in known else beliefs.new_belief(kind) for name, kind in kinds.items()
         ]
-        for name, belief in zip(kinds, self._types, strict=True):
-            if name in beyond:
-                belief.reach_beyond()
         self._unseen = copy.deepcopy(beliefs)
         self._unseen.go_on_from({"kinds": {name: kind.value for name, kind in kinds.items()}, "types": {}})
         self._cells = np.zeros((len(kinds), CELLS), dtype=CELL)
@@ -88,7 +83,6 @@ class FittedTypes:
                 belief.cells, belief.refit_at = self._cells_now(number), memory.refit_at
                 checkpoint["types"][job_type] = belief.snapshot()
         self._beliefs.go_on_from(checkpoint)
-        self._beliefs.reach_beyond(self._beyond)
 
     def _cells_now(self, number: int) -> dict[tuple[int, int], Cell]:
         rows = self._cells[number, : self._memory[number].cells].tolist()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,7 +28,9 @@ from policy_net.laboratory.workloads.workload import JobSpec, Workload
 from policy_net.placement.layout import blocking_sums, layout_of, placing_order
 from policy_net.policy import SchedulerPolicy
 from policy_net.set_policy.policy import SetPolicy
-from policy_net.twin.believed import BelievedTypes, address_of, cells_of, split_of
+from policy_net.throughput.by_type import BeliefsByType
+from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
+from policy_net.twin.believed import BelievedTypes, ProcessTypes, address_of, cells_of, split_of
 from policy_net.twin.fitted import FittedTypes
 from policy_net.twin.memory import FIT, JOB, CaseMemory, Standing, TypeMemory
 from policy_net.twin.parameters import parameters_of, widths_of
@@ -96,14 +98,14 @@ class Case:
         beyond = {
             job.job_type for job in self._jobs if max(job.max_workers, job.requested.workers) > MAX_TASKS_PER_ROLE
         }
-        self._believed: BelievedTypes | FittedTypes | None = None
+        self._believed: ProcessTypes | FittedTypes | None = None
         given: SpeedModel | None = None
         if isinstance(policy, SetPolicy):
             given = policy.speeds
             self._believed = None if policy.beliefs is None else BelievedTypes(policy.beliefs, kinds, beyond)
         elif heuristic is not None:
             given = heuristic.speeds
-            self._believed = None if heuristic.beliefs is None else FittedTypes(heuristic.beliefs, kinds, beyond)
+            self._believed = None if heuristic.beliefs is None else _learned(heuristic.beliefs, kinds, beyond)
         self._types = (TypeMemory * len(kinds))()
         for number, job_type in enumerate(kinds):
             self._fill_type(number, job_type, kinds[job_type], speeds, given)
@@ -150,8 +152,9 @@ class Case:
     def _state_heuristic(self, heuristic: Heuristic) -> None:
         memory = self.memory
         memory.scheduler = heuristic.code
+        memory.fits = heuristic.beliefs is not None
         if isinstance(self._believed, FittedTypes):
-            memory.fits, memory.refit_growth = True, self._believed.refit_growth
+            memory.refit_growth = self._believed.refit_growth
             memory.fit = FIT(self._believed.fit)
 
     def _state_set(self, policy: SetPolicy) -> None:
@@ -187,9 +190,9 @@ class Case:
 
     def keep_beliefs(self) -> None:
         """Let the policy believe what was found out."""
-        if isinstance(self._believed, FittedTypes):
-            self._believed.keep()
         if not isinstance(self._believed, BelievedTypes):
+            if self._believed is not None:
+                self._believed.keep()
             return
         ids = [job.job_id for job in self._jobs]
         present = [
@@ -199,8 +202,7 @@ class Case:
         trains = np.flatnonzero(self._training).tolist()
         training = [ids[at] for at in trains]
         sizes = [[ids[at], *split_of(int(self._trained_size[at]), self._jobs[at].kind)] for at in trains]
-        types = dict(zip(dict.fromkeys(job.job_type for job in self._jobs), self._types, strict=True))
-        self._believed.keep(types, present, sorted(starting), sorted(training), sorted(sizes), ids)
+        self._believed.keep_all(present, sorted(starting), sorted(training), sorted(sizes), ids)
 
     def failure(self) -> BaseException:
         """Why the run could not go on."""
@@ -229,6 +231,15 @@ class Case:
             first = self._jobs[standing.first].job_id
             standstill = Standstill(standing.present, first, standing.waiting_decisions, standing.time_seconds)
         return CompiledRun(outcomes, counters, standing.training_gpu_seconds, gaps, standstill)
+
+
+def _learned(
+    beliefs: BeliefsByType[Any], kinds: Mapping[str, JobKind], beyond: Collection[str]
+) -> ProcessTypes | FittedTypes:
+    """What a heuristic believes: Gaussian processes are the compiled code's own, another fit is the reference's."""
+    if isinstance(beliefs, GaussianProcessBeliefs):
+        return ProcessTypes(beliefs, kinds, beyond)
+    return FittedTypes(beliefs, kinds)
 
 
 def _demand_classes(jobs: Sequence[JobSpec]) -> list[Resources]:

@@ -1,6 +1,7 @@
 /* Speeds that heuristics plan on: given, or fitted to what was seen of a type.
 
-   Follows policy_net.throughput.by_type and type_belief. The fit itself is the reference's own: `Case.fit`. */
+   Follows policy_net.throughput.by_type and type_belief. Gaussian processes are those of `set`; another fit is the
+   reference's own, `Case.fit`. */
 
 #include "twin.h"
 
@@ -23,6 +24,8 @@ static void use_fitted(const Type *type, Belief *belief) {
 bool fits_refresh(Twin *twin, int index) {
     Type *type = &twin->in->type[index];
     Belief *belief = &twin->belief[index];
+    if (twin->in->fits && !twin->in->fit)
+        return belief_refresh(twin, index);
     if (!twin->in->fits || !type->known) {
         if (!belief->version)
             use(belief, twin->in->fits ? type->hoped : type->given);

@@ -86,7 +86,7 @@ typedef struct {
 typedef struct {
     int64_t jobs, types, classes, nodes, layers, parameters;
     int64_t on_events, pooled, packed, distance_matters, learns, silent, with_sessions, session_room;
-    int64_t scheduler, fits; /* fits: a heuristic plans on speeds that `fit` fits to what was seen */
+    int64_t scheduler, fits; /* fits: a heuristic plans on what was seen */
     double slot_seconds, debounce_seconds, noise_variance, resize_seconds, resume_seconds, start_seconds, refit_growth;
     const Job *job;
     Type *type;
@@ -103,7 +103,7 @@ typedef struct {
     int64_t *training, *trained_size;        /* per job; the cell at which it trained last */
     int64_t *sessions, *session_of;          /* how many there are; of every job the index of its own, negative: none */
     Session *session;                        /* room for session_room */
-    int64_t (*fit)(int64_t type);            /* fit a type's speeds to its cells, into `fitted`; 0 if that went well */
+    int64_t (*fit)(int64_t type);            /* fit a type's speeds to its cells, into `fitted`; 0 if that went well; NULL: by a Gaussian process */
 } Case;
 
 /* Where a run stands: `policy_net.twin.case.STANDING`. */
