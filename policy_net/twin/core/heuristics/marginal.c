@@ -2,7 +2,7 @@
 
    Follows policy_net.baselines.marginal. */
 
-#include "twin.h"
+#include "../twin.h"
 
 #include <math.h>
 
