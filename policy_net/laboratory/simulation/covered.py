@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from policy_net.domain import CapacityMode, JobKind, PlacementEffect, SpeedModel
+from policy_net.errors import BadInput
 from policy_net.laboratory.simulation.environment import Environment
 from policy_net.laboratory.speeds.placement_effect import FittedPlacementEffect
 from policy_net.laboratory.workloads.workload import Workload
@@ -119,9 +120,12 @@ def _unusual_jobs(workload: Workload) -> str | None:
 def _unusual_speeds(workload: Workload, given: SpeedModel | None, speeds: SpeedModel) -> str | None:
     for job_type in {job.job_type for job in workload.jobs}:
         for model in (speeds, given):
-            grid = None if model is None else model.grid(job_type)
-            if grid is None:
+            if model is None:
                 continue
+            try:
+                grid = model.grid(job_type)
+            except BadInput:
+                return f"nobody knows speeds of type {job_type!r}"
             positive = grid[grid != 0]
             if not ((positive >= LEAST) & (positive <= MOST)).all():
                 return f"the speeds of type {job_type!r} are extreme"
