@@ -1,6 +1,7 @@
 """Equality of heuristics in the compiled twin and the reference, on drawn cases of every kind; and which there are."""
 
 import contextlib
+import dataclasses
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -17,6 +18,7 @@ from twin_cases import (
 )
 
 import policy_net.baselines  # noqa: F401  (registers the policies' names)
+from policy_net.baselines.easy import EasyPolicy
 from policy_net.baselines.fifo import FifoPolicy
 from policy_net.domain import Allocation, PlacementEffect, PolicyContext, Resources, SpeedModel
 from policy_net.errors import BadInput, NoProgress
@@ -80,6 +82,25 @@ def test_what_somebody_derives_from_a_heuristic_is_for_the_reference() -> None:
     posing = type("FifoPolicy", (FifoPolicy,), {"__module__": FifoPolicy.__module__})
     assert heuristic_of(Other("fifo")) is None
     assert heuristic_of(posing("fifo")) is None
+
+
+def test_easy_without_known_speeds_is_for_the_reference() -> None:
+    speeds = drawn_speeds(0)
+    workload = many_jobs(("vgg-16",), 4, 300.0)
+    assert uncovered(workload, Environment(6), EasyPolicy(), speeds) == "the twin knows no policy fifo-easy"
+    assert uncovered(workload, Environment(6), EasyPolicy(speeds), speeds) is None
+
+
+@pytest.mark.parametrize("name", ["marginal", "tetris"])
+def test_types_that_were_of_another_kind_are_for_the_reference(name: str) -> None:
+    speeds = drawn_speeds(0)
+    policy = built(name, speeds)
+    replay(many_jobs(("vgg-16",), 4, 300.0), Environment(6), policy, speeds)
+    workload = many_jobs(("vgg16-256-allreduce",), 4, 300.0)
+    jobs = tuple(dataclasses.replace(job, job_type="vgg-16") for job in workload.jobs)
+    assert uncovered(dataclasses.replace(workload, jobs=jobs), Environment(6), policy, speeds) == (
+        "jobs of type 'vgg-16' are of another kind than is believed"
+    )
 
 
 def compare(data: st.DataObject, name: str, job_types: tuple[str, ...], effect: PlacementEffect | None = None) -> None:
