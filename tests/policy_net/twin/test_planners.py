@@ -12,13 +12,14 @@ from worlds import make_spec, make_workload
 from policy_net.baselines.marginal import MarginalPolicy
 from policy_net.baselines.optimus import OptimusPolicy
 from policy_net.baselines.optimus_sr import OptimusSrPolicy
-from policy_net.domain import Allocation, JobKind
+from policy_net.domain import Allocation, JobKind, PlacementEffect, Resources
 from policy_net.errors import BadInput
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.laboratory.simulation.compiled import run_compiled
 from policy_net.laboratory.simulation.covered import uncovered
-from policy_net.laboratory.simulation.environment import DecideOn, Environment
+from policy_net.laboratory.simulation.environment import DecideOn, Environment, PlacementStrategy
 from policy_net.laboratory.simulation.replay import replay
+from policy_net.laboratory.speeds.placement_effect import default_placement_effect
 from policy_net.laboratory.speeds.speed import default_speeds
 from policy_net.laboratory.workloads.workload import Workload
 from policy_net.set_policy.beliefs import SetBeliefs
@@ -55,10 +56,16 @@ def one_by_one(job_type: str, count: int, *, kind: JobKind, most: int = 16, gap_
     return make_workload(*jobs)
 
 
-def assert_alike(there: Planner, here: Planner, workload: Workload, environment: Environment = IDLE) -> None:
-    assert uncovered(workload, environment, here, SPEEDS) is None
-    expected = replay(workload, environment, there, SPEEDS, compiled=False)
-    assert_equal(expected, run_compiled(workload, environment, here, SPEEDS))
+def assert_alike(
+    there: Planner,
+    here: Planner,
+    workload: Workload,
+    environment: Environment = IDLE,
+    effect: PlacementEffect | None = None,
+) -> None:
+    assert uncovered(workload, environment, here, SPEEDS, effect) is None
+    expected = replay(workload, environment, there, SPEEDS, placement_effect=effect, compiled=False)
+    assert_equal(expected, run_compiled(workload, environment, here, SPEEDS, effect))
     if here.beliefs is not None and there.beliefs is not None:
         assert here.beliefs.digest() == there.beliefs.digest()
         for job_type in {job.job_type for job in workload.jobs}:
@@ -119,6 +126,32 @@ def test_a_planner_that_has_seen_many_workers_goes_on_with_few(fresh: Callable[[
     for most in (64, 16, 40):
         workload = one_by_one("vgg16-256-allreduce", 8, kind=JobKind.ALLREDUCE, most=most, gap_seconds=900.0)
         assert_alike(there, here, workload)
+
+
+@pytest.mark.parametrize("fresh", [hoping, oracle, knowing, lambda: fitting(OptimusPolicy)])
+def test_what_cannot_be_packed_is_spread_as_in_the_reference(fresh: Callable[[], Planner]) -> None:
+    """Three odd nodes that are full, with workers that need much of one thing."""
+    sizes = (Resources(8000, 3), Resources(15500, 8), Resources(4500, 7))
+    environment = Environment(3, node_sizes=sizes, speed_noise=0.273, seed=1, placement=PlacementStrategy.PACK)
+    demands = (Resources(1000, 2), Resources(2500, 0), Resources(1000, 2), Resources(4500, 1))
+    workload = make_workload(
+        *(
+            make_spec(
+                number,
+                job_type="vgg16-256-allreduce",
+                kind=JobKind.ALLREDUCE,
+                total_epochs=10.0 + 3 * number,
+                samples_per_epoch=50.0,
+                worker_demand=demand,
+                max_workers=9,
+                requested=Allocation(1),
+                min_ps=0,
+                max_ps=0,
+            )
+            for number, demand in enumerate(demands)
+        )
+    )
+    assert_alike(fresh(), fresh(), workload, environment, default_placement_effect())
 
 
 def test_planners_on_beliefs_of_another_making_are_for_the_reference() -> None:

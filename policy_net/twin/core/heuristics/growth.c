@@ -117,6 +117,7 @@ static bool grow(Twin *twin, bool by_share) {
         int index = twin->present[at];
         job_view(&twin->in->job[index], &twin->job[index]);
         twin->job[index].granted = (Split){0, 0};
+        twin->job[index].at = at;
         twin->order[at] = at;
     }
     choose_probes(twin);
