@@ -20,7 +20,7 @@ from twin_cases import (
 import policy_net.baselines  # noqa: F401  (registers the policies' names)
 from policy_net.baselines.easy import EasyPolicy
 from policy_net.baselines.fifo import FifoPolicy
-from policy_net.domain import Allocation, PlacementEffect, PolicyContext, Resources, SpeedModel
+from policy_net.domain import Allocation, JobKind, PlacementEffect, PolicyContext, Resources, SpeedModel
 from policy_net.errors import BadInput, NoProgress
 from policy_net.laboratory.simulation.compiled import run_compiled
 from policy_net.laboratory.simulation.covered import uncovered
@@ -101,6 +101,24 @@ def test_types_that_were_of_another_kind_are_for_the_reference(name: str) -> Non
     assert uncovered(dataclasses.replace(workload, jobs=jobs), Environment(6), policy, speeds) == (
         "jobs of type 'vgg-16' are of another kind than is believed"
     )
+
+
+def test_what_ends_together_makes_room_together_for_the_head_of_the_queue() -> None:
+    """Two jobs of two GPUs end at once; the head needs four of six, and what passes it takes the other two for long."""
+    speeds = drawn_speeds(0)
+    jobs = tuple(
+        JobSpec(
+            *(f"job-{number}", "vgg16-256-allreduce", 0.0, epochs, 2000.0),
+            *(Resources(1000, 1), Resources(1000, 0), Allocation(workers, 0), 16, 0),
+            kind=JobKind.ALLREDUCE,
+            min_ps=0,
+        )
+        for number, (workers, epochs) in enumerate(((2, 100.0), (2, 100.0), (4, 100.0), (2, 900.0)))
+    )
+    workload, environment = Workload("together", jobs), Environment(1, gpus_per_node=6, cpus_per_node=32)
+    compare_policies(built("fifo-easy", speeds), built("fifo-easy", speeds), workload, environment, speeds)
+    outcomes = replay(workload, environment, built("fifo-easy", speeds), speeds).outcomes
+    assert [outcome.start_seconds == 0.0 for outcome in outcomes] == [True, True, False, True]
 
 
 def compare(data: st.DataObject, name: str, job_types: tuple[str, ...], effect: PlacementEffect | None = None) -> None:
