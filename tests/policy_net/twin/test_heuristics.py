@@ -103,22 +103,44 @@ def test_types_that_were_of_another_kind_are_for_the_reference(name: str) -> Non
     )
 
 
-def test_what_ends_together_makes_room_together_for_the_head_of_the_queue() -> None:
-    """Two jobs of two GPUs end at once; the head needs four of six, and what passes it takes the other two for long."""
+def started_at_once(environment: Environment, *rows: tuple[Resources, int, float]) -> list[bool]:
+    """Which jobs `fifo-easy` starts as they come, all at 0: what a worker needs, how many, and epochs."""
     speeds = drawn_speeds(0)
     jobs = tuple(
         JobSpec(
             *(f"job-{number}", "vgg16-256-allreduce", 0.0, epochs, 2000.0),
-            *(Resources(1000, 1), Resources(1000, 0), Allocation(workers, 0), 16, 0),
+            *(demand, demand, Allocation(workers, 0), 16, 0),
             kind=JobKind.ALLREDUCE,
             min_ps=0,
         )
-        for number, (workers, epochs) in enumerate(((2, 100.0), (2, 100.0), (4, 100.0), (2, 900.0)))
+        for number, (demand, workers, epochs) in enumerate(rows)
     )
-    workload, environment = Workload("together", jobs), Environment(1, gpus_per_node=6, cpus_per_node=32)
+    workload = Workload("queue", jobs)
     compare_policies(built("fifo-easy", speeds), built("fifo-easy", speeds), workload, environment, speeds)
     outcomes = replay(workload, environment, built("fifo-easy", speeds), speeds).outcomes
-    assert [outcome.start_seconds == 0.0 for outcome in outcomes] == [True, True, False, True]
+    return [outcome.start_seconds == 0.0 for outcome in outcomes]
+
+
+def test_what_ends_together_makes_room_together_for_the_head_of_the_queue() -> None:
+    """Two jobs of two GPUs end at once; the head needs four of six, and what passes it takes the other two for long."""
+    one = Resources(1000, 1)
+    environment = Environment(1, gpus_per_node=6, cpus_per_node=32)
+    assert started_at_once(environment, (one, 2, 100.0), (one, 2, 100.0), (one, 4, 100.0), (one, 2, 900.0)) == [
+        *(True, True, False, True)
+    ]
+
+
+def test_what_cannot_pass_the_head_now_holds_nothing_of_its_time_either() -> None:
+    """The fourth would fit beside the head and fits nowhere now; the fifth fits now, and beside the head alone."""
+    environment = Environment(2, gpus_per_node=4, cpus_per_node=4)
+    rows = (
+        (Resources(500, 1), 5, 100.0),
+        (Resources(1000, 1), 1, 200.0),
+        (Resources(0, 4), 1, 100.0),
+        (Resources(4000, 0), 1, 900.0),
+        (Resources(2000, 0), 2, 900.0),
+    )
+    assert started_at_once(environment, *rows) == [True, True, False, False, True]
 
 
 def compare(data: st.DataObject, name: str, job_types: tuple[str, ...], effect: PlacementEffect | None = None) -> None:
