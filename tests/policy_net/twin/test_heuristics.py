@@ -103,19 +103,32 @@ def test_types_that_were_of_another_kind_are_for_the_reference(name: str) -> Non
     )
 
 
-def started_at_once(environment: Environment, *rows: tuple[Resources, int, float]) -> list[bool]:
-    """Which jobs `fifo-easy` starts as they come, all at 0: what a worker needs, how many, and epochs."""
-    speeds = drawn_speeds(0)
+def ring_jobs(*rows: tuple[Resources, int, float]) -> Workload:
+    """All-reduce jobs that come at 0: what a worker needs, how many they ask for and may have, and epochs."""
     jobs = tuple(
         JobSpec(
             *(f"job-{number}", "vgg16-256-allreduce", 0.0, epochs, 2000.0),
-            *(demand, demand, Allocation(workers, 0), 16, 0),
+            *(demand, demand, Allocation(workers, 0), workers, 0),
             kind=JobKind.ALLREDUCE,
             min_ps=0,
         )
         for number, (demand, workers, epochs) in enumerate(rows)
     )
-    workload = Workload("queue", jobs)
+    return Workload("rings", jobs)
+
+
+@pytest.mark.parametrize("name", ["drf", "drf-peak"])
+def test_rounds_end_where_nodes_are_full_of_something_else(name: str) -> None:
+    """One job takes all CPU of a node, and leaves GPUs there that sums alone would give to the others."""
+    speeds = drawn_speeds(0)
+    workload = ring_jobs((Resources(8000, 1), 1, 300.0), *((Resources(1000, 1), 8, 300.0),) * 3)
+    environment = Environment(4, gpus_per_node=4, cpus_per_node=8)
+    compare_policies(built(name, speeds), built(name, speeds), workload, environment, speeds)
+
+
+def started_at_once(environment: Environment, *rows: tuple[Resources, int, float]) -> list[bool]:
+    """Which of such jobs `fifo-easy` starts at once."""
+    speeds, workload = drawn_speeds(0), ring_jobs(*rows)
     compare_policies(built("fifo-easy", speeds), built("fifo-easy", speeds), workload, environment, speeds)
     outcomes = replay(workload, environment, built("fifo-easy", speeds), speeds).outcomes
     return [outcome.start_seconds == 0.0 for outcome in outcomes]
