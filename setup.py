@@ -14,8 +14,8 @@ CORE = Path("policy_net/twin/core")
 def source_digest() -> str:
     """As `policy_net.twin.library.source_digest`, which compares the two: the package cannot be imported here."""
     total = hashlib.sha256()
-    for path in sorted([*CORE.glob("*.c"), *CORE.glob("*.h")]):
-        total.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    for path in sorted([*CORE.rglob("*.c"), *CORE.rglob("*.h")]):
+        total.update(path.relative_to(CORE).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return total.hexdigest()
 
 
@@ -23,8 +23,8 @@ setup(
     ext_modules=[
         Extension(
             "policy_net.twin._core",
-            sources=sorted(str(path) for path in CORE.glob("*.c")),
-            depends=sorted(str(path) for path in CORE.glob("*.h")),
+            sources=sorted(str(path) for path in CORE.rglob("*.c")),
+            depends=sorted(str(path) for path in CORE.rglob("*.h")),
             # Contraction would round once where the reference rounds twice.
             extra_compile_args=["-std=c11", "-O3", "-ffp-contract=off"],
             define_macros=[("TWIN_SOURCES", f'"{source_digest()}"')],

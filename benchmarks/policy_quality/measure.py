@@ -9,8 +9,9 @@ from functools import lru_cache
 from pathlib import Path
 
 import policy_net.baselines  # noqa: F401  (registers the policies' names)
+from benchmarks.policy_quality.cells import Cell
 from benchmarks.policy_quality.store import Figures, Task
-from benchmarks.policy_quality.worlds import build_world
+from benchmarks.policy_quality.worlds import World, build_world
 from policy_net.domain import PolicyContext, SpeedModel
 from policy_net.errors import PolicyNetError
 from policy_net.laboratory.simulation.metrics import TAIL_SHARE, JobResult, mean_jct_seconds
@@ -59,7 +60,7 @@ def measure(measurement: Measurement) -> Figures:
     """
     task, data = measurement.task, measurement.data
     began = time.process_time()
-    world = build_world(task.cell, data)
+    world = _world(task.cell, data)
     policy = load_policy(task.policy, _context(task.cell.noise_seed, world.speeds, data))
     result = replay(world.workload, world.environment, policy, world.speeds, placement_effect=world.placement_effect)
     figures = result.to_json()
@@ -76,6 +77,12 @@ def measure(measurement: Measurement) -> Figures:
         "trimmed_tasks": counters.trimmed_tasks,
         "cpu_seconds": round(time.process_time() - began, 3),
     }
+
+
+@lru_cache(maxsize=2)
+def _world(cell: Cell, data: Path | None) -> World:
+    """The world of a cell: a process measures most of its policies one after another."""
+    return build_world(cell, data)
 
 
 def check_policy(policy: str, data: Path | None) -> None:

@@ -27,10 +27,8 @@ PS_ONLY = frozenset({"optimus-fitted"})
 WITHOUT_PRIORS = "set-fresh"
 """What priors are worth hardly depends on placing or on declarations, so it is not measured everywhere."""
 
-LEARNED_COST = 5.0
-"""CPU time of a policy file relative to a heuristic, roughly."""
-SET_COST = 3.0
-"""The same of the shipped `set` policies."""
+REFERENCE_COST = 50.0
+"""CPU time of what the compiled twin does not replay, relative to what it does, roughly."""
 
 
 def default_policies(*, has_measured_points: bool) -> list[str]:
@@ -57,9 +55,11 @@ def _shows_priors(cell: Cell) -> bool:
 
 def rough_cost(policy: str, cell: Cell) -> float:
     """About how long a cell takes, in any unit, so that what takes long is begun first."""
-    if policy not in policy_names():
-        return cell.jobs * LEARNED_COST
-    return cell.jobs * (SET_COST if policy.startswith("set") else 1.0)
+    if isinstance(cell, SyntheticCell):
+        compiled = cell.disturbance is not Disturbance.NODE_LOSS
+    else:
+        compiled = not (cell.locality and policy.startswith("set"))  # where tasks lie is part of its plans
+    return cell.jobs * (1.0 if compiled and policy in policy_names() else REFERENCE_COST)
 
 
 def missing_references(policies: Sequence[str]) -> list[str]:

@@ -19,15 +19,19 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks.twin.worlds import WORLDS, TwinWorld, build
+import policy_net.baselines  # noqa: F401  (registers the policies' names)
+from benchmarks.twin.worlds import WORLDS, BuiltWorld, build
 from foundation.errors import BAD_INPUT, DONE, FAILED
-from policy_net.errors import BadInput
-from policy_net.laboratory.simulation.compiled import uncovered
+from policy_net.domain import PolicyContext, SpeedModel
+from policy_net.errors import BadInput, PolicyNetError
+from policy_net.laboratory.simulation.covered import uncovered
 from policy_net.laboratory.simulation.replay import ReplayResult, replay
+from policy_net.policy import SchedulerPolicy, build_policy
 from policy_net.set_policy.policy import default_set_file, set_policy_of
 from policy_net.twin.library import notice
 
 PROGRAM = "python -m benchmarks.twin"
+SET = "set"
 LARGEST_DIFFERENCE = 1e-9
 """Of a job's end, relative: beyond it the two are not the same simulator."""
 
@@ -38,6 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="has workloads/*.csv; generated jobs unless given")
     parser.add_argument("--jobs", type=int, default=500, help="of each window")
+    parser.add_argument("--policy", default=SET, help="set, or a heuristic; set unless given")
     parser.add_argument("--repeats", type=int, default=3, help="pairs of runs of each world")
     options = parser.parse_args(arguments)
     missing = notice()
@@ -45,8 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{PROGRAM}: {missing or '--jobs and --repeats: use 1 or more'}", file=sys.stderr)
         return BAD_INPUT
     try:
-        result = measure(options.data, options.jobs, options.repeats)
-    except BadInput as error:
+        result = measure(options.policy, options.data, options.jobs, options.repeats)
+    except PolicyNetError as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return BAD_INPUT
     if options.output == "json":
@@ -60,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return DONE if result["largest_difference"] <= LARGEST_DIFFERENCE else FAILED
 
 
-def measure(data: Path | None, jobs: int, repeats: int) -> dict[str, Any]:
+def measure(policy: str, data: Path | None, jobs: int, repeats: int) -> dict[str, Any]:
     """All figures; minutes, of which the reference takes nearly all."""
     console = Console(stderr=True)
     rows: dict[str, Any] = {}
@@ -74,9 +79,10 @@ def measure(data: Path | None, jobs: int, repeats: int) -> dict[str, Any]:
         task = progress.add_task("", total=len(WORLDS))
         for world in WORLDS:
             progress.update(task, description=world.name)
-            rows[world.name] = _row(world, data, jobs, repeats)
+            rows[world.name] = _row(policy, build(world, data, jobs), world.name, repeats)
             progress.update(task, advance=1)
     return {
+        "policy": policy,
         "processor": platform.processor() or platform.machine(),
         "jobs": jobs,
         "repeats": repeats,
@@ -87,19 +93,25 @@ def measure(data: Path | None, jobs: int, repeats: int) -> dict[str, Any]:
     }
 
 
-def _row(world: TwinWorld, data: Path | None, jobs: int, repeats: int) -> dict[str, Any]:
+def _built(policy: str, speeds: SpeedModel) -> SchedulerPolicy:
+    """A fresh policy; `set` without places, for plans with them have no twin."""
+    if policy == SET:
+        return set_policy_of(default_set_file(), SET, places=False)
+    return build_policy(policy, PolicyContext(seed=0, true_speeds=speeds))
+
+
+def _row(name: str, built: BuiltWorld, world: str, repeats: int) -> dict[str, Any]:
     """Pairs of runs of one world."""
-    built = build(world, data, jobs)
     times: list[tuple[float, float]] = []
     difference, decisions = 0.0, 0
     for _ in range(repeats):
         ends: list[ReplayResult] = []
         seconds: list[float] = []
         for compiled in (False, True):
-            policy = set_policy_of(default_set_file(), "set", places=False)  # plans with places have no twin
+            policy = _built(name, built.speeds)
             declined = uncovered(built.workload, built.environment, policy, built.speeds, built.effect)
             if declined is not None:
-                raise BadInput(f"{world.name}: the twin does not cover it: {declined}")
+                raise BadInput(f"{world}: the twin does not cover it: {declined}")
             began = time.process_time()
             ends.append(
                 replay(

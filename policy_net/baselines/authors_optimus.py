@@ -41,7 +41,7 @@ class OptimusAuthorsPolicy:
     name = "optimus-authors"
 
     def __init__(self, speeds: SpeedModel) -> None:
-        self._speeds = speeds
+        self.speeds = speeds
 
     def decide(self, state: ClusterState, trigger: Trigger) -> Decision:  # noqa: ARG002  (the same at every trigger)
         """Grant task by task."""
@@ -71,7 +71,7 @@ class OptimusAuthorsPolicy:
             return float("inf"), ONE_WORKER
         if held.ps == 0 and job.kind.uses_ps:
             return float("inf"), ONE_SERVER
-        grid = self._speeds.grid(job.job_type)
+        grid = self.speeds.grid(job.job_type)
         now = _seconds(job, speed_at(grid, held.ps, held.workers))
         by_worker = by_ps = 0.0
         if held.workers < job.kind.most_workers:

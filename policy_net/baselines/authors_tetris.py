@@ -44,7 +44,9 @@ class TetrisAuthorsPolicy:
         mean_work = work.mean()
         for position in range(len(state.nodes)):
             while True:
-                alignment = demands @ np.array(nodes.free_units(position))
+                cpu, gpu = nodes.free_units(position)
+                # Not by a matrix product: rounded row by row, jobs that tie in everything might not tie.
+                alignment = demands[:, 0] * cpu + demands[:, 1] * gpu
                 whole = np.add.reduce(alignment)  # of terms none of which is negative
                 if not whole:
                     break

@@ -48,6 +48,7 @@ class EasyPolicy:
 
     def __init__(self, speeds: SpeedModel | None = None) -> None:
         """Plan with the users' time at the requested size, as `speeds` say it; with None it is fitted online."""
+        self.given_speeds = speeds
         self._beliefs = OnlineFit()
         self._speeds: SpeedModel = self._beliefs if speeds is None else speeds
         self._sizes = RequestedSizes()

@@ -22,7 +22,7 @@ class FifoPolicy:
 
     def __init__(self, name: str, *, backfill: bool = False) -> None:
         self._name = name
-        self._backfill = backfill
+        self.backfill = backfill
         self._sizes = RequestedSizes()
 
     @property
@@ -42,7 +42,7 @@ class FifoPolicy:
         for index, size in enumerate(sizes):
             if running[index] or not size.tasks:
                 continue
-            if not room.change(index, size) and not self._backfill:
+            if not room.change(index, size) and not self.backfill:
                 break
         return room.decision()
 

@@ -27,6 +27,7 @@ class MarginalPolicy:
 
     def __init__(self, name: str, speeds: SpeedModel, beliefs: Beliefs | None = None) -> None:
         self._name = name
+        self.speeds = speeds
         self._hulls = HullCache(speeds)
         self.beliefs = beliefs
 

@@ -43,6 +43,10 @@ class BeliefsByType(Generic[Belief]):
         for grid in self._unseen.values():
             grid.setflags(write=False)
 
+    def new_belief(self, kind: JobKind) -> Belief:
+        """What is believed of a type of this kind of which nothing was seen."""
+        return self._new_belief(FORMS[kind])
+
     def introduce(self, jobs: Iterable[Job]) -> None:
         """Learn of what kind the types of these jobs are; see `Beliefs`."""
         for job in jobs:

@@ -126,6 +126,18 @@ class TypeBelief(ABC):
             self._grid.setflags(write=False)
         return self._grid
 
+    def fit_to(self, cells: Cells) -> Array:
+        """Take these for all that was seen, and fit to it; gives `fitted_speeds`."""
+        self.cells = cells
+        self.count = sum(cell.count for cell in cells.values())
+        self._fit()
+        self._grid = None
+        return self._fitted_speeds()
+
+    def fitted_speeds(self) -> Array:
+        """Speeds of the last fit, of the form's shape; of dead cells too, as if they were not."""
+        return self._fitted_speeds()
+
     def snapshot(self) -> dict[str, object]:
         """Observations and fit as JSON-able values."""
         return {

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from policy_net.domain import MAX_ALLREDUCE_WORKERS, MAX_TASKS_PER_ROLE, JobKind
 from policy_net.set_policy.beliefs import LIFETIMES_KEY, RESTARTS_KEY, SetBeliefs
 from policy_net.set_policy.length_bins import BINS, bin_of
-from policy_net.throughput.form import FORMS
-from policy_net.throughput.gaussian_process import hoped_for_speeds
+from policy_net.throughput.form import FORMS, form_grid
+from policy_net.throughput.gaussian_process import GaussianProcessBeliefs, hoped_for_speeds
 from policy_net.throughput.process_prior import SPREADS, Prior, prior_of_kind
 from policy_net.twin.memory import CELL, SESSION, CaseMemory, TypeMemory
 
@@ -47,38 +47,30 @@ def address_of(array: NDArray[Any]) -> int:
     return int(array.ctypes.data)
 
 
-class BelievedTypes:
-    """What is believed of the types of a workload, in arrays that the compiled code updates.
+class ProcessTypes:
+    """Gaussian processes of the types of a workload, in arrays that the compiled code updates.
 
     Args:
-        beliefs: of a policy that stands between two decisions.
+        beliefs: of a policy that stands between two decisions; only `keep` changes them.
         kinds: of every type, in the order of their numbers.
         beyond: types of which some job may have, or asks for, more than the usual number of workers.
     """
 
-    def __init__(self, beliefs: SetBeliefs, kinds: Mapping[str, JobKind], beyond: Collection[str]) -> None:
+    def __init__(self, beliefs: GaussianProcessBeliefs, kinds: Mapping[str, JobKind], beyond: Collection[str]) -> None:
         self._beliefs = beliefs
         self._kinds = kinds
         self._beyond = beyond
-        snapshot = beliefs.snapshot()
-        lifetimes, restarts = snapshot[LIFETIMES_KEY], snapshot[RESTARTS_KEY]
-        assert isinstance(lifetimes, dict)  # noqa: S101  (a snapshot's own form; narrows the types)
-        assert isinstance(restarts, dict)  # noqa: S101
-        self.ended = np.array(lifetimes["ended"], dtype=np.float64).reshape(BINS)
-        self.passed = np.array(lifetimes["passed"], dtype=np.float64).reshape(BINS)
-        self.restart_mean_seconds = np.array([restarts["mean_seconds"]], dtype=np.float64)
-        self.resized = np.array(restarts["resizes"], dtype=np.float64)
-        self.restarts_seen = np.array([restarts["seen"]], dtype=np.int64)
+        self._snapshot = beliefs.snapshot()
+        self._memory: dict[str, TypeMemory] = {}
         self._cells = np.zeros((len(kinds), CELLS), dtype=CELL)
         self._conditioned_on = np.zeros((len(kinds), CELLS), dtype=CELL)
         self._priors: list[Prior] = []
         self._arrays: list[Array] = []
-        self._snapshot = snapshot
-        self._known_sessions: Any = lifetimes.get("sessions")
 
     def fill(self, number: int, job_type: str, memory: TypeMemory) -> None:
         """State what is believed of a type."""
         kind = self._kinds[job_type]
+        self._memory[job_type] = memory
         process = self._beliefs.beliefs_by_type().get(job_type)
         prior = prior_of_kind(kind) if process is None else process.prior
         entry = self._snapshot.get(job_type)
@@ -89,7 +81,7 @@ class BelievedTypes:
         smooth = np.ascontiguousarray(prior.smooth[:splits, :splits], dtype=np.float64)
         mean = np.ascontiguousarray(prior.mean[:splits], dtype=np.float64)
         sd_of_shape = np.ascontiguousarray(prior.sd_of_shape[:splits], dtype=np.float64)
-        hoped = cells_of(hoped_for_speeds(kind), kind)
+        hoped = cells_of(self.hoped_for(kind), kind)
         if not kind.uses_ps:
             hoped[splits + 1 :] = 0.0
         memory.splits = splits
@@ -106,6 +98,53 @@ class BelievedTypes:
             memory.conditioned = _enter(self._conditioned_on[number], entry["conditioned_on"])
         memory.cell = address_of(self._cells[number])
         memory.conditioned_on = address_of(self._conditioned_on[number])
+
+    def hoped_for(self, kind: JobKind) -> Array:
+        """Speeds of a type of which nothing was seen."""
+        return form_grid(FORMS[kind], FORMS[kind].unseen_coefficients)
+
+    def keep(self) -> None:
+        """Let the policy believe what the run has found out of speeds."""
+        self.keep_with({})
+
+    def keep_with(self, more: Mapping[str, object]) -> None:
+        """The same, with more entries of the beliefs' snapshot."""
+        checkpoint = self._beliefs.checkpoint()
+        snapshot = checkpoint["types"]
+        for number, (job_type, memory) in enumerate(self._memory.items()):
+            checkpoint["kinds"].setdefault(job_type, self._kinds[job_type].value)
+            if not memory.known:
+                continue
+            snapshot[job_type] = {
+                **snapshot.get(job_type, {"kind": self._kinds[job_type].value}),
+                "refit_at": memory.refit_at,
+                "cells": _rows(self._cells[number], memory.cells),
+                "conditioned_on": _rows(self._conditioned_on[number], memory.conditioned),
+            }
+        snapshot.update(more)
+        self._beliefs.go_on_from(checkpoint)
+        self._beliefs.reach_beyond(self._beyond)
+
+
+class BelievedTypes(ProcessTypes):
+    """What a `set` policy believes: of types, and of how long jobs and restarts take."""
+
+    def __init__(self, beliefs: SetBeliefs, kinds: Mapping[str, JobKind], beyond: Collection[str]) -> None:
+        """See `ProcessTypes`."""
+        super().__init__(beliefs, kinds, beyond)
+        lifetimes, restarts = self._snapshot[LIFETIMES_KEY], self._snapshot[RESTARTS_KEY]
+        assert isinstance(lifetimes, dict)  # noqa: S101  (a snapshot's own form; narrows the types)
+        assert isinstance(restarts, dict)  # noqa: S101
+        self.ended = np.array(lifetimes["ended"], dtype=np.float64).reshape(BINS)
+        self.passed = np.array(lifetimes["passed"], dtype=np.float64).reshape(BINS)
+        self.restart_mean_seconds = np.array([restarts["mean_seconds"]], dtype=np.float64)
+        self.resized = np.array(restarts["resizes"], dtype=np.float64)
+        self.restarts_seen = np.array([restarts["seen"]], dtype=np.int64)
+        self._known_sessions: Any = lifetimes.get("sessions")
+
+    def hoped_for(self, kind: JobKind) -> Array:
+        """See `ProcessTypes`."""
+        return hoped_for_speeds(kind)
 
     def fill_sessions(self, memory: CaseMemory, jobs: int) -> None:
         """State the sessions that jobs may still join; without the model of sessions there are none."""
@@ -137,9 +176,8 @@ class BelievedTypes:
             "of": [[job_id, numbers[of[job_id]], bin_of(samples / speed)] for job_id, samples, speed in present],
         }
 
-    def keep(
+    def keep_all(
         self,
-        types: Mapping[str, TypeMemory],
         present: list[list[Any]],
         starting: list[Any],
         training: list[str],
@@ -149,29 +187,20 @@ class BelievedTypes:
         """Let the policy believe what the run has found out.
 
         Args:
-            types: of the workload, after the run.
             present: of the jobs of unknown work that are still there, id, trained samples and reference speed.
             starting: of those that start, id and seconds so far.
             training: ids of those that train.
             sizes: of those, id, workers and servers with which they trained last.
             ids: of all jobs.
         """
-        checkpoint = self._beliefs.checkpoint()
-        snapshot = checkpoint["types"]
-        for number, (job_type, memory) in enumerate(types.items()):
-            checkpoint["kinds"].setdefault(job_type, self._kinds[job_type].value)
-            if not memory.known:
-                continue
-            snapshot[job_type] = {
-                **snapshot.get(job_type, {"kind": self._kinds[job_type].value}),
-                "refit_at": memory.refit_at,
-                "cells": _rows(self._cells[number], memory.cells),
-                "conditioned_on": _rows(self._conditioned_on[number], memory.conditioned),
-            }
-        snapshot[LIFETIMES_KEY] = {"ended": self.ended.tolist(), "passed": self.passed.tolist(), "present": present}
+        lifetimes: dict[str, Any] = {
+            "ended": self.ended.tolist(),
+            "passed": self.passed.tolist(),
+            "present": present,
+        }
         if self._known_sessions is not None:
-            snapshot[LIFETIMES_KEY]["sessions"] = self._kept_sessions(ids, present)
-        snapshot[RESTARTS_KEY] = {
+            lifetimes["sessions"] = self._kept_sessions(ids, present)
+        restarts = {
             "seen": int(self.restarts_seen[0]),
             "mean_seconds": float(self.restart_mean_seconds[0]),
             "starting": starting,
@@ -179,8 +208,7 @@ class BelievedTypes:
             "resizes": self.resized.tolist(),
             "sizes": sizes,
         }
-        self._beliefs.go_on_from(checkpoint)
-        self._beliefs.reach_beyond(self._beyond)
+        self.keep_with({LIFETIMES_KEY: lifetimes, RESTARTS_KEY: restarts})
 
 
 def _enter(cells: NDArray[Any], rows: list[list[float]]) -> int:

@@ -25,8 +25,8 @@ class TwinUnavailable(Exception):
 def source_digest(core: Path = CORE) -> str:
     """SHA-256 over the C sources, hex; what the library is built of carries the same."""
     total = hashlib.sha256()
-    for path in sorted([*core.glob("*.c"), *core.glob("*.h")]):
-        total.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    for path in sorted([*core.rglob("*.c"), *core.rglob("*.h")]):
+        total.update(path.relative_to(core).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return total.hexdigest()
 
 

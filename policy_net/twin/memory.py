@@ -28,7 +28,8 @@ JOB = np.dtype(
 """A job as it is submitted; `declared_epochs` is NaN where the user declared the truth."""
 
 _ADDRESS, _FLOAT, _INTEGER = ctypes.c_void_p, ctypes.c_double, ctypes.c_int64
-
+FIT = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
+"""Fits the speeds of the type of this number to its cells; 0 if that went well."""
 
 SESSION = np.dtype(
     [("gpus", "i8"), ("first_submit_seconds", "f8"), ("ended", "f8", (BINS,)), ("withdrawn", "f8", (BINS,))]
@@ -40,7 +41,7 @@ class TypeMemory(ctypes.Structure):
     """A job type: true speeds, and what is believed of them."""
 
     _fields_ = [
-        *((name, _ADDRESS) for name in ("truth", "relative", "given", "hoped")),
+        *((name, _ADDRESS) for name in ("truth", "relative", "given", "hoped", "fitted")),
         *((name, _ADDRESS) for name in ("prior_mean", "prior_smooth", "prior_sd_shape")),
         *((name, _FLOAT) for name in ("spread_smooth", "spread_cell", "deviation_unseen")),
         *(
@@ -57,15 +58,16 @@ class CaseMemory(ctypes.Structure):
     _fields_ = [
         *((name, _INTEGER) for name in ("jobs", "types", "classes", "nodes", "layers", "parameters")),
         *((name, _INTEGER) for name in ("on_events", "pooled", "packed", "distance_matters", "learns", "silent")),
-        *((name, _INTEGER) for name in ("with_sessions", "session_room")),
+        *((name, _INTEGER) for name in ("with_sessions", "session_room", "scheduler", "fits")),
         *((name, _FLOAT) for name in ("slot_seconds", "debounce_seconds", "noise_variance")),
-        *((name, _FLOAT) for name in ("resize_seconds", "resume_seconds", "start_seconds")),
+        *((name, _FLOAT) for name in ("resize_seconds", "resume_seconds", "start_seconds", "refit_growth")),
         *((name, _ADDRESS) for name in ("job", "type", "node_cpu", "node_gpu")),
         *((name, _ADDRESS) for name in ("class_cpu", "class_gpu", "class_limit", "widths", "parameter")),
         *((name, _ADDRESS) for name in ("ended", "passed", "restart_mean_seconds", "resized", "restarts_seen")),
         *((name, _ADDRESS) for name in ("start_at", "end_at", "longest_gap", "present_samples", "present_speed")),
         *((name, _ADDRESS) for name in ("starting_seconds", "training", "trained_size")),
         *((name, _ADDRESS) for name in ("sessions", "session_of", "session")),
+        ("fit", FIT),
     ]
 
 

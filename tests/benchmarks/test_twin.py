@@ -30,6 +30,20 @@ def test_both_simulators_agree_on_a_recorded_window(data_folder: Path, capsys: p
 
 
 @compiled
+def test_a_heuristic_agrees_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["-o", "json", "--jobs", "6", "--repeats", "1", "--policy", "srtf"]) == DONE
+    result = json.loads(capsys.readouterr().out)
+    assert result["policy"] == "srtf"
+    assert result["largest_difference"] <= LARGEST_DIFFERENCE
+
+
+@compiled
+def test_a_policy_that_nobody_knows_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--policy", "fifo-esy"]) == BAD_INPUT
+    assert "did you mean fifo-easy" in capsys.readouterr().err
+
+
+@compiled
 def test_a_folder_without_the_cluster_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--data", str(tmp_path)]) == BAD_INPUT
     assert "has no workloads/itp-04.csv" in capsys.readouterr().err

@@ -25,7 +25,7 @@ from policy_net.laboratory.report.spread import (
     spread_of,
     usual_cases,
 )
-from policy_net.laboratory.simulation.compiled import uncovered
+from policy_net.laboratory.simulation.covered import uncovered
 from policy_net.laboratory.simulation.replay import ReplayResult, replay
 from policy_net.laboratory.workloads.loaders.record import Recording
 from policy_net.laboratory.workloads.workload import JobKindChoice, Workload

@@ -1,170 +1,29 @@
-"""Replays in the compiled twin: which cases it covers, and a case's way there and back.
-
-What it covers gives the reference's result, decision for decision; `tests/policy_net/twin` compares them on drawn
-cases. Everything else is for the reference: other policies than `set`, drawn or explored decisions, nodes that come and
-go, GPU types, and figures so extreme that Python refuses to calculate with them.
-"""
+"""Replays in the compiled twin: a case that it covers, run to its end."""
 
 from __future__ import annotations
 
 import ctypes
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable
 
-import numpy as np
-from numpy.typing import NDArray
-
-from policy_net.domain import (
-    MAX_ALLREDUCE_WORKERS,
-    MAX_TASKS_PER_ROLE,
-    CapacityMode,
-    JobKind,
-    PlacementEffect,
-    Resources,
-    SpeedModel,
-)
-from policy_net.exchange.spec import SET_OUTPUTS
-from policy_net.laboratory.noise import JOB_PART, job_key, noise_factor
+from policy_net.domain import PlacementEffect, SpeedModel
 from policy_net.laboratory.simulation.admission import check_jobs_can_run
-from policy_net.laboratory.simulation.environment import DecideOn, Environment, PlacementStrategy
-from policy_net.laboratory.simulation.metrics import JobOutcome, RunCounters
-from policy_net.laboratory.speeds.placement_effect import FittedPlacementEffect
-from policy_net.laboratory.workloads.workload import JobSpec, Workload
-from policy_net.placement.layout import blocking_sums, layout_of, placing_order
+from policy_net.laboratory.simulation.case import Case, CompiledRun
+from policy_net.laboratory.simulation.environment import Environment
+from policy_net.laboratory.workloads.workload import Workload
 from policy_net.policy import SchedulerPolicy
-from policy_net.set_policy.beliefs import LIFETIMES_KEY, RESTARTS_KEY
 from policy_net.set_policy.policy import SetPolicy
-from policy_net.twin.believed import BelievedTypes, address_of, cells_of, split_of
-from policy_net.twin.library import library, notice
-from policy_net.twin.memory import JOB, CaseMemory, Standing, TypeMemory
-from policy_net.twin.parameters import parameters_of, widths_of
+from policy_net.twin.library import library
+from policy_net.twin.memory import Standing
 
-LEAST, MOST = 1e-90, 1e90
-"""Between these, no product or power of two figures of a job leaves what a float can say."""
-LONGEST_SECONDS = 1e12
-"""Times beyond 30,000 years, or slots of less than a thousandth of a second, are counted in Python's integers."""
-MOST_RESOURCES = 10**12
-"""Millicores or GPUs, of a task or of all nodes: sums of them stay whole numbers of 64 bits."""
 _CHUNK = 256
 """Decisions between two looks at the outside: an interrupt, or a progress bar."""
-_FINISHED, _NO_PROGRESS, _OUT_OF_MEMORY = 1, 2, 3
-
-
-@dataclass(frozen=True, slots=True)
-class Standstill:
-    """Where a run stopped as nothing made progress any more: how many jobs were left, and the first of them."""
-
-    jobs: int
-    first_job_id: str
-    decisions: int
-    time_seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class CompiledRun:
-    """What a run gave; `standstill` where it never came to its end."""
-
-    outcomes: tuple[JobOutcome, ...]
-    counters: RunCounters
-    training_gpu_seconds: float
-    longest_gaps: Mapping[str, float]
-    standstill: Standstill | None = None
-
-
-def uncovered(
-    workload: Workload,
-    environment: Environment,
-    policy: SchedulerPolicy,
-    speeds: SpeedModel,
-    effect: PlacementEffect | None = None,
-) -> str | None:
-    """Why the compiled twin cannot run this, in a few words; None if it can."""
-    if type(policy) is not SetPolicy:
-        return f"the policy is {policy.name}, not set"
-    said = {
-        "decisions are drawn": not policy.chance.greedy or policy.chance.exploration > 0.0,
-        "a weight is not finite": not np.isfinite(_numbers_of(policy)).all(),
-        "nodes come and go": environment.changes_nodes,
-        "the cluster is beyond measure": _beyond_measure(environment),
-    }
-    if environment.capacity_mode is not CapacityMode.POOLED and effect is not None:
-        said["the plan looks at where tasks lie"] = policy.plans_places
-        said["the effect of places is not the fitted one"] = type(effect) is not FittedPlacementEffect
-        said["GPUs are of several types"] = bool(environment.gpu_types)
-    found = next((reason for reason, holds in said.items() if holds), None)
-    return found or _unusual_jobs(workload) or _unusual_speeds(workload, policy, speeds) or _unready(workload, policy)
-
-
-def _numbers_of(policy: SetPolicy) -> list[float]:
-    sessions = policy.session_terms
-    return [*policy.residual.flat, *policy.price_terms.flat, *(() if sessions is None else sessions.flat)]
-
-
-def _beyond_measure(environment: Environment) -> bool:
-    pauses = (environment.resize_seconds, environment.resume_seconds, environment.start_seconds)
-    seconds = (environment.slot_seconds, environment.debounce_seconds, *pauses)
-    cpu_milli = sum(node.capacity.cpu_milli for node in environment.node_list)
-    return (
-        max(seconds) > LONGEST_SECONDS
-        or environment.slot_seconds < 1.0 / 1000.0
-        or max(cpu_milli, environment.gpus) > MOST_RESOURCES
-    )
-
-
-def _unusual_jobs(workload: Workload) -> str | None:
-    kinds: dict[str, JobKind] = {}
-    for job in workload.jobs:
-        amounts = [job.total_epochs, job.samples_per_epoch, job.total_epochs * job.samples_per_epoch]
-        amounts += [] if job.declared_epochs is None else [job.declared_epochs]
-        said = {
-            f"jobs of type {job.job_type!r} are of two kinds": kinds.setdefault(job.job_type, job.kind) is not job.kind,
-            f"job {job.job_id!r} has an extreme amount of work": not all(LEAST <= amount <= MOST for amount in amounts),
-            f"job {job.job_id!r} comes in thousands of years": job.submit_time_seconds > LONGEST_SECONDS,
-            f"job {job.job_id!r} needs more than there is anywhere": max(
-                *(job.worker_demand.cpu_milli, job.worker_demand.gpu, job.ps_demand.cpu_milli, job.ps_demand.gpu)
-            )
-            > MOST_RESOURCES,
-            f"job {job.job_id!r} asks for less than nothing": min(job.requested.workers, job.requested.ps) < 0,
-        }
-        for reason, holds in said.items():
-            if holds:
-                return reason
-    return None
-
-
-def _unusual_speeds(workload: Workload, policy: SetPolicy, speeds: SpeedModel) -> str | None:
-    for job_type in {job.job_type for job in workload.jobs}:
-        for model in (speeds, policy.speeds):
-            grid = None if model is None else model.grid(job_type)
-            if grid is None:
-                continue
-            positive = grid[grid != 0]
-            if not ((positive >= LEAST) & (positive <= MOST)).all():
-                return f"the speeds of type {job_type!r} are extreme"
-    return None
-
-
-def _unready(workload: Workload, policy: SetPolicy) -> str | None:
-    """What the policy believes already that the twin cannot start from; or that there is no twin."""
-    if policy.beliefs is None:
-        return notice()
-    for job in workload.jobs:
-        process = policy.beliefs.beliefs_by_type().get(job.job_type)
-        if process is not None and process.form.kind is not job.kind:
-            return f"jobs of type {job.job_type!r} are of another kind than is believed"
-    snapshot: Any = policy.beliefs.snapshot()
-    restarts = snapshot[RESTARTS_KEY]
-    if snapshot[LIFETIMES_KEY]["present"] or restarts["starting"] or restarts["training"]:
-        return "the policy's beliefs are of jobs that are still there"
-    return notice()
+_OUT_OF_MEMORY = 3
 
 
 def run_compiled(
     workload: Workload,
     environment: Environment,
-    policy: SetPolicy,
+    policy: SchedulerPolicy,
     speeds: SpeedModel,
     effect: PlacementEffect | None = None,
     on_progress: Callable[[float], None] | None = None,
@@ -179,7 +38,7 @@ def run_compiled(
     """
     grids = {name: speeds.grid(name).tolist() for name in {spec.job_type for spec in workload.jobs}}
     check_jobs_can_run(workload, environment, grids)
-    case = _Case(workload, environment, policy, speeds, effect)
+    case = Case(workload, environment, policy, speeds, effect)
     standing = Standing()
     twin = library().twin_open(ctypes.byref(case.memory), ctypes.byref(standing))
     if not twin:
@@ -192,206 +51,9 @@ def run_compiled(
     finally:
         library().twin_close(twin)
     if standing.status == _OUT_OF_MEMORY:
-        raise MemoryError("no memory for a simulation")
+        raise case.failure()
     if keep_beliefs:
-        policy.decision_index += standing.decisions
+        if isinstance(policy, SetPolicy):
+            policy.decision_index += standing.decisions
         case.keep_beliefs()
     return case.result(standing)
-
-
-@dataclass
-class _Arrays:
-    """Arrays that the compiled code reads or writes; kept alive here."""
-
-    kept: list[NDArray[Any]] = field(default_factory=list)
-
-    def floats(self, values: Any) -> int:
-        return self.keep(np.ascontiguousarray(values, dtype=np.float64))
-
-    def integers(self, values: Any) -> int:
-        return self.keep(np.ascontiguousarray(values, dtype=np.int64))
-
-    def keep(self, array: NDArray[Any]) -> int:
-        self.kept.append(array)
-        return address_of(array)
-
-
-class _Case:
-    """A case in memory, and its results."""
-
-    def __init__(
-        self,
-        workload: Workload,
-        environment: Environment,
-        policy: SetPolicy,
-        speeds: SpeedModel,
-        effect: PlacementEffect | None,
-    ) -> None:
-        self._jobs = workload.jobs
-        self._arrays = _Arrays()
-        kinds = {job.job_type: job.kind for job in workload.jobs}
-        pooled = environment.capacity_mode is CapacityMode.POOLED
-        placed_effect = None if pooled else effect
-        beyond = {
-            job.job_type for job in self._jobs if max(job.max_workers, job.requested.workers) > MAX_TASKS_PER_ROLE
-        }
-        self._believed = None if policy.beliefs is None else BelievedTypes(policy.beliefs, kinds, beyond)
-        self._types = (TypeMemory * len(kinds))()
-        for number, job_type in enumerate(kinds):
-            self._fill_type(number, job_type, kinds[job_type], speeds, policy)
-            if placed_effect is not None:
-                most = MAX_ALLREDUCE_WORKERS if job_type in beyond else MAX_TASKS_PER_ROLE
-                relative = _relative_speeds(placed_effect, job_type, most, environment.nodes)
-                self._types[number].relative = self._arrays.floats(relative)
-        self.memory = memory = CaseMemory(
-            jobs=len(workload.jobs), types=len(kinds), nodes=environment.nodes, pooled=pooled
-        )
-        memory.on_events = environment.decide_on is DecideOn.EVENT
-        memory.packed = environment.placement is PlacementStrategy.PACK
-        memory.distance_matters = placed_effect is not None
-        memory.slot_seconds, memory.debounce_seconds = environment.slot_seconds, environment.debounce_seconds
-        memory.noise_variance = math.log1p(environment.speed_noise * environment.speed_noise)
-        memory.resize_seconds, memory.resume_seconds = environment.resize_seconds, environment.resume_seconds
-        memory.start_seconds = environment.start_seconds
-        layout = layout_of(environment.node_list)
-        memory.node_cpu, memory.node_gpu = self._arrays.integers(layout.cpu_milli), self._arrays.integers(layout.gpu)
-        classes = _demand_classes(workload.jobs)
-        memory.classes = len(classes)
-        memory.class_cpu = self._arrays.integers([demand.cpu_milli for demand in classes])
-        memory.class_gpu = self._arrays.integers([demand.gpu for demand in classes])
-        memory.class_limit = self._arrays.integers(blocking_sums(layout, tuple(classes)))
-        memory.job = self._arrays.keep(_job_rows(workload.jobs, environment, list(kinds), classes))
-        memory.type = ctypes.addressof(self._types)
-        self._state_policy(policy)
-        self._state_results()
-
-    def _fill_type(self, number: int, job_type: str, kind: JobKind, speeds: SpeedModel, policy: SetPolicy) -> None:
-        memory = self._types[number]
-        memory.truth = self._arrays.floats(cells_of(speeds.grid(job_type), kind))
-        memory.uses_ps = kind.uses_ps
-        if self._believed is not None:
-            self._believed.fill(number, job_type, memory)
-        else:
-            assert policy.speeds is not None  # noqa: S101  (a policy has one or the other; narrows the type)
-            memory.given = self._arrays.floats(cells_of(policy.speeds.grid(job_type), kind))
-
-    def _state_policy(self, policy: SetPolicy) -> None:
-        memory, parameters = (
-            self.memory,
-            parameters_of(policy.spec, policy.residual, policy.price_terms, policy.session_terms),
-        )
-        memory.silent = policy.residual.silent
-        memory.parameters, memory.parameter = len(parameters), self._arrays.floats(parameters)
-        widths = widths_of(policy.spec, SET_OUTPUTS)
-        memory.layers, memory.widths = len(widths) - 1, self._arrays.integers(widths)
-        believed = self._believed
-        memory.learns = believed is not None
-        if believed is not None:
-            memory.ended, memory.passed = address_of(believed.ended), address_of(believed.passed)
-            memory.restart_mean_seconds = address_of(believed.restart_mean_seconds)
-            memory.resized = address_of(believed.resized)
-            memory.restarts_seen = address_of(believed.restarts_seen)
-            believed.fill_sessions(memory, len(self._jobs))
-
-    def _state_results(self) -> None:
-        memory, jobs = self.memory, len(self._jobs)
-        self._start, self._end = np.full(jobs, np.nan), np.full(jobs, np.nan)
-        self._gap = np.zeros(jobs)
-        self._samples, self._speed = np.zeros(jobs), np.zeros(jobs)
-        self._starting, self._training = np.full(jobs, -1.0), np.zeros(jobs, dtype=np.int64)
-        self._trained_size = np.zeros(jobs, dtype=np.int64)
-        memory.start_at, memory.end_at = address_of(self._start), address_of(self._end)
-        memory.longest_gap = address_of(self._gap)
-        memory.present_samples, memory.present_speed = address_of(self._samples), address_of(self._speed)
-        memory.starting_seconds, memory.training = address_of(self._starting), address_of(self._training)
-        memory.trained_size = address_of(self._trained_size)
-
-    def keep_beliefs(self) -> None:
-        """Let the policy believe what was found out."""
-        if self._believed is None:
-            return
-        ids = [job.job_id for job in self._jobs]
-        present = [
-            [ids[at], float(self._samples[at]), float(self._speed[at])] for at in np.flatnonzero(self._speed).tolist()
-        ]
-        starting = [[ids[at], float(self._starting[at])] for at in np.flatnonzero(self._starting >= 0.0).tolist()]
-        trains = np.flatnonzero(self._training).tolist()
-        training = [ids[at] for at in trains]
-        sizes = [[ids[at], *split_of(int(self._trained_size[at]), self._jobs[at].kind)] for at in trains]
-        types = dict(zip(dict.fromkeys(job.job_type for job in self._jobs), self._types, strict=True))
-        self._believed.keep(types, present, sorted(starting), sorted(training), sorted(sizes), ids)
-
-    def result(self, standing: Standing) -> CompiledRun:
-        """What the run gave."""
-        outcomes = tuple(
-            JobOutcome(spec.job_id, spec.submit_time_seconds, *(None if math.isnan(at) else at for at in times))
-            for spec, *times in zip(self._jobs, self._start.tolist(), self._end.tolist(), strict=True)
-        )
-        counters = RunCounters(
-            decisions=standing.decisions,
-            unusable_allocations=standing.unusable_allocations,
-            gpu_seconds=standing.gpu_seconds,
-            available_gpu_seconds=standing.available_gpu_seconds,
-            allocated_until_seconds=standing.allocated_until_seconds,
-            resizes=standing.resizes,
-            resumes=standing.resumes,
-            pause_seconds=standing.pause_seconds,
-        )
-        gaps = dict(zip((spec.job_id for spec in self._jobs), self._gap.tolist(), strict=True))
-        standstill = None
-        if standing.status == _NO_PROGRESS:
-            first = self._jobs[standing.first].job_id
-            standstill = Standstill(standing.present, first, standing.waiting_decisions, standing.time_seconds)
-        return CompiledRun(outcomes, counters, standing.training_gpu_seconds, gaps, standstill)
-
-
-def _demand_classes(jobs: Sequence[JobSpec]) -> list[Resources]:
-    """What tasks need, each once, in placing order."""
-    demands = {job.worker_demand for job in jobs} | {job.ps_demand for job in jobs if job.max_ps}
-    return sorted(demands, key=placing_order)
-
-
-def _job_rows(
-    jobs: Sequence[JobSpec], environment: Environment, types: list[str], classes: list[Resources]
-) -> NDArray[Any]:
-    numbers = {job_type: number for number, job_type in enumerate(types)}
-    places = {demand: place for place, demand in enumerate(classes)}
-    keys = [job_key(environment.seed, job.job_id) for job in jobs]
-    columns: dict[str, Sequence[float]] = {
-        "submit_seconds": [job.submit_time_seconds for job in jobs],
-        "total_epochs": [job.total_epochs for job in jobs],
-        "declared_epochs": [math.nan if job.declared_epochs is None else job.declared_epochs for job in jobs],
-        "samples_per_epoch": [job.samples_per_epoch for job in jobs],
-        "speed_factor": [noise_factor(key, JOB_PART, environment.job_noise) for key in keys],
-        "noise_key": keys,
-        "type": [numbers[job.job_type] for job in jobs],
-        "uses_ps": [job.kind.uses_ps for job in jobs],
-        "work_known": [job.work_known for job in jobs],
-        "worker_cpu": [job.worker_demand.cpu_milli for job in jobs],
-        "worker_gpu": [job.worker_demand.gpu for job in jobs],
-        "ps_cpu": [job.ps_demand.cpu_milli for job in jobs],
-        "ps_gpu": [job.ps_demand.gpu for job in jobs],
-        "worker_class": [places[job.worker_demand] for job in jobs],
-        "ps_class": [places[job.ps_demand if job.max_ps else job.worker_demand] for job in jobs],
-        "requested_workers": [job.requested.workers for job in jobs],
-        "requested_ps": [job.requested.ps for job in jobs],
-        "max_workers": [job.max_workers for job in jobs],
-        "max_ps": [job.max_ps for job in jobs],
-        "min_workers": [job.min_workers for job in jobs],
-        "min_ps": [job.min_ps for job in jobs],
-    }
-    rows = np.zeros(len(jobs), dtype=JOB)
-    for name, values in columns.items():
-        rows[name] = values
-    return rows
-
-
-def _relative_speeds(effect: PlacementEffect, job_type: str, most: int, all_nodes: int) -> NDArray[np.float64]:
-    """Speeds of a type over that in its best place, shape (65, 65) [workers, nodes that hold some], up to `most`."""
-    side = MAX_ALLREDUCE_WORKERS + 1
-    relative = np.ones((side, side))
-    for workers in range(1, most + 1):
-        for nodes in range(1, min(workers, all_nodes) + 1):
-            apart = (("", workers - nodes + 1), *((("", 1),) * (nodes - 1)))
-            relative[workers, nodes] = effect.relative_speed(job_type, apart)
-    return relative

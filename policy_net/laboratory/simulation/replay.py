@@ -12,7 +12,9 @@ import numpy as np
 
 from policy_net.domain import SUSPENDED, PlacementEffect, Progress, SpeedModel
 from policy_net.errors import NoProgress
-from policy_net.laboratory.simulation.compiled import CompiledRun, Standstill, run_compiled, uncovered
+from policy_net.laboratory.simulation.case import CompiledRun, Standstill
+from policy_net.laboratory.simulation.compiled import run_compiled
+from policy_net.laboratory.simulation.covered import uncovered
 from policy_net.laboratory.simulation.engine import Simulation
 from policy_net.laboratory.simulation.environment import Environment
 from policy_net.laboratory.simulation.metrics import (
@@ -26,7 +28,6 @@ from policy_net.laboratory.simulation.metrics import (
 )
 from policy_net.laboratory.workloads.workload import Workload
 from policy_net.policy import SchedulerPolicy
-from policy_net.set_policy.policy import SetPolicy
 
 MAX_IDLE_DECISIONS = 1000
 """Decisions in a row without any progress, with no arrival to wait for, after which a replay gives up."""
@@ -103,7 +104,7 @@ def replay(
 ) -> ReplayResult:
     """Simulate until every job has ended, or the one that is asked about.
 
-    Where the compiled twin covers the case (`compiled.uncovered`), it is simulated there: the same result, in a
+    Where the compiled twin covers the case (`covered.uncovered`), it is simulated there: the same result, in a
     hundredth of the time.
 
     Args:
@@ -123,7 +124,6 @@ def replay(
     if (
         compiled
         and not (record_timeline or until_done)
-        and isinstance(policy, SetPolicy)
         and uncovered(workload, environment, policy, speeds, placement_effect) is None
     ):
         run = run_compiled(
@@ -189,7 +189,7 @@ def replay(
 
 
 def _compiled_result(
-    run: CompiledRun, workload: Workload, policy: SetPolicy, speeds: SpeedModel, wall_seconds: Callable[[], float]
+    run: CompiledRun, workload: Workload, policy: SchedulerPolicy, speeds: SpeedModel, wall_seconds: Callable[[], float]
 ) -> ReplayResult:
     """The result of a run in the compiled twin, which times no single decision."""
     if run.standstill is not None:

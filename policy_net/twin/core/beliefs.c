@@ -16,7 +16,8 @@
 #define LARGEST_LOG_SPEED 50.0
 #define REFIT_GROWTH 0.1
 
-static bool is_dead(const Cell *cell) { return cell->samples <= 0 && cell->seconds >= DEAD_AFTER_SECONDS; }
+/* Whether a type is believed to be unable to train there. */
+bool is_dead(const Cell *cell) { return cell->samples <= 0 && cell->seconds >= DEAD_AFTER_SECONDS; }
 
 static int position_of(const Type *type, int ps, int workers) {
     return type->uses_ps ? (ps - 1) * (SIDE - 1) + workers - 1 : workers - 1;
@@ -119,7 +120,10 @@ static void use(Twin *twin, int index, const double *speed) {
     for (int cell = 0; cell < usual; cell++)
         if (speed[cell] > belief->fastest)
             belief->fastest = speed[cell];
-    belief_count(twin, index);
+    if (twin->in->scheduler == SET)
+        belief_count(twin, index);
+    else
+        belief->version++;
 }
 
 static bool fit(Twin *twin, int index) {
@@ -143,7 +147,7 @@ static bool fit(Twin *twin, int index) {
         speed[cell] = exp(clipped(log_speed[at], -2 * LARGEST_LOG_SPEED, 2 * LARGEST_LOG_SPEED));
         belief->sd[cell] = sd[at] < 1.0 ? sd[at] : 1.0;
     }
-    bool blank = !belief->scale;
+    bool blank = !belief->scale && twin->in->scheduler == SET; /* others hope for nothing */
     for (int64_t i = 0; i < type->cells; i++)
         if (is_dead(&type->cell[i])) {
             speed[cell_of((int)type->cell[i].ps, (int)type->cell[i].workers)] = 0.0;
@@ -158,7 +162,7 @@ static bool fit(Twin *twin, int index) {
 bool belief_refresh(Twin *twin, int index) {
     Type *type = &twin->in->type[index];
     Belief *belief = &twin->belief[index];
-    if (!twin->in->learns) {
+    if (!twin->in->learns && !twin->in->fits) {
         if (!belief->version)
             use(twin, index, type->given);
         return true;

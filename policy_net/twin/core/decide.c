@@ -20,7 +20,8 @@ double remaining_samples(const Twin *twin, const State *job, int index) {
     return fmax(fmax(job->remaining_epochs, least) * job->samples_per_epoch, LEAST_SAMPLES);
 }
 
-static void view(const Job *spec, State *job) {
+/* What schedulers see of a job's work. */
+void job_view(const Job *spec, State *job) {
     double declared = spec->declared_epochs;
     if (!spec->work_known)
         job->remaining_epochs = fmax(job->done_epochs, LEAST_SHOWN_EPOCHS);
@@ -157,7 +158,7 @@ bool decide(Twin *twin) {
     bool scales = true;
     for (int at = 0; at < twin->presents; at++) {
         int index = twin->present[at];
-        view(&in->job[index], &twin->job[index]);
+        job_view(&in->job[index], &twin->job[index]);
         twin->job[index].shown_epochs = twin->job[index].remaining_epochs;
         if (!belief_refresh(twin, (int)in->job[index].type))
             return false;

@@ -60,7 +60,8 @@ static void hold(Twin *twin, int index) {
     State *job = &twin->job[index];
     bool could_train = job->can_train;
     bool can_train = job->granted.workers >= spec->min_workers && job->granted.ps >= spec->min_ps;
-    if (can_train == could_train && job->granted.workers == job->held.workers && job->granted.ps == job->held.ps)
+    bool alike = job->granted.workers == job->held.workers && job->granted.ps == job->held.ps;
+    if (can_train == could_train && alike && !(job->moved && can_train))
         return;
     job->can_train = can_train;
     job->held = job->granted;
@@ -134,11 +135,11 @@ static int64_t gpus_of(const Job *spec, Split held) { return held.workers * spec
 /* What policies and metrics make of what happened; whether anything did. */
 static bool observe(Twin *twin, double now) {
     Case *in = twin->in;
-    bool trained = false;
+    bool trained = false, believes = in->learns || in->fits;
     for (int at = 0; at < twin->presents; at++) {
         int index = twin->present[at];
         State *job = &twin->job[index];
-        if (job->runs && in->learns)
+        if (job->runs && believes)
             belief_observe(twin, (int)in->job[index].type, job->held, job->samples, job->seconds);
     }
     if (in->learns)
@@ -196,7 +197,7 @@ void engine_step(Twin *twin) {
     double now = out->time_seconds, completion = INFINITY;
     bool may_change = twin->arrived < in->jobs;
     int first = twin->present[0], present = twin->presents;
-    if (!decide(twin) || (in->distance_matters && !place(twin))) {
+    if (!twin->decide(twin) || (in->distance_matters && !twin->places && !place(twin))) {
         out->status = OUT_OF_MEMORY;
         return;
     }

@@ -29,7 +29,8 @@ static bool enter(Twin *twin, int at, Step step, Queued *place) {
     return true;
 }
 
-static void sink(Queued *queue, int count, int parent) {
+/* Let what stands at `parent` sink to where nothing below has a better score. */
+void queue_sink(Queued *queue, int count, int parent) {
     Queued item = queue[parent];
     for (int child = 2 * parent + 1; child < count; child = 2 * parent + 1) {
         if (child + 1 < count)
@@ -42,9 +43,15 @@ static void sink(Queued *queue, int count, int parent) {
     queue[parent] = item;
 }
 
+/* Make a queue of which the first has the best score, of equal ones the first index. */
+void queue_order(Queued *queue, int count) {
+    for (int parent = count / 2 - 1; parent >= 0; parent--)
+        queue_sink(queue, count, parent);
+}
+
 static bool sums_have_room(const Twin *twin, const Job *spec, int workers, int ps) {
-    return workers * spec->worker_cpu + ps * spec->ps_cpu <= twin->free_cpu &&
-           workers * spec->worker_gpu + ps * spec->ps_gpu <= twin->free_gpu;
+    return workers * spec->worker_cpu + ps * spec->ps_cpu <= twin->plan.free_cpu &&
+           workers * spec->worker_gpu + ps * spec->ps_gpu <= twin->plan.free_gpu;
 }
 
 /* The best of what still fits, by the cluster's sums; whether nodes have room is seen when it is tried. */
@@ -82,7 +89,7 @@ static Step limited(const Twin *twin, int at) {
 /* Grant a step if it fits, and say what the job's next one is. */
 static Step take(Twin *twin, int at, Step step) {
     State *job = &twin->job[twin->present[at]];
-    if (room_take(twin, twin->present[at], job->granted, step.target)) {
+    if (room_take(twin, &twin->plan, twin->present[at], job->granted, step.target)) {
         job->granted = step.target;
         return job->refusals ? limited(twin, at) : kept_step(job, step.target);
     }
@@ -120,7 +127,7 @@ bool plan(Twin *twin, double restart) {
     double waits = restart > 0.0 ? waiting(twin, restart) : 1.0;
     Queued *queue = twin->queue;
     int queued = 0;
-    room_open(twin);
+    room_open(twin, &twin->plan);
     for (int at = 0; at < twin->presents; at++) {
         int index = twin->present[at];
         State *job = &twin->job[index];
@@ -141,14 +148,13 @@ bool plan(Twin *twin, double restart) {
         }
         queued += enter(twin, at, kept_step(job, job->granted), &queue[queued]);
     }
-    for (int parent = queued / 2 - 1; parent >= 0; parent--)
-        sink(queue, queued, parent);
+    queue_order(queue, queued);
     while (queued) {
         int at = queue[0].index;
         if (!enter(twin, at, take(twin, at, twin->job[twin->present[at]].next), &queue[0]))
             queue[0] = queue[--queued];
         if (queued)
-            sink(queue, queued, 0);
+            queue_sink(queue, queued, 0);
     }
     return !twin->lacks_memory;
 }

@@ -8,11 +8,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-void room_open(Twin *twin) {
-    twin->free_cpu = twin->total_cpu;
-    twin->free_gpu = twin->total_gpu;
-    twin->refused_count = 0;
-    memset(twin->taken, 0, sizeof(int64_t) * (size_t)twin->in->classes);
+#define FIRST_REFUSALS 64
+
+/* Memory of a room; false without. */
+bool room_create(Room *room, const Case *in) {
+    room->refused_room = FIRST_REFUSALS;
+    room->taken = malloc((size_t)in->classes * sizeof(int64_t));
+    room->refused = malloc((size_t)room->refused_room * sizeof *room->refused);
+    room->held = malloc((size_t)in->jobs * sizeof(Split));
+    return room->taken && room->refused && room->held;
+}
+
+void room_free(Room *room) {
+    free(room->taken);
+    free(room->refused);
+    free(room->held);
+}
+
+/* Everything free again, for what `room_take` and `capacity_take` take. */
+void room_open(Twin *twin, Room *room) {
+    room->free_cpu = twin->total_cpu;
+    room->free_gpu = twin->total_gpu;
+    room->refused_count = 0;
+    memset(room->taken, 0, sizeof(int64_t) * (size_t)twin->in->classes);
 }
 
 static int64_t amount(const Case *in, int64_t of, int64_t measured_for) {
@@ -37,7 +55,8 @@ static bool sooner(const Loaded *a, const Loaded *b) {
     return a->load < b->load || (a->load == b->load && a->node < b->node);
 }
 
-static void sink(Loaded *heap, int count, int parent) {
+/* Let a load that has grown find its place in a heap, the least on top. */
+void loads_sink(Loaded *heap, int count, int parent) {
     Loaded item = heap[parent];
     for (int child = 2 * parent + 1; child < count; child = 2 * parent + 1) {
         if (child + 1 < count && sooner(&heap[child + 1], &heap[child]))
@@ -75,7 +94,7 @@ int64_t spread_class(Twin *twin, int64_t class, int64_t count, int *placed) {
         if (room_on(twin, class, node, count) > 0)
             heap[nodes++] = (Loaded){load_of(twin, class, node), (int)node};
     for (int parent = nodes / 2 - 1; parent >= 0; parent--)
-        sink(heap, nodes, parent);
+        loads_sink(heap, nodes, parent);
     int64_t done = 0;
     while (nodes && done < count) {
         int node = heap[0].node;
@@ -89,7 +108,7 @@ int64_t spread_class(Twin *twin, int64_t class, int64_t count, int *placed) {
         else
             heap[0] = heap[--nodes];
         if (nodes)
-            sink(heap, nodes, 0);
+            loads_sink(heap, nodes, 0);
     }
     return done;
 }
@@ -107,46 +126,179 @@ static bool all_placed(Twin *twin, const int64_t *count) {
     return true;
 }
 
-static bool nodes_take(Twin *twin, const Job *spec, int workers, int ps) {
-    Case *in = twin->in;
-    int64_t worker = spec->worker_class, server = spec->ps_class;
-    /* What was refused once is refused for at least as many tasks of the same kind, and for these very tasks. */
-    for (int i = 0; i < twin->refused_count; i++) {
-        const int *no = twin->refused[i];
-        bool alike = (no[0] == worker || !workers) && (no[1] == server || !ps);
-        if (alike && ((workers == no[2] && ps == no[3]) || (no[0] == worker && no[1] == server && workers >= no[2] && ps >= no[3])))
+/* What no node had room for once has none later in the same decision; false without memory. */
+static bool refuse(Twin *twin, Room *room, int64_t worker, int64_t server, int workers, int ps) {
+    if (room->refused_count == room->refused_room) {
+        void *more = realloc(room->refused, sizeof *room->refused * (size_t)(2 * room->refused_room));
+        if (!more) {
+            twin->lacks_memory = true;
             return false;
-    }
-    memcpy(twin->used, twin->taken, sizeof(int64_t) * (size_t)in->classes);
-    twin->used[worker] += workers;
-    twin->used[server] += ps;
-    if (!proven(in, twin->used) && !all_placed(twin, twin->used)) {
-        if (twin->refused_count == twin->refused_room) {
-            void *more = realloc(twin->refused, sizeof *twin->refused * (size_t)(2 * twin->refused_room));
-            if (!more) {
-                twin->lacks_memory = true;
-                return false;
-            }
-            twin->refused = more;
-            twin->refused_room *= 2;
         }
-        int *no = twin->refused[twin->refused_count++];
-        no[0] = (int)worker, no[1] = (int)server, no[2] = workers, no[3] = ps;
-        return false;
+        room->refused = more;
+        room->refused_room *= 2;
     }
-    memcpy(twin->taken, twin->used, sizeof(int64_t) * (size_t)in->classes);
+    int *no = room->refused[room->refused_count++];
+    no[0] = (int)worker, no[1] = (int)server, no[2] = workers, no[3] = ps;
     return true;
 }
 
-/* Give a job `target` in place of the smaller `held`, if that fits. */
-bool room_take(Twin *twin, int job, Split held, Split target) {
-    const Job *spec = &twin->in->job[job];
-    int workers = target.workers - held.workers, ps = target.ps - held.ps;
-    int64_t cpu = twin->free_cpu - workers * spec->worker_cpu - ps * spec->ps_cpu;
-    int64_t gpu = twin->free_gpu - workers * spec->worker_gpu - ps * spec->ps_gpu;
-    if (cpu < 0 || gpu < 0 || (!twin->in->pooled && !nodes_take(twin, spec, workers, ps)))
+/* Take room on nodes; `within`: what was refused once is refused for at least as many tasks of the same kind too. */
+static bool nodes_take(Twin *twin, Room *room, const Job *spec, int workers, int ps, bool within) {
+    Case *in = twin->in;
+    int64_t worker = spec->worker_class, server = spec->ps_class;
+    for (int i = 0; i < room->refused_count; i++) {
+        const int *no = room->refused[i];
+        bool alike = (no[0] == worker || !workers) && (no[1] == server || !ps);
+        if (alike && ((workers == no[2] && ps == no[3]) || (within && no[0] == worker && no[1] == server && workers >= no[2] && ps >= no[3])))
+            return false;
+    }
+    memcpy(twin->used, room->taken, sizeof(int64_t) * (size_t)in->classes);
+    twin->used[worker] += workers;
+    twin->used[server] += ps;
+    if (!proven(in, twin->used) && !all_placed(twin, twin->used)) {
+        refuse(twin, room, worker, server, workers, ps);
         return false;
-    twin->free_cpu = cpu;
-    twin->free_gpu = gpu;
+    }
+    memcpy(room->taken, twin->used, sizeof(int64_t) * (size_t)in->classes);
     return true;
+}
+
+static bool take(Twin *twin, Room *room, const Job *spec, int workers, int ps, bool within) {
+    int64_t cpu = room->free_cpu - workers * spec->worker_cpu - ps * spec->ps_cpu;
+    int64_t gpu = room->free_gpu - workers * spec->worker_gpu - ps * spec->ps_gpu;
+    if (cpu < 0 || gpu < 0 || (!twin->in->pooled && !nodes_take(twin, room, spec, workers, ps, within)))
+        return false;
+    room->free_cpu = cpu;
+    room->free_gpu = gpu;
+    return true;
+}
+
+/* Give a job `target` in place of `held`, of which it contains all, if that fits: as `Room.change`. */
+bool room_take(Twin *twin, Room *room, int job, Split held, Split target) {
+    return take(twin, room, &twin->in->job[job], target.workers - held.workers, target.ps - held.ps, true);
+}
+
+/* Take so many tasks of a job together, if they fit: as `Capacity.fits` and `take`. */
+bool capacity_take(Twin *twin, Room *room, int job, int workers, int ps) {
+    return take(twin, room, &twin->in->job[job], workers, ps, false);
+}
+
+/* Take so many tasks of every class as often as they fit for certain, at most `most` times: as `take_rounds`. */
+int64_t capacity_rounds(Twin *twin, Room *room, const int64_t *per_round, int64_t most) {
+    const Case *in = twin->in;
+    int64_t cpu = 0, gpu = 0;
+    for (int64_t class = 0; class < in->classes; class++) {
+        cpu += per_round[class] * in->class_cpu[class];
+        gpu += per_round[class] * in->class_gpu[class];
+    }
+    if (cpu && room->free_cpu / cpu < most)
+        most = room->free_cpu / cpu;
+    if (gpu && room->free_gpu / gpu < most)
+        most = room->free_gpu / gpu;
+    for (int64_t here = 0; here < in->classes && !in->pooled; here++) {
+        if (!room->taken[here] && !per_round[here])
+            continue;
+        int64_t left = in->class_limit[here] - 1 + amount(in, here, here), taken = 0;
+        for (int64_t other = 0; other <= here; other++) {
+            left -= room->taken[other] * amount(in, other, here);
+            taken += per_round[other] * amount(in, other, here);
+        }
+        if (left < 0)
+            return 0;
+        if (taken && left / taken < most)
+            most = left / taken;
+    }
+    for (int64_t class = 0; class < in->classes; class++)
+        room->taken[class] += most * per_round[class];
+    room->free_cpu -= most * cpu;
+    room->free_gpu -= most * gpu;
+    return most;
+}
+
+/* Whether the empty cluster has room for a job of such a size. */
+bool fits_empty(Twin *twin, int job, Split size) {
+    room_open(twin, &twin->then);
+    return capacity_take(twin, &twin->then, job, size.workers, size.ps);
+}
+
+/* A room in which no present job holds anything, for `room_change`. */
+void room_begin(Twin *twin, Room *room) {
+    room_open(twin, room);
+    for (int at = 0; at < twin->presents; at++)
+        room->held[at] = (Split){0, 0};
+}
+
+/* Place everything anew with another split for one job, as tasks cannot be given back one by one. */
+static bool exchange(Twin *twin, Room *room, int at, Split target) {
+    Case *in = twin->in;
+    int64_t *used = twin->used;
+    memset(used, 0, sizeof(int64_t) * (size_t)in->classes);
+    for (int other = 0; other < twin->presents; other++) {
+        const Job *spec = &in->job[twin->present[other]];
+        Split held = other == at ? target : room->held[other];
+        used[spec->worker_class] += held.workers;
+        used[spec->ps_class] += held.ps;
+        if (held.workers + held.ps && !proven(in, used) && !all_placed(twin, used))
+            return false;
+    }
+    memcpy(room->taken, used, sizeof(int64_t) * (size_t)in->classes);
+    room->refused_count = 0;
+    return true;
+}
+
+/* Give the job at a place among the present `target` in place of what it holds, if that fits: as `Room.change`. */
+bool room_change(Twin *twin, Room *room, int at, Split target) {
+    int job = twin->present[at];
+    const Job *spec = &twin->in->job[job];
+    Split held = room->held[at];
+    int workers = target.workers - held.workers, ps = target.ps - held.ps;
+    if (twin->in->pooled || (workers >= 0 && ps >= 0)) {
+        if (!room_take(twin, room, job, held, target))
+            return false;
+    } else {
+        int64_t cpu = room->free_cpu - workers * spec->worker_cpu - ps * spec->ps_cpu;
+        int64_t gpu = room->free_gpu - workers * spec->worker_gpu - ps * spec->ps_gpu;
+        if (cpu < 0 || gpu < 0 || !exchange(twin, room, at, target))
+            return false;
+        room->free_cpu = cpu;
+        room->free_gpu = gpu;
+    }
+    room->held[at] = target;
+    return true;
+}
+
+static bool contains(Split all, Split part) { return all.workers >= part.workers && all.ps >= part.ps; }
+
+static void settle(Twin *twin, Room *room, int at, const Split *candidates, int count, bool grow) {
+    const Job *spec = &twin->in->job[twin->present[at]];
+    Split held = room->held[at];
+    int64_t most_cpu = room->free_cpu + held.workers * spec->worker_cpu + held.ps * spec->ps_cpu;
+    int64_t most_gpu = room->free_gpu + held.workers * spec->worker_gpu + held.ps * spec->ps_gpu;
+    for (int i = 0; i < count; i++) {
+        Split one = candidates[i];
+        if ((grow && !contains(one, held)) || one.workers * spec->worker_cpu + one.ps * spec->ps_cpu > most_cpu ||
+            one.workers * spec->worker_gpu + one.ps * spec->ps_gpu > most_gpu)
+            continue;
+        if ((one.workers == held.workers && one.ps == held.ps) || room_change(twin, room, at, one))
+            return;
+    }
+}
+
+/* Give a job the first candidate that fits in place of what it holds, or that comes to the same. */
+void room_settle(Twin *twin, Room *room, int at, const Split *candidates, int count) {
+    settle(twin, room, at, candidates, count, false);
+}
+
+/* Add what a job lacks to the first candidate that contains what it holds, and fits. */
+void room_grow(Twin *twin, Room *room, int at, const Split *candidates, int count) {
+    settle(twin, room, at, candidates, count, true);
+}
+
+/* The decision: what the present jobs hold. */
+void room_grant(Twin *twin, const Room *room) {
+    for (int at = 0; at < twin->presents; at++) {
+        State *job = &twin->job[twin->present[at]];
+        job->at = at;
+        job->granted = room->held[at];
+    }
 }

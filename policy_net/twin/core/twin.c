@@ -26,11 +26,17 @@ void twin_close(Twin *twin) {
         return;
     for (int64_t at = 0; twin->table && at < twin->table_room; at++)
         free(twin->table[at]);
+    for (int at = 0; at < twin->hulls; at++)
+        free(twin->hull[at]);
     void *owned[] = {twin->job,     twin->present, twin->belief,   twin->table,   twin->inputs, twin->scratch, twin->length, twin->hidden,
-                     twin->queue,   twin->taken,   twin->used,     twin->refusal, twin->refused, twin->loads, twin->left_cpu,
-                     twin->left_gpu, twin->room,   twin->placed,   twin->stamp,   twin->piece,  twin->gathered, twin->bin};
+                     twin->queue,   twin->used,    twin->refusal,  twin->loads,   twin->left_cpu,
+                     twin->left_gpu, twin->room,   twin->placed,   twin->stamp,   twin->piece,  twin->gathered, twin->bin,
+                     twin->hull,    twin->sharing, twin->key,      twin->order,   twin->waiting, twin->per_round,
+                     twin->lies,    twin->lay};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         free(owned[i]);
+    room_free(&twin->plan);
+    room_free(&twin->then);
     free(twin);
 }
 
@@ -42,8 +48,8 @@ Twin *twin_open(Case *in, Standing *out) {
     size_t jobs = (size_t)in->jobs, nodes = (size_t)in->nodes, tasks = jobs * MOST_WORKERS; /* a job with servers has fewer */
     twin->in = in;
     twin->out = out;
+    twin->decide = scheduler_of(in->scheduler);
     twin->table_room = 1024;
-    twin->refused_room = 64;
     twin->job = calloc(jobs, sizeof(State));
     twin->present = malloc(jobs * sizeof(int));
     twin->belief = calloc((size_t)in->types, sizeof(Belief));
@@ -54,9 +60,7 @@ Twin *twin_open(Case *in, Standing *out) {
     twin->hidden = malloc(2 * WIDEST * sizeof(double));
     twin->queue = malloc(jobs * sizeof(Queued));
     twin->refusal = malloc(jobs * CELLS * sizeof(Split));
-    twin->taken = malloc((size_t)in->classes * sizeof(int64_t));
     twin->used = malloc((size_t)in->classes * sizeof(int64_t));
-    twin->refused = malloc((size_t)twin->refused_room * sizeof *twin->refused);
     twin->loads = malloc(nodes * sizeof(Loaded));
     twin->left_cpu = malloc(nodes * sizeof(int64_t));
     twin->left_gpu = malloc(nodes * sizeof(int64_t));
@@ -66,8 +70,18 @@ Twin *twin_open(Case *in, Standing *out) {
     twin->piece = malloc(2 * jobs * piece_size());
     twin->bin = malloc(jobs * sizeof(int));
     twin->gathered = calloc((size_t)(in->with_sessions ? in->session_room : 1), sizeof(Gathered));
-    if (!(twin->job && twin->present && twin->belief && twin->table && twin->inputs && twin->scratch && twin->length && twin->hidden &&
-          twin->queue && twin->refusal && twin->taken && twin->used && twin->refused && twin->loads && twin->left_cpu &&
+    twin->sharing = malloc(jobs * sizeof(Sharing));
+    twin->key = malloc(jobs * sizeof(double));
+    twin->order = malloc(jobs * sizeof(int));
+    twin->waiting = malloc(jobs * sizeof(bool));
+    twin->per_round = malloc((size_t)in->classes * sizeof(int64_t));
+    twin->places = in->scheduler >= DRF_AUTHORS && in->scheduler <= OPTIMUS_AUTHORS;
+    twin->lies = malloc((twin->places ? jobs * LIES : 1) * sizeof(Lying));
+    twin->lay = malloc((twin->places ? jobs * LIES : 1) * sizeof(Lying));
+    bool rooms = room_create(&twin->plan, in) && room_create(&twin->then, in);
+    bool heuristics = twin->sharing && twin->key && twin->order && twin->waiting && twin->per_round && twin->lies && twin->lay;
+    if (!(rooms && heuristics && twin->decide && twin->job && twin->present && twin->belief && twin->table && twin->inputs && twin->scratch && twin->length && twin->hidden &&
+          twin->queue && twin->refusal && twin->used && twin->loads && twin->left_cpu &&
           twin->left_gpu && twin->room && twin->stamp && twin->placed && twin->piece && twin->bin && twin->gathered)) {
         twin_close(twin);
         return NULL;
@@ -77,8 +91,10 @@ Twin *twin_open(Case *in, Standing *out) {
         twin->total_gpu += in->node_gpu[node];
     }
     memset(out, 0, sizeof *out);
-    lifetimes_open(twin);
-    prices_open(twin);
+    if (in->scheduler == SET) {
+        lifetimes_open(twin);
+        prices_open(twin);
+    }
     if (in->with_sessions)
         sessions_open(twin);
     engine_begin(twin);

@@ -1,7 +1,7 @@
 /* The compiled twin: what it is given, what it keeps, and what its parts do for each other.
 
-   The reference is the simulator under the `set` policy; every part here names the module that it follows, term by
-   term, so that both take the same decisions. Nothing here draws random numbers, reads a clock or knows Python. */
+   The reference is the simulator under the `set` policy or a heuristic; every part here names the module that it
+   follows, term by term, so that both take the same decisions. Nothing here draws random numbers, reads a clock or knows Python. */
 
 #ifndef FEDL2_TWIN_H
 #define FEDL2_TWIN_H
@@ -18,8 +18,30 @@
 #define OWN_FEATURES 9
 #define INPUTS (2 * OWN_FEATURES + 3)
 #define WIDEST 4096
+#define LIES MOST_WORKERS /* nodes of a job: it has at most so many tasks */
 
 enum { RUNNING, FINISHED, NO_PROGRESS, OUT_OF_MEMORY };
+
+/* Whose decisions are taken: `policy_net.twin.schedulers.Scheduler`. */
+enum {
+    SET,
+    FIFO,
+    FIFO_BACKFILL,
+    FIFO_EASY,
+    LAS,
+    SRTF,
+    DRF,
+    DRF_PEAK,
+    TETRIS,
+    OPTIMUS,
+    OPTIMUS_SR,
+    MARGINAL,
+    DRF_AUTHORS,
+    SRTF_AUTHORS,
+    TETRIS_AUTHORS,
+    OPTIMUS_AUTHORS,
+    SCHEDULERS
+};
 
 /* One job as it is submitted: `policy_net.twin.case.JOB`. */
 typedef struct {
@@ -48,6 +70,7 @@ typedef struct {
     const double *relative;       /* APART × APART, [workers, nodes]: speed where workers lie apart; NULL: it makes no difference */
     const double *given;          /* CELLS: plan on these in place of beliefs; NULL: on beliefs */
     const double *hoped;          /* CELLS: speeds of a type of which nothing was seen */
+    const double *fitted;         /* CELLS: speeds of the last fit, where `fit` makes them */
     const double *prior_mean;     /* n */
     const double *prior_smooth;   /* n × n */
     const double *prior_sd_shape; /* n */
@@ -63,7 +86,8 @@ typedef struct {
 typedef struct {
     int64_t jobs, types, classes, nodes, layers, parameters;
     int64_t on_events, pooled, packed, distance_matters, learns, silent, with_sessions, session_room;
-    double slot_seconds, debounce_seconds, noise_variance, resize_seconds, resume_seconds, start_seconds;
+    int64_t scheduler, fits; /* fits: a heuristic plans on what was seen */
+    double slot_seconds, debounce_seconds, noise_variance, resize_seconds, resume_seconds, start_seconds, refit_growth;
     const Job *job;
     Type *type;
     const int64_t *node_cpu, *node_gpu;
@@ -79,6 +103,7 @@ typedef struct {
     int64_t *training, *trained_size;        /* per job; the cell at which it trained last */
     int64_t *sessions, *session_of;          /* how many there are; of every job the index of its own, negative: none */
     Session *session;                        /* room for session_room */
+    int64_t (*fit)(int64_t type);            /* fit a type's speeds to its cells, into `fitted`; 0 if that went well; NULL: by a Gaussian process */
 } Case;
 
 /* Where a run stands: `policy_net.twin.case.STANDING`. */
@@ -113,7 +138,7 @@ typedef struct {
 typedef struct {
     double speed[CELLS], sd[CELLS], utility[CELLS], fastest; /* fastest: of the usual splits */
     int64_t version, count;
-    bool fitted, scale;
+    bool fitted, scale, probed; /* probed: a job was looked for that tries a split of the type, in this decision */
 } Belief;
 
 /* A job in the cluster, and what schedulers see of it. */
@@ -131,6 +156,16 @@ typedef struct {
     bool keeps;
     Step next;
     int refusals, at, apart; /* at: place among the present; apart: nodes that hold workers */
+    /* of heuristics */
+    Split size; /* what it asked for, as far as the empty cluster has room */
+    bool sized;
+    int hull, peak; /* hull: 1 + its number; peak: workers at which it is fastest, of `peak_version` of its speeds */
+    int64_t peak_version;
+    int segment;       /* the next one of its hull */
+    Split probe, most; /* most: beyond that it does not grow */
+    bool grows, next_is_worker;
+    int lying, lay; /* nodes on which it has tasks, of this decision and the one before, where a decision says it */
+    bool moved;     /* has other nodes, and no other number of tasks */
     /* of the present interval */
     bool runs, finished;
     double speed, seconds, samples, epochs, paused;
@@ -158,9 +193,43 @@ typedef struct {
     double at[BINS], log[BINS + 1], told, low[BINS], high[BINS];
 } Gathered;
 
+/* Tasks of a job on a node. */
 typedef struct {
+    int node, workers, ps;
+} Lying;
+
+/* A step of a hull, from one split to a larger one; `slope`: gain in utility per task. */
+typedef struct {
+    Split start, end;
+    double slope;
+} Segment;
+
+/* The best splits of a type under given caps and minimum, fastest first, and their upper concave hull. */
+typedef struct {
+    int64_t version;
+    int type, max_ps, max_workers, min_ps, min_workers, splits, segments;
+    Split split[CELLS];
+    Segment segment[CELLS];
+} Hull;
+
+/* What a job may still take of a fair share: a bundle in every round up to the last. */
+typedef struct {
+    int workers, last, join, bundle_workers, bundle_ps;
+    bool takes, starts;
+} Sharing;
+
+/* What the jobs of a decision hold so far, and what that leaves. */
+typedef struct {
+    int64_t free_cpu, free_gpu, *taken; /* taken: tasks of every class */
+    int (*refused)[4];                  /* worker and server class, workers, servers */
+    int refused_count, refused_room;
+    Split *held; /* of every present job, where a heuristic plans */
+} Room;
+
+typedef struct Twin {
     Case *in;
     Standing *out;
+    bool (*decide)(struct Twin *twin);
     State *job;
     int *present;
     int presents, arrived;
@@ -181,10 +250,18 @@ typedef struct {
     Length *length;
     Queued *queue;
     /* what a decision has left */
-    int64_t free_cpu, free_gpu, *taken, *used;
+    Room plan, then; /* then: when the head of a queue starts */
+    Hull **hull;
+    int hulls, hull_room;
+    Sharing *sharing;
+    double *key; /* of every present job */
+    int *order;
+    bool *waiting;
+    Lying *lies, *lay; /* of every job LIES */
+    bool places; /* decisions say where their tasks go */
+    int64_t *per_round;
+    int64_t *used;
     Split *refusal; /* of every present job: up to CELLS */
-    int (*refused)[4]; /* worker and server class, workers, servers */
-    int refused_count, refused_room;
     Loaded *loads;
     int64_t *left_cpu, *left_gpu, *room;
     int *placed, *stamp, stamps;
@@ -213,6 +290,7 @@ enum {
     RESIDUAL
 };
 
+bool is_dead(const Cell *cell);
 bool belief_refresh(Twin *twin, int type);
 void belief_count(Twin *twin, int type);
 void belief_observe(Twin *twin, int type, Split held, double samples, double seconds);
@@ -247,10 +325,62 @@ void prices_open(Twin *twin);
 bool prices_set(Twin *twin);
 bool decide(Twin *twin);
 bool plan(Twin *twin, double restart);
+void queue_order(Queued *queue, int count);
+void queue_sink(Queued *queue, int count, int parent);
+void job_view(const Job *spec, State *job);
 double remaining_samples(const Twin *twin, const State *job, int index);
 
-void room_open(Twin *twin);
-bool room_take(Twin *twin, int job, Split held, Split target);
+bool fits_refresh(Twin *twin, int type);
+
+bool (*scheduler_of(int64_t code))(Twin *twin);
+bool fifo(Twin *twin);
+bool fifo_backfill(Twin *twin);
+bool fifo_easy(Twin *twin);
+bool las(Twin *twin);
+bool srtf(Twin *twin);
+bool drf(Twin *twin);
+bool drf_peak(Twin *twin);
+bool tetris(Twin *twin);
+bool marginal(Twin *twin);
+bool optimus(Twin *twin);
+bool optimus_sr(Twin *twin);
+bool drf_authors(Twin *twin);
+bool srtf_authors(Twin *twin);
+bool tetris_authors(Twin *twin);
+bool optimus_authors(Twin *twin);
+
+void authors_open(Twin *twin);
+bool authors_grant(Twin *twin, int at, Split tasks);
+bool authors_grant_on(Twin *twin, int64_t node, int at, Split tasks);
+void authors_decide(Twin *twin);
+Split bundle_of(const Job *spec);
+int most_bundles(const Job *spec);
+double share_left(const State *job);
+double pairwise_sum(const double *value, int count);
+
+Split first_grant(const Job *spec);
+Split requested_size(Twin *twin, int job);
+bool is_running(Twin *twin, int job);
+void serve(Twin *twin, Room *room, const int *order);
+bool heuristic_open(Twin *twin);
+double remaining_seconds(const Twin *twin, int job, Split held);
+void ascending_order(Twin *twin, const double *key, int *order);
+
+const Hull *hull_of(Twin *twin, int job);
+
+bool room_create(Room *room, const Case *in);
+void room_free(Room *room);
+void room_open(Twin *twin, Room *room);
+bool room_take(Twin *twin, Room *room, int job, Split held, Split target);
+bool capacity_take(Twin *twin, Room *room, int job, int workers, int ps);
+int64_t capacity_rounds(Twin *twin, Room *room, const int64_t *per_round, int64_t most);
+bool fits_empty(Twin *twin, int job, Split size);
+void room_begin(Twin *twin, Room *room);
+bool room_change(Twin *twin, Room *room, int at, Split target);
+void room_settle(Twin *twin, Room *room, int at, const Split *candidates, int count);
+void room_grow(Twin *twin, Room *room, int at, const Split *candidates, int count);
+void room_grant(Twin *twin, const Room *room);
+void loads_sink(Loaded *heap, int count, int parent);
 int64_t spread_class(Twin *twin, int64_t class, int64_t count, int *placed);
 void nodes_clear(Twin *twin);
 bool place(Twin *twin);

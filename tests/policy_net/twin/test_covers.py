@@ -10,7 +10,8 @@ from worlds import GivePairs, PairSpeeds, make_spec, make_workload
 from policy_net.domain import Allocation, CapacityMode, JobKind, Resources
 from policy_net.errors import BadInput, NoProgress
 from policy_net.exchange.spec import SetSpec
-from policy_net.laboratory.simulation.compiled import run_compiled, uncovered
+from policy_net.laboratory.simulation.compiled import run_compiled
+from policy_net.laboratory.simulation.covered import uncovered
 from policy_net.laboratory.simulation.environment import Environment
 from policy_net.laboratory.simulation.replay import replay
 from policy_net.laboratory.speeds.placement_effect import default_placement_effect
@@ -44,7 +45,7 @@ def test_drawn_decisions_are_for_the_reference(options: dict[str, object], reaso
 
 
 def test_other_policies_are_for_the_reference() -> None:
-    assert uncovered(JOBS, Environment(2), GivePairs(), SPEEDS) == "the policy is give-pairs, not set"
+    assert uncovered(JOBS, Environment(2), GivePairs(), SPEEDS) == "the twin knows no policy give-pairs"
 
 
 def test_nodes_that_fail_are_for_the_reference() -> None:

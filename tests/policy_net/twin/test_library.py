@@ -9,7 +9,7 @@ import pytest
 from worlds import make_spec, make_workload
 
 from policy_net.domain import PolicyContext
-from policy_net.laboratory.simulation import compiled
+from policy_net.laboratory.simulation import covered
 from policy_net.laboratory.simulation.environment import Environment
 from policy_net.laboratory.simulation.replay import replay
 from policy_net.laboratory.speeds.speed import default_speeds
@@ -43,10 +43,10 @@ def test_a_library_of_other_sources_is_refused(tmp_path: Path) -> None:
 
 
 def test_without_a_library_the_reference_replays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled, "notice", lambda: "the compiled twin was not built")
+    monkeypatch.setattr(covered, "notice", lambda: "the compiled twin was not built")
     policy = load_policy("set", PolicyContext())
     environment, speeds = Environment(2), default_speeds()
-    assert compiled.uncovered(JOBS, environment, policy, speeds) == "the compiled twin was not built"
+    assert covered.uncovered(JOBS, environment, policy, speeds) == "the compiled twin was not built"
     result = replay(JOBS, environment, policy, speeds)
     assert result.to_json()["completed"] == 3
     assert result.slot_decide_p99_ms is not None  # only the reference times decisions

@@ -1,0 +1,27 @@
+/* First come, first served, at the requested size; with backfilling, later jobs pass those that do not fit.
+
+   Follows policy_net.baselines.fifo. */
+
+#include "../twin.h"
+
+static bool in_turn(Twin *twin, bool backfill) {
+    Room *room = &twin->plan;
+    room_begin(twin, room);
+    for (int at = 0; at < twin->presents; at++)
+        if (is_running(twin, twin->present[at]))
+            room_change(twin, room, at, requested_size(twin, twin->present[at]));
+    for (int at = 0; at < twin->presents; at++) {
+        int job = twin->present[at];
+        Split size = requested_size(twin, job);
+        if (is_running(twin, job) || !(size.workers + size.ps))
+            continue;
+        if (!room_change(twin, room, at, size) && !backfill)
+            break;
+    }
+    room_grant(twin, room);
+    return !twin->lacks_memory;
+}
+
+bool fifo(Twin *twin) { return in_turn(twin, false); }
+
+bool fifo_backfill(Twin *twin) { return in_turn(twin, true); }

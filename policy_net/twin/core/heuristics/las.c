@@ -1,0 +1,28 @@
+/* Least attained service: jobs that have used few GPU-seconds go before those that have used many.
+
+   Follows policy_net.baselines.las. */
+
+#include "../twin.h"
+
+static const double LIMITS_GPU_SECONDS[] = {3600.0, 36000.0, 360000.0};
+
+static int queue_of(const Job *spec, const State *job, Split size) {
+    double attained = job->run_seconds * size.workers * (double)(spec->worker_gpu > 1 ? spec->worker_gpu : 1);
+    int queue = 0;
+    while (queue < 3 && LIMITS_GPU_SECONDS[queue] <= attained)
+        queue++;
+    return queue;
+}
+
+bool las(Twin *twin) {
+    Room *room = &twin->plan;
+    for (int at = 0; at < twin->presents; at++) {
+        int job = twin->present[at];
+        twin->key[at] = queue_of(&twin->in->job[job], &twin->job[job], requested_size(twin, job));
+    }
+    ascending_order(twin, twin->key, twin->order);
+    room_begin(twin, room);
+    serve(twin, room, twin->order);
+    room_grant(twin, room);
+    return !twin->lacks_memory;
+}

@@ -1,0 +1,99 @@
+/* Jobs at the size that they asked for: that much or nothing.
+
+   Follows policy_net.baselines.requested and needs. */
+
+#include "../twin.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static int within(int64_t value, int64_t least, int64_t most) {
+    value = value > least ? value : least;
+    return (int)(value < most ? value : most);
+}
+
+/* The largest size up to the requested one that the empty cluster holds. */
+static Split cut(Twin *twin, int job) {
+    const Job *spec = &twin->in->job[job];
+    Split least = first_grant(spec);
+    if (!least.workers)
+        return least;
+    int workers = within(spec->requested_workers, least.workers, spec->max_workers);
+    int ps = within(spec->requested_ps, least.ps, spec->max_ps);
+    for (int count = workers; count >= least.workers; count--) {
+        Split size = {count, ps * count / workers};
+        if (size.ps < least.ps)
+            size.ps = least.ps;
+        if (fits_empty(twin, job, size))
+            return size;
+    }
+    return fits_empty(twin, job, least) ? least : (Split){0, 0};
+}
+
+/* The least with which a job trains; nothing if its caps allow no such thing. */
+Split first_grant(const Job *spec) {
+    int workers = spec->min_workers > 1 ? (int)spec->min_workers : 1;
+    bool none = workers > spec->max_workers || spec->min_ps > spec->max_ps;
+    return none ? (Split){0, 0} : (Split){workers, (int)spec->min_ps};
+}
+
+/* What a job asked for, within its caps and the empty cluster; the cluster stays as it is. */
+Split requested_size(Twin *twin, int job) {
+    State *state = &twin->job[job];
+    if (!state->sized) {
+        state->size = cut(twin, job);
+        state->sized = true;
+    }
+    return state->size;
+}
+
+/* Whether the job holds its size already. */
+bool is_running(Twin *twin, int job) {
+    Split size = requested_size(twin, job), held = twin->job[job].held;
+    return size.workers + size.ps > 0 && held.workers == size.workers && held.ps == size.ps;
+}
+
+/* Give the present jobs their sizes in this order of their places; those that do not fit are passed over. */
+void serve(Twin *twin, Room *room, const int *order) {
+    for (int i = 0; i < twin->presents; i++) {
+        Split size = requested_size(twin, twin->present[order[i]]);
+        if (size.workers + size.ps)
+            room_change(twin, room, order[i], size);
+    }
+}
+
+/* Bring up to date what every present job shows, and the speeds of its type; false if that failed. */
+bool heuristic_open(Twin *twin) {
+    for (int at = 0; at < twin->presents; at++) {
+        int job = twin->present[at];
+        job_view(&twin->in->job[job], &twin->job[job]);
+        if ((twin->in->fits || twin->in->type[twin->in->job[job].type].given) && !fits_refresh(twin, (int)twin->in->job[job].type))
+            return false;
+    }
+    return true;
+}
+
+/* Seconds to a job's end if it held this much; infinite where it has no speed. */
+double remaining_seconds(const Twin *twin, int job, Split held) {
+    double speed = twin->belief[twin->in->job[job].type].speed[cell_of(held.ps, held.workers)];
+    return speed > 0.0 ? remaining_samples(twin, &twin->job[job], job) / speed : INFINITY;
+}
+
+static int sooner(const void *a, const void *b) {
+    const Queued *first = a, *second = b;
+    if (isnan(first->score) != isnan(second->score))
+        return isnan(first->score) ? 1 : -1;
+    if (first->score < second->score || first->score > second->score)
+        return first->score < second->score ? -1 : 1;
+    return first->index - second->index;
+}
+
+/* The places of the present jobs by rising key, ties by arrival; those without a number last. */
+void ascending_order(Twin *twin, const double *key, int *order) {
+    Queued *queue = twin->queue;
+    for (int at = 0; at < twin->presents; at++)
+        queue[at] = (Queued){key[at], at};
+    qsort(queue, (size_t)twin->presents, sizeof(Queued), sooner);
+    for (int at = 0; at < twin->presents; at++)
+        order[at] = queue[at].index;
+}

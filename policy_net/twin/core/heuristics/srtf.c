@@ -1,0 +1,25 @@
+/* Shortest remaining time first: requested sizes by believed remaining time, and the rest to those who are first.
+
+   Follows policy_net.baselines.srtf. */
+
+#include "../twin.h"
+
+bool srtf(Twin *twin) {
+    Room *room = &twin->plan;
+    if (!heuristic_open(twin))
+        return false;
+    for (int at = 0; at < twin->presents; at++)
+        twin->key[at] = remaining_seconds(twin, twin->present[at], requested_size(twin, twin->present[at]));
+    ascending_order(twin, twin->key, twin->order);
+    room_begin(twin, room);
+    serve(twin, room, twin->order);
+    for (int i = 0; i < twin->presents; i++) {
+        int at = twin->order[i];
+        const Hull *hull = hull_of(twin, twin->present[at]);
+        if (!hull)
+            return false;
+        room_grow(twin, room, at, hull->split, hull->splits);
+    }
+    room_grant(twin, room);
+    return !twin->lacks_memory;
+}
