@@ -64,7 +64,7 @@ class BelievedPlaces:
         """What is believed after the run, as `PlaceBeliefs` has it."""
         seen = self._seen_before | self._rows(self._seen)
         # With every fit all that was seen is believed, of types that this workload has not, too.
-        before = seen if self._reports[_FITS] else self._believed_before
+        before = self._seen_before if self._reports[_FITS] else self._believed_before
         return {
             "reports": int(self._reports[_REPORTS]),
             "refit_at": int(self._reports[_REFIT_AT]),
