@@ -58,12 +58,6 @@ typedef struct {
     int64_t ps, workers, count;
 } Cell;
 
-/* A running mean of logarithms: `policy_net.twin.memory.MEAN`. */
-typedef struct {
-    double mean;
-    int64_t count;
-} Mean;
-
 /* A session: jobs of unknown work that were submitted together: `policy_net.twin.case.SESSION`. */
 typedef struct {
     int64_t gpus;
@@ -111,7 +105,7 @@ typedef struct {
     int64_t *training, *trained_size;        /* per job; the cell at which it trained last */
     int64_t *sessions, *session_of;          /* how many there are; of every job the index of its own, negative: none */
     Session *session;                        /* room for session_room */
-    Mean *span_seen, *span_believed;         /* places/places.h: the logs of what lying apart does */
+    struct Mean *span_seen, *span_believed;  /* places/places.h: the logs of what lying apart does */
     int64_t *place_reports;                  /* `REPORTS` and what follows */
     int64_t (*fit)(int64_t type);            /* fit a type's speeds to its cells, into `fitted`; 0 if that went well; NULL: by a Gaussian process */
 } Case;
@@ -126,8 +120,6 @@ typedef struct {
 typedef struct {
     int workers, ps;
 } Split;
-
-#define ANYWHERE (-1) /* in place of a class: speeds wherever a job lies */
 
 /* A step of the planner; `slope` 0 where nothing gains. */
 typedef struct {
@@ -149,8 +141,8 @@ typedef struct {
 
 /* A type's beliefs as of the last fit. */
 typedef struct {
-    double speed[CELLS], sd[CELLS], utility[CELLS], fastest; /* fastest: of the usual splits */
-    double median[CELLS];                                    /* of the process, without optimism */
+    double speed[CELLS], median[CELLS], sd[CELLS], utility[CELLS]; /* median: without optimism */
+    double fastest;                                                /* of the usual splits */
     int64_t version, count;
     bool fitted, scale, probed; /* probed: a job was looked for that tries a split of the type, in this decision */
 } Belief;

@@ -7,6 +7,14 @@
 
 #include "../twin.h"
 
+#define ANYWHERE (-1) /* in place of a class of workers: speeds wherever a job lies */
+
+/* A running mean of logarithms: `policy_net.twin.memory.MEAN`. */
+typedef struct Mean {
+    double mean;
+    int64_t count;
+} Mean;
+
 /* Tasks of a job on a node. */
 typedef struct {
     int node, workers, ps;
