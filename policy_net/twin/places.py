@@ -1,4 +1,4 @@
-"""What a `set` policy believes of places, as the compiled code holds it, and back again: on clusters of one GPU type."""
+"""Beliefs of a `set` policy about places on clusters of one GPU type, as the compiled code has them, and back again."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def policies(draw: st.DrawFn, speeds: SpeedModel) -> tuple[SetPolicy, SetPolicy]
 
 
 def assert_alike(one: Any, other: Any) -> None:
-    """The same but for the last digits: what lying apart does is learned from speeds that were summed in another order."""
+    """The same but for the last digits: effects of places follow from speeds that were summed in another order."""
     if isinstance(one, dict):
         assert one.keys() == other.keys()
         for key, value in one.items():
@@ -163,9 +163,7 @@ def test_a_policy_that_has_learned_of_places_goes_on_from_there(
 ) -> None:
     speeds, (there, here) = drawn_speeds(0), (fresh(), fresh())
     pauses = {"resize_seconds": stall_seconds, "resume_seconds": stall_seconds}
-    environment = Environment(
-        *(6, 4, 16), decide_on=DecideOn.EVENT, speed_noise=0.273, placement=placement, **pauses
-    )
+    environment = Environment(*(6, 4, 16), decide_on=DecideOn.EVENT, speed_noise=0.273, placement=placement, **pauses)
     for job_types in (("bert-64-allreduce", "vgg-16"), ("vgg16-256-allreduce",), ("vgg-16", "bert-64-allreduce")):
         workload = crowded(job_types)
         assert uncovered(workload, environment, here, speeds, EFFECT) is None
