@@ -46,7 +46,7 @@ $(PACKAGES): pyproject.toml constraints.txt
 	@touch $(PACKAGES)
 
 # Without a compiler the build says so and goes on: simulations then run on the reference, slower.
-$(STAMP): $(PACKAGES) setup.py $(wildcard $(TWIN)/*.c $(TWIN)/*.h $(TWIN)/*/*.c)
+$(STAMP): $(PACKAGES) setup.py $(wildcard $(TWIN)/*.[ch] $(TWIN)/*/*.[ch])
 	@$(BIN)/python setup.py -q build_ext --inplace
 	@touch $(STAMP)
 

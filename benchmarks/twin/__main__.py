@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 import policy_net.baselines  # noqa: F401  (registers the policies' names)
-from benchmarks.twin.worlds import WORLDS, BuiltWorld, build
+from benchmarks.twin.worlds import WORLDS, BuiltWorld, TwinWorld, build
 from foundation.errors import BAD_INPUT, DONE, FAILED
 from policy_net.domain import PolicyContext, SpeedModel
 from policy_net.errors import BadInput, PolicyNetError
@@ -79,7 +79,7 @@ def measure(policy: str, data: Path | None, jobs: int, repeats: int) -> dict[str
         task = progress.add_task("", total=len(WORLDS))
         for world in WORLDS:
             progress.update(task, description=world.name)
-            rows[world.name] = _row(policy, build(world, data, jobs), world.name, repeats)
+            rows[world.name] = _row(policy, world, build(world, data, jobs), repeats)
             progress.update(task, advance=1)
     return {
         "policy": policy,
@@ -93,14 +93,14 @@ def measure(policy: str, data: Path | None, jobs: int, repeats: int) -> dict[str
     }
 
 
-def _built(policy: str, speeds: SpeedModel) -> SchedulerPolicy:
-    """A fresh policy; `set` without places, for plans with them have no twin."""
+def _built(policy: str, speeds: SpeedModel, *, places: bool) -> SchedulerPolicy:
+    """A fresh policy; `places`: whether plans of `set` say where tasks go."""
     if policy == SET:
-        return set_policy_of(default_set_file(), SET, places=False)
+        return set_policy_of(default_set_file(), SET, places=places)
     return build_policy(policy, PolicyContext(seed=0, true_speeds=speeds))
 
 
-def _row(name: str, built: BuiltWorld, world: str, repeats: int) -> dict[str, Any]:
+def _row(name: str, world: TwinWorld, built: BuiltWorld, repeats: int) -> dict[str, Any]:
     """Pairs of runs of one world."""
     times: list[tuple[float, float]] = []
     difference, decisions = 0.0, 0
@@ -108,10 +108,10 @@ def _row(name: str, built: BuiltWorld, world: str, repeats: int) -> dict[str, An
         ends: list[ReplayResult] = []
         seconds: list[float] = []
         for compiled in (False, True):
-            policy = _built(name, built.speeds)
+            policy = _built(name, built.speeds, places=world.planned)
             declined = uncovered(built.workload, built.environment, policy, built.speeds, built.effect)
             if declined is not None:
-                raise BadInput(f"{world}: the twin does not cover it: {declined}")
+                raise BadInput(f"{world.name}: the twin does not cover it: {declined}")
             began = time.process_time()
             ends.append(
                 replay(

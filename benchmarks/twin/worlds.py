@@ -37,6 +37,7 @@ class TwinWorld:
         source: `mix` or `allreduce`, as in `policy_quality`.
         pauses: whether resizes and resumes cost two minutes each.
         locality: whether it makes a difference where workers lie.
+        planned: whether plans say where tasks go.
     """
 
     name: str
@@ -45,6 +46,7 @@ class TwinWorld:
     capacity: CapacityMode
     pauses: bool = False
     locality: bool = False
+    planned: bool = False
 
 
 WORLDS = (
@@ -56,6 +58,11 @@ WORLDS = (
     TwinWorld("mix, known, pauses", "mix", Durations.KNOWN, CapacityMode.POOLED, pauses=True),
     TwinWorld("mix, known, placed", "mix", Durations.KNOWN, CapacityMode.NODES),
     TwinWorld("all-reduce, known, locality", "allreduce", Durations.KNOWN, CapacityMode.NODES, locality=True),
+    TwinWorld(
+        *("all-reduce, known, planned places", "allreduce", Durations.KNOWN, CapacityMode.NODES),
+        locality=True,
+        planned=True,
+    ),
 )
 
 

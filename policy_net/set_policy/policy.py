@@ -230,6 +230,11 @@ class SetPolicy:
         """Whether decisions say where tasks go, where a state says where they lie."""
         return self._places
 
+    @property
+    def given_effect(self) -> PlacementEffect | None:
+        """The effect of places that it plans on in place of beliefs."""
+        return self._effect
+
     def _has_places(self, state: ClusterState) -> bool:
         return self._places and state.placement is not None
 

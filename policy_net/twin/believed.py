@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policy_net.domain import MAX_ALLREDUCE_WORKERS, MAX_TASKS_PER_ROLE, JobKind
-from policy_net.set_policy.beliefs import LIFETIMES_KEY, RESTARTS_KEY, SetBeliefs
+from policy_net.set_policy.beliefs import LIFETIMES_KEY, PLACES_KEY, RESTARTS_KEY, SetBeliefs
 from policy_net.set_policy.length_bins import BINS, bin_of
 from policy_net.throughput.form import FORMS, form_grid
 from policy_net.throughput.gaussian_process import GaussianProcessBeliefs, hoped_for_speeds
 from policy_net.throughput.process_prior import SPREADS, Prior, prior_of_kind
 from policy_net.twin.memory import CELL, SESSION, CaseMemory, TypeMemory
+from policy_net.twin.places import BelievedPlaces
 
 CELLS = (MAX_TASKS_PER_ROLE + 1) ** 2
 """Room for the splits of any type: of one without servers the first cells are used, by the number of workers."""
@@ -141,10 +142,17 @@ class BelievedTypes(ProcessTypes):
         self.resized = np.array(restarts["resizes"], dtype=np.float64)
         self.restarts_seen = np.array([restarts["seen"]], dtype=np.int64)
         self._known_sessions: Any = lifetimes.get("sessions")
+        self._places = BelievedPlaces(beliefs.places, kinds)
 
     def hoped_for(self, kind: JobKind) -> Array:
         """See `ProcessTypes`."""
         return hoped_for_speeds(kind)
+
+    def fill_places(self, memory: CaseMemory) -> None:
+        """State what is believed of places."""
+        self._places.fill(memory)
+        for job_type, of_type in self._memory.items():
+            of_type.span_kind = self._places.kind_number(job_type)
 
     def fill_sessions(self, memory: CaseMemory, jobs: int) -> None:
         """State the sessions that jobs may still join; without the model of sessions there are none."""
@@ -183,6 +191,8 @@ class BelievedTypes(ProcessTypes):
         training: list[str],
         sizes: list[list[Any]],
         ids: Sequence[str],
+        *,
+        placed: bool,
     ) -> None:
         """Let the policy believe what the run has found out.
 
@@ -192,6 +202,7 @@ class BelievedTypes(ProcessTypes):
             training: ids of those that train.
             sizes: of those, id, workers and servers with which they trained last.
             ids: of all jobs.
+            placed: whether it was known where tasks lie.
         """
         lifetimes: dict[str, Any] = {
             "ended": self.ended.tolist(),
@@ -208,7 +219,8 @@ class BelievedTypes(ProcessTypes):
             "resizes": self.resized.tolist(),
             "sizes": sizes,
         }
-        self.keep_with({LIFETIMES_KEY: lifetimes, RESTARTS_KEY: restarts})
+        places = {PLACES_KEY: self._places.snapshot()} if placed else {}
+        self.keep_with({LIFETIMES_KEY: lifetimes, RESTARTS_KEY: restarts, **places})
 
 
 def _enter(cells: NDArray[Any], rows: list[list[float]]) -> int:

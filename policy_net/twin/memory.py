@@ -14,6 +14,9 @@ from policy_net.set_policy.length_bins import BINS
 CELL = np.dtype([("samples", "f8"), ("seconds", "f8"), ("ps", "i8"), ("workers", "i8"), ("count", "i8")])
 """What was seen of a split."""
 
+MEAN = np.dtype([("mean", "f8"), ("count", "i8")])
+"""A running mean of logarithms."""
+
 JOB = np.dtype(
     [
         *((name, "f8") for name in ("submit_seconds", "total_epochs", "declared_epochs", "samples_per_epoch")),
@@ -41,12 +44,15 @@ class TypeMemory(ctypes.Structure):
     """A job type: true speeds, and what is believed of them."""
 
     _fields_ = [
-        *((name, _ADDRESS) for name in ("truth", "relative", "given", "hoped", "fitted")),
+        *((name, _ADDRESS) for name in ("truth", "relative", "planned", "given", "hoped", "fitted")),
         *((name, _ADDRESS) for name in ("prior_mean", "prior_smooth", "prior_sd_shape")),
         *((name, _FLOAT) for name in ("spread_smooth", "spread_cell", "deviation_unseen")),
         *(
             (name, _INTEGER)
-            for name in ("uses_ps", "prior_of_type", "known", "refit_at", "cells", "conditioned", "splits")
+            for name in (
+                *("uses_ps", "prior_of_type", "known", "span_kind"),
+                *("refit_at", "cells", "conditioned", "splits"),
+            )
         ),
         *((name, _ADDRESS) for name in ("cell", "conditioned_on")),
     ]
@@ -57,8 +63,8 @@ class CaseMemory(ctypes.Structure):
 
     _fields_ = [
         *((name, _INTEGER) for name in ("jobs", "types", "classes", "nodes", "layers", "parameters")),
-        *((name, _INTEGER) for name in ("on_events", "pooled", "packed", "distance_matters", "learns", "silent")),
-        *((name, _INTEGER) for name in ("with_sessions", "session_room", "scheduler", "fits")),
+        *((name, _INTEGER) for name in ("on_events", "pooled", "packed", "distance_matters", "plans_places")),
+        *((name, _INTEGER) for name in ("learns", "silent", "with_sessions", "session_room", "scheduler", "fits")),
         *((name, _FLOAT) for name in ("slot_seconds", "debounce_seconds", "noise_variance")),
         *((name, _FLOAT) for name in ("resize_seconds", "resume_seconds", "start_seconds", "refit_growth")),
         *((name, _ADDRESS) for name in ("job", "type", "node_cpu", "node_gpu")),
@@ -67,6 +73,7 @@ class CaseMemory(ctypes.Structure):
         *((name, _ADDRESS) for name in ("start_at", "end_at", "longest_gap", "present_samples", "present_speed")),
         *((name, _ADDRESS) for name in ("starting_seconds", "training", "trained_size")),
         *((name, _ADDRESS) for name in ("sessions", "session_of", "session")),
+        *((name, _ADDRESS) for name in ("span_seen", "span_believed", "place_reports")),
         ("fit", FIT),
     ]
 
@@ -89,5 +96,6 @@ SIZES = (
     CELL.itemsize,
     ctypes.sizeof(Standing),
     SESSION.itemsize,
+    MEAN.itemsize,
 )
 """In the order in which `twin_sizes` gives the library's."""

@@ -113,6 +113,9 @@ class Case:
                 most = MAX_ALLREDUCE_WORKERS if job_type in beyond else MAX_TASKS_PER_ROLE
                 relative = _relative_speeds(placed_effect, job_type, most, environment.nodes)
                 self._types[number].relative = self._arrays.floats(relative)
+                if isinstance(policy, SetPolicy) and policy.given_effect is not None:
+                    planned = _relative_speeds(policy.given_effect, job_type, most, max(environment.nodes, 2))
+                    self._types[number].planned = self._arrays.floats(planned)
         self.memory = memory = CaseMemory(
             jobs=len(workload.jobs), types=len(kinds), nodes=environment.nodes, pooled=pooled
         )
@@ -162,6 +165,7 @@ class Case:
             self.memory,
             parameters_of(policy.spec, policy.residual, policy.price_terms, policy.session_terms),
         )
+        memory.plans_places = memory.distance_matters and policy.plans_places
         memory.silent = policy.residual.silent
         memory.parameters, memory.parameter = len(parameters), self._arrays.floats(parameters)
         widths = widths_of(policy.spec, SET_OUTPUTS)
@@ -174,6 +178,7 @@ class Case:
             memory.resized = address_of(believed.resized)
             memory.restarts_seen = address_of(believed.restarts_seen)
             believed.fill_sessions(memory, len(self._jobs))
+            believed.fill_places(memory)
 
     def _state_results(self) -> None:
         memory, jobs = self.memory, len(self._jobs)
@@ -202,7 +207,8 @@ class Case:
         trains = np.flatnonzero(self._training).tolist()
         training = [ids[at] for at in trains]
         sizes = [[ids[at], *split_of(int(self._trained_size[at]), self._jobs[at].kind)] for at in trains]
-        self._believed.keep_all(present, sorted(starting), sorted(training), sorted(sizes), ids)
+        placed = bool(self.memory.distance_matters)
+        self._believed.keep_all(present, sorted(starting), sorted(training), sorted(sizes), ids, placed=placed)
 
     def failure(self) -> BaseException:
         """Why the run could not go on."""

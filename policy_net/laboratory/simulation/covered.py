@@ -20,6 +20,7 @@ from policy_net.policy import SchedulerPolicy
 from policy_net.set_policy.beliefs import LIFETIMES_KEY, RESTARTS_KEY
 from policy_net.set_policy.policy import SetPolicy
 from policy_net.twin.library import notice
+from policy_net.twin.places import knows_gpu_types
 from policy_net.twin.schedulers import Heuristic, heuristic_of
 
 LEAST, MOST = 1e-90, 1e90
@@ -40,30 +41,31 @@ def uncovered(
     """Why the compiled twin cannot run this, in a few words; None if it can."""
     places = environment.capacity_mode is not CapacityMode.POOLED and effect is not None
     if type(policy) is SetPolicy:
-        given, found = policy.speeds, _unlike_the_twin(policy, places=places)
+        given, found = policy.speeds, _unlike_the_twin(policy)
+        places_of_plan = policy.given_effect if policy.plans_places else None
     else:
         heuristic = heuristic_of(policy)
         if heuristic is None:
             return f"the twin knows no policy {policy.name}"
-        given, found = heuristic.speeds, _of_another_kind(workload, heuristic)
+        given, found, places_of_plan = heuristic.speeds, _of_another_kind(workload, heuristic), None
     said = {
         "nodes come and go": environment.changes_nodes,
         "the cluster is beyond measure": _beyond_measure(environment),
-        "the effect of places is not the fitted one": places and type(effect) is not FittedPlacementEffect,
+        "the effect of places is not the fitted one": places
+        and not all(type(each) is FittedPlacementEffect for each in (effect, places_of_plan or effect)),
         "GPUs are of several types": places and bool(environment.gpu_types),
     }
     found = found or next((reason for reason, holds in said.items() if holds), None)
     found = found or _unusual_jobs(workload) or _unusual_speeds(workload, given, speeds)
     if type(policy) is SetPolicy:
-        found = found or _unready(workload, policy)
+        found = found or _unready(workload, policy, places=places)
     return found or notice()
 
 
-def _unlike_the_twin(policy: SetPolicy, *, places: bool) -> str | None:
+def _unlike_the_twin(policy: SetPolicy) -> str | None:
     said = {
         "decisions are drawn": not policy.chance.greedy or policy.chance.exploration > 0.0,
         "a weight is not finite": not np.isfinite(_numbers_of(policy)).all(),
-        "the plan looks at where tasks lie": places and policy.plans_places,
     }
     return next((reason for reason, holds in said.items() if holds), None)
 
@@ -132,7 +134,7 @@ def _unusual_speeds(workload: Workload, given: SpeedModel | None, speeds: SpeedM
     return None
 
 
-def _unready(workload: Workload, policy: SetPolicy) -> str | None:
+def _unready(workload: Workload, policy: SetPolicy, *, places: bool) -> str | None:
     """What the policy believes already that the twin cannot start from."""
     if policy.beliefs is None:
         return None
@@ -140,6 +142,8 @@ def _unready(workload: Workload, policy: SetPolicy) -> str | None:
         process = policy.beliefs.beliefs_by_type().get(job.job_type)
         if process is not None and process.form.kind is not job.kind:
             return f"jobs of type {job.job_type!r} are of another kind than is believed"
+    if places and policy.plans_places and knows_gpu_types(policy.beliefs.places):
+        return "the policy's beliefs are of GPU types"
     snapshot: Any = policy.beliefs.snapshot()
     restarts = snapshot[RESTARTS_KEY]
     if snapshot[LIFETIMES_KEY]["present"] or restarts["starting"] or restarts["training"]:

@@ -25,15 +25,16 @@ static int position_of(const Type *type, int ps, int workers) {
 
 static double clipped(double value, double least, double most) { return value < least ? least : value > most ? most : value; }
 
-/* The process conditioned on what was seen: mean of the log speeds raised by its deviation, and the deviation. */
-static bool posterior(const Type *type, int n, double *log_speed, double *sd) {
+/* The process conditioned on what was seen: of the log speeds the mean, the same raised by its deviation, and that. */
+static bool posterior(const Type *type, int n, double *mean, double *log_speed, double *sd) {
     int seen = (int)type->conditioned;
     double own = type->spread_cell * type->spread_cell;
     if (!seen) {
         for (int at = 0; at < n; at++) {
             sd[at] = sqrt(type->prior_smooth[at * n + at] + own);
             /* Nothing is known of the scale of a type of which no speed was seen: that is no reason to expect much. */
-            log_speed[at] = type->prior_mean[at] + (type->prior_of_type ? OPTIMISM * type->prior_sd_shape[at] : 0.0);
+            mean[at] = type->prior_mean[at];
+            log_speed[at] = mean[at] + (type->prior_of_type ? OPTIMISM * type->prior_sd_shape[at] : 0.0);
         }
         return true;
     }
@@ -97,7 +98,8 @@ static bool posterior(const Type *type, int n, double *log_speed, double *sd) {
     for (int at = 0; at < n; at++) {
         double variance = type->prior_smooth[(size_t)at * n + at] + own - sd[at];
         sd[at] = sqrt(variance > 0.0 ? variance : 0.0);
-        log_speed[at] = type->prior_mean[at] + unit + clipped(log_speed[at], -2 * farthest, 2 * farthest) + OPTIMISM * sd[at];
+        mean[at] = type->prior_mean[at] + unit + clipped(log_speed[at], -2 * farthest, 2 * farthest);
+        log_speed[at] = mean[at] + OPTIMISM * sd[at];
     }
     free(lower);
     return true;
@@ -130,7 +132,7 @@ static bool fit(Twin *twin, int index) {
     Type *type = &twin->in->type[index];
     Belief *belief = &twin->belief[index];
     int n = (int)type->splits;
-    double log_speed[CELLS], sd[CELLS], speed[CELLS] = {0};
+    double mean[CELLS], log_speed[CELLS], sd[CELLS], speed[CELLS] = {0};
     if (belief->count >= type->refit_at) {
         type->conditioned = 0;
         for (int64_t i = 0; i < type->cells; i++)
@@ -139,18 +141,22 @@ static bool fit(Twin *twin, int index) {
         int64_t growth = (int64_t)(REFIT_GROWTH * (double)belief->count);
         type->refit_at = belief->count + (growth > 1 ? growth : 1);
     }
-    if (!posterior(type, n, log_speed, sd))
+    if (!posterior(type, n, mean, log_speed, sd))
         return false;
     memset(belief->sd, 0, sizeof belief->sd);
+    memset(belief->median, 0, sizeof belief->median);
     for (int at = 0; at < n; at++) {
         int cell = type->uses_ps ? cell_of(1 + at / (SIDE - 1), 1 + at % (SIDE - 1)) : cell_of(0, 1 + at);
         speed[cell] = exp(clipped(log_speed[at], -2 * LARGEST_LOG_SPEED, 2 * LARGEST_LOG_SPEED));
+        if (twin->in->plans_places)
+            belief->median[cell] = exp(clipped(mean[at], -2 * LARGEST_LOG_SPEED, 2 * LARGEST_LOG_SPEED));
         belief->sd[cell] = sd[at] < 1.0 ? sd[at] : 1.0;
     }
     bool blank = !belief->scale && twin->in->scheduler == SET; /* others hope for nothing */
     for (int64_t i = 0; i < type->cells; i++)
         if (is_dead(&type->cell[i])) {
-            speed[cell_of((int)type->cell[i].ps, (int)type->cell[i].workers)] = 0.0;
+            int cell = cell_of((int)type->cell[i].ps, (int)type->cell[i].workers);
+            speed[cell] = belief->median[cell] = 0.0;
             blank = false;
         }
     belief->fitted = true;

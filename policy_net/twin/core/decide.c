@@ -3,7 +3,7 @@
    Follows policy_net.set_policy.policy, beliefs, restarts, unseen_types and the views of
    policy_net.laboratory.simulation.simulated_job. */
 
-#include "twin.h"
+#include "places/places.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -144,10 +144,24 @@ static bool find_tables(Twin *twin) {
     for (int at = 0; at < twin->presents; at++) {
         const Job *spec = &twin->in->job[twin->present[at]];
         State *job = &twin->job[twin->present[at]];
-        job->table = table_of(twin, (int)spec->type, (int)spec->max_ps, job->max_workers, (int)spec->min_ps, (int)spec->min_workers);
+        job->table = table_of(twin, ANYWHERE, (int)spec->type, (int)spec->max_ps, job->max_workers, (int)spec->min_ps, (int)spec->min_workers);
         if (!job->table)
             return false;
+        job->steps = job->table;
         job->priority = job->steepness = 0.0;
+    }
+    return true;
+}
+
+/* The tables of the steps, with what is believed of the fewest nodes in them; false without memory. */
+static bool find_steps(Twin *twin) {
+    for (int at = 0; at < twin->presents; at++) {
+        const Job *spec = &twin->in->job[twin->present[at]];
+        State *job = &twin->job[twin->present[at]];
+        job->steps = table_of(twin, (int)spec->worker_class, (int)spec->type, (int)spec->max_ps, job->max_workers, (int)spec->min_ps,
+                              (int)spec->min_workers);
+        if (!job->steps)
+            return false;
     }
     return true;
 }
@@ -175,6 +189,8 @@ bool decide(Twin *twin) {
             without_futile_growth(twin, restart);
     }
     if (!find_tables(twin) || (prices_set(twin) && !find_tables(twin)))
+        return false;
+    if (in->plans_places && !find_steps(twin))
         return false;
     if (!in->silent)
         residual_tilts(twin);

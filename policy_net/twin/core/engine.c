@@ -2,7 +2,7 @@
 
    Follows policy_net.laboratory.simulation.engine, simulated_job, environment, noise and metrics. */
 
-#include "twin.h"
+#include "places/places.h"
 
 #include <math.h>
 
@@ -53,7 +53,7 @@ static double noise_factor(uint64_t key, uint64_t decision, double variance) {
     return exp(sqrt(variance) * normal - variance / 2.0);
 }
 
-/* Hold what was granted; a job that runs on with another size, or runs again, may have to pause. */
+/* Hold what was granted; a job that runs on with another size or elsewhere, or runs again, may have to pause. */
 static void hold(Twin *twin, int index) {
     const Case *in = twin->in;
     const Job *spec = &in->job[index];
@@ -140,8 +140,10 @@ static bool observe(Twin *twin, double now) {
         int index = twin->present[at];
         State *job = &twin->job[index];
         if (job->runs && believes)
-            belief_observe(twin, (int)in->job[index].type, job->held, job->samples, job->seconds);
+            belief_observe(twin, (int)in->job[index].type, job->held, samples_together(twin, index), job->seconds);
     }
+    if (in->learns && in->plans_places && !places_observe(twin))
+        twin->lacks_memory = true;
     if (in->learns)
         restarts_observe(twin);
     for (int at = 0; at < twin->presents; at++) {
@@ -197,7 +199,8 @@ void engine_step(Twin *twin) {
     double now = out->time_seconds, completion = INFINITY;
     bool may_change = twin->arrived < in->jobs;
     int first = twin->present[0], present = twin->presents;
-    if (!twin->decide(twin) || (in->distance_matters && !twin->places && !place(twin))) {
+    bool (*put)(Twin *) = in->plans_places ? place_as_planned : place;
+    if (!twin->decide(twin) || (in->distance_matters && !twin->places && !put(twin))) {
         out->status = OUT_OF_MEMORY;
         return;
     }
@@ -224,6 +227,10 @@ void engine_step(Twin *twin) {
     out->allocated_until_seconds = until;
     out->available_gpu_seconds = (double)twin->total_gpu * until;
     may_change = observe(twin, now) || may_change;
+    if (twin->lacks_memory) {
+        out->status = OUT_OF_MEMORY;
+        return;
+    }
     move_to(twin, until);
     out->waiting_decisions = may_change ? 0 : out->waiting_decisions + 1;
     if (out->waiting_decisions >= MAX_IDLE_DECISIONS) {

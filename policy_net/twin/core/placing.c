@@ -2,7 +2,7 @@
 
    Follows policy_net.placement.spread and pack; asked only where lying apart makes a difference. */
 
-#include "twin.h"
+#include "places/places.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -32,8 +32,22 @@ static int spreading_order(const void *a, const void *b) {
     return first->order - second->order;
 }
 
-/* Take room for so many tasks on as few nodes as possible; over how many, or -1 if there is too little in all. */
-static int pack(Twin *twin, int64_t class, int64_t count) {
+/* So many more tasks of a job on a node. */
+static void add(Lie *lie, int node, int64_t number, bool workers) {
+    int at = 0;
+    while (at < lie->count && lie->share[at].node < node)
+        at++;
+    if (at == lie->count || lie->share[at].node != node) {
+        memmove(&lie->share[at + 1], &lie->share[at], sizeof(Share) * (size_t)(lie->count - at));
+        lie->share[at] = (Share){node, 0, 0};
+        lie->count++;
+    }
+    *(workers ? &lie->share[at].workers : &lie->share[at].ps) += (int)number;
+}
+
+/* Take room for so many tasks of a job; over how many nodes, or -1 if there is too little in all. `whole`: on as few
+   nodes as possible, the fullest that holds all; otherwise they fill up the fullest ones. `lie`: where they go, if asked. */
+int pack(Twin *twin, int64_t class, int64_t count, bool whole, bool workers, Lie *lie) {
     const Case *in = twin->in;
     int64_t cpu = in->class_cpu[class], gpu = in->class_gpu[class];
     const int64_t *by = gpu ? twin->left_gpu : twin->left_cpu;
@@ -48,18 +62,18 @@ static int pack(Twin *twin, int64_t class, int64_t count) {
     while (count) {
         int64_t chosen = -1, emptiest = 0;
         for (int64_t node = 0; node < in->nodes; node++) {
-            if (twin->room[node] >= count && (chosen < 0 || by[node] < by[chosen]))
+            if (twin->room[node] >= (whole ? count : 1) && (chosen < 0 || by[node] < by[chosen]))
                 chosen = node;
             if (twin->room[node] > twin->room[emptiest])
                 emptiest = node;
         }
-        int64_t number = count;
-        if (chosen < 0) {
+        if (chosen < 0)
             chosen = emptiest;
-            number = twin->room[chosen];
-            if (!number)
-                return -1;
-        }
+        int64_t number = twin->room[chosen] < count ? twin->room[chosen] : count;
+        if (!number)
+            return -1;
+        if (lie)
+            add(lie, (int)chosen, number, workers);
         twin->left_cpu[chosen] -= number * cpu;
         twin->left_gpu[chosen] -= number * gpu;
         twin->room[chosen] = 0;
@@ -74,7 +88,7 @@ static bool packed(Twin *twin, int pieces) {
     nodes_clear(twin);
     for (int i = 0; i < pieces; i++) {
         const Piece *piece = &twin->piece[i];
-        int apart = pack(twin, piece->class, piece->count);
+        int apart = pack(twin, piece->class, piece->count, true, piece->workers, NULL);
         if (apart < 0)
             return false;
         if (piece->workers)
@@ -83,7 +97,8 @@ static bool packed(Twin *twin, int pieces) {
     return true;
 }
 
-static bool spread(Twin *twin, int pieces) {
+/* Place class by class, each task on the least loaded node; `lies`: where those of every job go, if asked. */
+bool spread(Twin *twin, int pieces, Lie *lies) {
     qsort(twin->piece, (size_t)pieces, sizeof(Piece), spreading_order);
     nodes_clear(twin);
     for (int first = 0, next; first < pieces; first = next) {
@@ -97,11 +112,14 @@ static bool spread(Twin *twin, int pieces) {
             const Piece *piece = &twin->piece[i];
             int apart = 0;
             twin->stamps++;
-            for (int64_t task = 0; task < piece->count; task++, node++)
+            for (int64_t task = 0; task < piece->count; task++, node++) {
+                if (lies)
+                    add(&lies[piece->job], *node, 1, piece->workers);
                 if (twin->stamp[*node] != twin->stamps) {
                     twin->stamp[*node] = twin->stamps;
                     apart++;
                 }
+            }
             if (piece->workers)
                 twin->job[piece->job].apart = apart;
         }
@@ -109,23 +127,28 @@ static bool spread(Twin *twin, int pieces) {
     return true;
 }
 
+/* State so many tasks of a job, if any, behind the other pieces; how many there are then. */
+int add_piece(Twin *twin, int index, bool workers, int order, int pieces) {
+    const Job *spec = &twin->in->job[index];
+    Split granted = twin->job[index].granted;
+    int64_t class = workers ? spec->worker_class : spec->ps_class, count = workers ? granted.workers : granted.ps;
+    if (count)
+        twin->piece[pieces++] = (Piece){class, count, index, order, workers};
+    return pieces;
+}
+
 /* Place what was granted; false if a task finds no node, which the plan has made sure of. */
 bool place(Twin *twin) {
     int pieces = 0;
     for (int role = 0; role < 2; role++)
         for (int at = 0; at < twin->presents; at++) {
-            int index = twin->present[at];
-            const Job *spec = &twin->in->job[index];
-            Split granted = twin->job[index].granted;
             /* Of one class, a job's workers stand before its servers where tasks are spread. */
-            Piece piece = {role ? spec->ps_class : spec->worker_class, role ? granted.ps : granted.workers, index, 0, !role};
-            piece.order = twin->in->packed ? pieces : 2 * at + role;
-            if (piece.count)
-                twin->piece[pieces++] = piece;
+            int order = twin->in->packed ? pieces : 2 * at + role;
+            pieces = add_piece(twin, twin->present[at], !role, order, pieces);
         }
     if (twin->in->packed && packed(twin, pieces))
         return true;
     for (int i = 0; twin->in->packed && i < pieces; i++) /* packing never costs capacity */
         twin->piece[i].order = 2 * twin->job[twin->piece[i].job].at + !twin->piece[i].workers;
-    return spread(twin, pieces);
+    return spread(twin, pieces, NULL);
 }

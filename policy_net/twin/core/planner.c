@@ -58,7 +58,7 @@ static bool sums_have_room(const Twin *twin, const Job *spec, int workers, int p
 static Step limited(const Twin *twin, int at) {
     const Job *spec = &twin->in->job[twin->present[at]];
     const State *job = &twin->job[twin->present[at]];
-    const Table *table = job->table;
+    const Table *table = job->steps;
     const Split *refused = twin->refusal + (int64_t)at * CELLS;
     Split held = job->granted;
     Step best = {.slope = 0.0};
@@ -137,9 +137,10 @@ bool plan(Twin *twin, double restart) {
         job->at = at;
         job->urgency = job->first_urgency = pow(samples, exponent);
         double speed = table_speed(job->table, job->held);
+        double here = job->steps == job->table ? speed : table_speed(job->steps, job->held);
         job->keeps = false;
-        if (resize > 0.0 && speed > 0.0)
-            keep(twin, job, samples / speed, resize);
+        if (resize > 0.0 && here > 0.0)
+            keep(twin, job, samples / here, resize);
         if (restart > 0.0 && !(speed > 0.0))
             job->first_urgency = job->urgency * waits;
         else if (restart > 0.0) {

@@ -1,15 +1,25 @@
 /* The best next step of a job from whatever it holds, kept until the type's speeds change.
 
-   Follows policy_net.set_policy.steps and resizes. */
+   Follows policy_net.set_policy.steps and resizes, and the tables of policy_net.set_policy.pools. */
 
-#include "twin.h"
+#include "places/places.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* What is believed of as few nodes as possible, of every number of workers; 0 where these find no room. */
+static void find_factors(const Twin *twin, const Table *table, double *factor) {
+    for (int workers = table->min_workers; workers <= table->max_workers; workers++) {
+        int nodes = table->class < 0 ? 1 : fewest_nodes(twin, table->class, workers);
+        factor[workers] = nodes > 1 ? planned_effect(twin, table->type, workers, nodes) : nodes;
+    }
+}
+
 static void fill_table(const Twin *twin, Table *table) {
     const Belief *belief = &twin->belief[table->type];
+    double factor[APART], exponent = twin->speed_exponent;
+    find_factors(twin, table, factor);
     memset(table->speed, 0, sizeof table->speed);
     memset(table->utility, 0, sizeof table->utility);
     table->best_speed = table->slowest_speed = 0.0;
@@ -17,10 +27,10 @@ static void fill_table(const Twin *twin, Table *table) {
     for (int ps = table->min_ps; ps <= table->max_ps; ps++)
         for (int workers = table->min_workers; workers <= table->max_workers; workers++) {
             int cell = cell_of(ps, workers);
-            double speed = table->speed[cell] = belief->speed[cell];
-            table->utility[cell] = belief->utility[cell];
+            double speed = table->speed[cell] = belief->speed[cell] * factor[workers];
             if (!(speed > 0.0))
                 continue;
+            table->utility[cell] = speed == belief->speed[cell] ? belief->utility[cell] : pow(speed, exponent) / exponent;
             if (table->slowest_speed == 0.0 || speed < table->slowest_speed)
                 table->slowest_speed = speed;
             if (speed > table->best_speed || (speed == table->best_speed && ps + workers < table->best.ps + table->best.workers)) {
@@ -30,11 +40,13 @@ static void fill_table(const Twin *twin, Table *table) {
         }
     table->ps_price = twin->ps_price;
     table->version = belief->version;
+    table->places = twin->pool ? twin->pool->version : 0;
+    table->fills++;
 }
 
-/* The table of a type under these caps; NULL without memory. */
-Table *table_of(Twin *twin, int type, int max_ps, int max_workers, int min_ps, int min_workers) {
-    int64_t key = ((((int64_t)type * APART + max_ps) * APART + max_workers) * APART + min_ps) * APART + min_workers;
+/* The table of a type under these caps, for workers of a class or `ANYWHERE`; NULL without memory. */
+Table *table_of(Twin *twin, int class, int type, int max_ps, int max_workers, int min_ps, int min_workers) {
+    int64_t key = (((((class + 1) * twin->in->types + type) * APART + max_ps) * APART + max_workers) * APART + min_ps) * APART + min_workers;
     int64_t mask = twin->table_room - 1;
     int64_t at = (int64_t)(((uint64_t)key * 0x9E3779B97F4A7C15u) >> 32) & mask;
     while (twin->table[at] && twin->table[at]->key != key)
@@ -57,17 +69,18 @@ Table *table_of(Twin *twin, int type, int max_ps, int max_workers, int min_ps, i
                     after[to] = before[i];
                 }
             free(before);
-            return table_of(twin, type, max_ps, max_workers, min_ps, min_workers);
+            return table_of(twin, class, type, max_ps, max_workers, min_ps, min_workers);
         }
         table = twin->table[at] = calloc(1, sizeof(Table));
         if (!table)
             return NULL;
         twin->tables++;
         table->key = key;
+        table->class = class;
         table->type = type;
         table->max_ps = max_ps, table->max_workers = max_workers, table->min_ps = min_ps, table->min_workers = min_workers;
     }
-    if (table->version != twin->belief[type].version)
+    if (table->version != twin->belief[type].version || (class >= 0 && table->places != twin->pool->version))
         fill_table(twin, table);
     return table;
 }
@@ -76,7 +89,7 @@ Table *table_of(Twin *twin, int type, int max_ps, int max_workers, int min_ps, i
 Step table_step(Table *table, Split held) {
     int from = cell_of(held.ps, held.workers);
     double spent = table_cost(table, held.ps, held.workers);
-    if (table->step_version[from] == table->version)
+    if (table->step_version[from] == table->fills)
         return table->step[from];
     Step best = {.slope = 0.0};
     for (int ps = held.ps; ps <= table->max_ps; ps++)
@@ -89,19 +102,19 @@ Step table_step(Table *table, Split held) {
     if (best.slope > 0.0)
         best.log_share = log(table->speed[cell_of(best.target.ps, best.target.workers)] / table->best_speed);
     table->step[from] = best;
-    table->step_version[from] = table->version;
+    table->step_version[from] = table->fills;
     return best;
 }
 
 /* The utility of a split to a job, to which a size that it does not hold may be worth less. */
 double kept_utility(const State *job, int cell) {
-    double utility = job->table->utility[cell];
+    double utility = job->steps->utility[cell];
     return job->keeps && cell != cell_of(job->held.ps, job->held.workers) ? utility * job->other_share : utility;
 }
 
 /* The best step of a job from here with no limit but the caps. */
 Step kept_step(const State *job, Split held) {
-    Table *table = job->table;
+    Table *table = job->steps;
     if (!job->keeps)
         return table_step(table, held);
     int from = cell_of(held.ps, held.workers);

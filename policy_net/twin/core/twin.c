@@ -1,6 +1,6 @@
 /* The run of one case, from outside: open it, advance it by so many decisions, close it. */
 
-#include "twin.h"
+#include "places/places.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,8 +17,8 @@ const char *twin_sources(void) { return TWIN_SOURCES; }
 /* Sizes of the structures that both sides state: they must agree before anything is run. */
 int64_t twin_sizes(int64_t *sizes) {
     sizes[0] = sizeof(Case), sizes[1] = sizeof(Job), sizes[2] = sizeof(Type), sizes[3] = sizeof(Cell), sizes[4] = sizeof(Standing);
-    sizes[5] = sizeof(Session);
-    return 6;
+    sizes[5] = sizeof(Session), sizes[6] = sizeof(Mean);
+    return 7;
 }
 
 void twin_close(Twin *twin) {
@@ -35,6 +35,7 @@ void twin_close(Twin *twin) {
                      twin->lies,    twin->lay};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         free(owned[i]);
+    pool_close(twin);
     room_free(&twin->plan);
     room_free(&twin->then);
     free(twin);
@@ -79,8 +80,9 @@ Twin *twin_open(Case *in, Standing *out) {
     twin->lies = malloc((twin->places ? jobs * LIES : 1) * sizeof(Lying));
     twin->lay = malloc((twin->places ? jobs * LIES : 1) * sizeof(Lying));
     bool rooms = room_create(&twin->plan, in) && room_create(&twin->then, in);
+    bool pool = !in->plans_places || pool_open(twin);
     bool heuristics = twin->sharing && twin->key && twin->order && twin->waiting && twin->per_round && twin->lies && twin->lay;
-    if (!(rooms && heuristics && twin->decide && twin->job && twin->present && twin->belief && twin->table && twin->inputs && twin->scratch && twin->length && twin->hidden &&
+    if (!(rooms && heuristics && pool && twin->decide && twin->job && twin->present && twin->belief && twin->table && twin->inputs && twin->scratch && twin->length && twin->hidden &&
           twin->queue && twin->refusal && twin->used && twin->loads && twin->left_cpu &&
           twin->left_gpu && twin->room && twin->stamp && twin->placed && twin->piece && twin->bin && twin->gathered)) {
         twin_close(twin);

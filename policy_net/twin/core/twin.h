@@ -68,6 +68,7 @@ typedef struct {
 typedef struct {
     const double *truth;          /* CELLS */
     const double *relative;       /* APART × APART, [workers, nodes]: speed where workers lie apart; NULL: it makes no difference */
+    const double *planned;        /* as `relative`: plan on this in place of beliefs; NULL: on beliefs */
     const double *given;          /* CELLS: plan on these in place of beliefs; NULL: on beliefs */
     const double *hoped;          /* CELLS: speeds of a type of which nothing was seen */
     const double *fitted;         /* CELLS: speeds of the last fit, where `fit` makes them */
@@ -76,6 +77,7 @@ typedef struct {
     const double *prior_sd_shape; /* n */
     double spread_smooth, spread_cell, deviation_unseen;
     int64_t uses_ps, prior_of_type, known; /* known: a process of this type exists */
+    int64_t span_kind;                     /* of what is believed of lying apart */
     int64_t refit_at, cells, conditioned;
     int64_t splits; /* n: those of which anything is believed, with servers all, without as many workers as a job may have */
     Cell *cell;           /* room for CELLS */
@@ -85,7 +87,7 @@ typedef struct {
 /* Everything a run is given, and where its results go: `policy_net.twin.case.CASE`. */
 typedef struct {
     int64_t jobs, types, classes, nodes, layers, parameters;
-    int64_t on_events, pooled, packed, distance_matters, learns, silent, with_sessions, session_room;
+    int64_t on_events, pooled, packed, distance_matters, plans_places, learns, silent, with_sessions, session_room;
     int64_t scheduler, fits; /* fits: a heuristic plans on what was seen */
     double slot_seconds, debounce_seconds, noise_variance, resize_seconds, resume_seconds, start_seconds, refit_growth;
     const Job *job;
@@ -103,6 +105,8 @@ typedef struct {
     int64_t *training, *trained_size;        /* per job; the cell at which it trained last */
     int64_t *sessions, *session_of;          /* how many there are; of every job the index of its own, negative: none */
     Session *session;                        /* room for session_room */
+    struct Mean *span_seen, *span_believed;  /* places/places.h: the logs of what lying apart does */
+    int64_t *place_reports;                  /* `REPORTS` and what follows */
     int64_t (*fit)(int64_t type);            /* fit a type's speeds to its cells, into `fitted`; 0 if that went well; NULL: by a Gaussian process */
 } Case;
 
@@ -125,7 +129,8 @@ typedef struct {
 
 /* Steps of one type under given caps and minimum. */
 typedef struct {
-    int64_t key, version;
+    int64_t key, version, places, fills; /* of beliefs about speeds and places, and how often it was filled */
+    int class; /* of workers on as few nodes as possible, or `ANYWHERE` */
     int type, max_ps, max_workers, min_ps, min_workers;
     double speed[CELLS], utility[CELLS], best_speed, slowest_speed;
     Split best;
@@ -136,7 +141,8 @@ typedef struct {
 
 /* A type's beliefs as of the last fit. */
 typedef struct {
-    double speed[CELLS], sd[CELLS], utility[CELLS], fastest; /* fastest: of the usual splits */
+    double speed[CELLS], median[CELLS], sd[CELLS], utility[CELLS]; /* median: without optimism */
+    double fastest;                                                /* of the usual splits */
     int64_t version, count;
     bool fitted, scale, probed; /* probed: a job was looked for that tries a split of the type, in this decision */
 } Belief;
@@ -150,12 +156,13 @@ typedef struct {
     /* of the present decision */
     double remaining_epochs, total_epochs, samples_per_epoch, shown_epochs, urgency, first_urgency, priority, steepness;
     int max_workers;
-    Table *table;
+    Table *table, *steps; /* steps: the same, or what plans that say where tasks go make of it */
     Split granted;
     double other_share; /* of its utility that another size than the one held keeps, where the plan says so */
     bool keeps;
     Step next;
     int refusals, at, apart; /* at: place among the present; apart: nodes that hold workers */
+    bool stays;              /* keeps its nodes, where the plan says where tasks go */
     /* of heuristics */
     Split size; /* what it asked for, as far as the empty cluster has room */
     bool sized;
@@ -266,6 +273,7 @@ typedef struct Twin {
     int64_t *left_cpu, *left_gpu, *room;
     int *placed, *stamp, stamps;
     struct Piece *piece;
+    struct Pool *pool; /* where `set` plans say where tasks go */
     bool lacks_memory;
 } Twin;
 
@@ -294,7 +302,7 @@ bool is_dead(const Cell *cell);
 bool belief_refresh(Twin *twin, int type);
 void belief_count(Twin *twin, int type);
 void belief_observe(Twin *twin, int type, Split held, double samples, double seconds);
-Table *table_of(Twin *twin, int type, int max_ps, int max_workers, int min_ps, int min_workers);
+Table *table_of(Twin *twin, int class, int type, int max_ps, int max_workers, int min_ps, int min_workers);
 Step table_step(Table *table, Split held);
 Step kept_step(const State *job, Split held);
 double kept_utility(const State *job, int cell);

@@ -59,10 +59,10 @@ def test_gpu_types_matter_only_where_tasks_are_placed() -> None:
     assert uncovered(JOBS, replace(typed, capacity_mode=CapacityMode.POOLED), fresh(), SPEEDS, effect) is None
 
 
-def test_plans_with_places_are_for_the_reference() -> None:
-    effect = default_placement_effect()
-    assert uncovered(JOBS, Environment(2), fresh(), SPEEDS, effect) == "the plan looks at where tasks lie"
-    assert uncovered(JOBS, Environment(2), fresh(places=False), SPEEDS, effect) is None
+def test_plans_with_places_are_covered_on_gpus_of_one_type() -> None:
+    effect, typed = default_placement_effect(), Environment(2, gpu_types=(("v100", 1),))
+    assert uncovered(JOBS, Environment(2), fresh(), SPEEDS, effect) is None
+    assert uncovered(JOBS, typed, fresh(), SPEEDS, effect) == "GPUs are of several types"
 
 
 @pytest.mark.parametrize("broken", [math.nan, math.inf])
