@@ -3,6 +3,7 @@
 import copy
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,14 +14,14 @@ from policy_net.baselines.marginal import MarginalPolicy
 from policy_net.baselines.optimus import OptimusPolicy
 from policy_net.baselines.optimus_sr import OptimusSrPolicy
 from policy_net.domain import Allocation, JobKind, PlacementEffect, Resources
-from policy_net.errors import BadInput
+from policy_net.errors import BadInput, NoProgress
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.laboratory.simulation.compiled import run_compiled
 from policy_net.laboratory.simulation.covered import uncovered
 from policy_net.laboratory.simulation.environment import DecideOn, Environment, PlacementStrategy
 from policy_net.laboratory.simulation.replay import replay
 from policy_net.laboratory.speeds.placement_effect import default_placement_effect
-from policy_net.laboratory.speeds.speed import default_speeds
+from policy_net.laboratory.speeds.speed import TableSpeedModel, default_speeds
 from policy_net.laboratory.workloads.workload import Workload
 from policy_net.set_policy.beliefs import SetBeliefs
 from policy_net.throughput import parametric
@@ -152,6 +153,26 @@ def test_what_cannot_be_packed_is_spread_as_in_the_reference(fresh: Callable[[],
         )
     )
     assert_alike(fresh(), fresh(), workload, environment, default_placement_effect())
+
+
+@pytest.mark.parametrize("dead", [(2, 3), (2,)])
+def test_where_a_job_cannot_train_one_task_more_counts_as_in_the_reference(dead: tuple[int, ...]) -> None:
+    """With two workers too few for every job, the third helps, or only the fourth: then none takes a third."""
+    grid = np.arange(65.0)[None] * 10.0
+    grid[0, list(dead)] = 0.0
+    speeds = TableSpeedModel({NAME: grid}, "the test")
+    jobs = one_by_one(NAME, 3, kind=JobKind.ALLREDUCE, gap_seconds=0.0).jobs
+    workload = make_workload(*(replace(job, min_workers=2) for job in jobs))
+    ends = []
+    for compiled in (True, False):
+        try:
+            policy = OptimusPolicy("optimus-true-table", speeds)
+            result = replay(workload, IDLE, policy, speeds, compiled=compiled)
+            ends.append([outcome.end_seconds for outcome in result.outcomes])
+        except NoProgress as error:
+            ends.append([str(error)])
+    assert ends[0] == ends[1]
+    assert len(ends[0]) == (1 if len(dead) > 1 else 3)
 
 
 def test_planners_on_beliefs_of_another_making_are_for_the_reference() -> None:
