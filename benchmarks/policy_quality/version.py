@@ -1,7 +1,8 @@
 """The version of a figure: a digest of the code that produced it, so that a resumed run never mixes two versions.
 
 Only code counts that is imported, directly or not, by the simulator or by the policy; comments and docstrings do not.
-So a figure outlives a new scheduler, a new loader of another format, or a better explanation.
+So a figure outlives a new scheduler, a new loader of another format, or a better explanation. The compiled twin replays
+registered schedulers, and counts with all of its sources.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ from pathlib import Path
 import policy_net.baselines  # noqa: F401  (registers the policies' names)
 from policy_net.policy import policy_factory, policy_names
 from policy_net.set_policy.policy import DEFAULT_SET_FILE, SHIPPED_FILES, SetPolicy
+from policy_net.twin.library import CORE, source_digest
 
 WORLD_MODULES = ("benchmarks.policy_quality.worlds", "policy_net.laboratory.simulation.replay")
 LEARNED_MODULE = "policy_net.dl2.policy"
 OURS = ("policy_net", "benchmarks")
 
 
-def policy_version(policy: str, given: Path | None = None) -> str:
+def policy_version(policy: str, given: Path | None = None, twin: Path = CORE) -> str:
     """A digest of the code behind a policy's figures, and of the file that holds the policy or that it is given.
 
     Raises:
@@ -34,7 +36,8 @@ def policy_version(policy: str, given: Path | None = None) -> str:
     shipped = SHIPPED_FILES.get(policy, DEFAULT_SET_FILE) if of_set else None
     of_policy = Path(policy) if factory is None else shipped
     files = [path for path in (of_policy, given) if path is not None]
-    return "-".join([code, *(hashlib.sha256(path.read_bytes()).hexdigest()[:16] for path in files)])
+    replayed_in = [] if factory is None else [source_digest(twin)[:16]]
+    return "-".join([code, *replayed_in, *(hashlib.sha256(path.read_bytes()).hexdigest()[:16] for path in files)])
 
 
 @cache

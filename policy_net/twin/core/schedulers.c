@@ -1,6 +1,7 @@
 /* Whose decisions are taken: what decides, by the scheduler's code. */
 
 #include "twin.h"
+#include "heuristics/heuristics.h"
 
 #include <stddef.h>
 

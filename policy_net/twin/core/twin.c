@@ -1,5 +1,6 @@
 /* The run of one case, from outside: open it, advance it by so many decisions, close it. */
 
+#include "heuristics/heuristics.h"
 #include "places/places.h"
 
 #include <stdlib.h>

@@ -338,44 +338,6 @@ void queue_sink(Queued *queue, int count, int parent);
 void job_view(const Job *spec, State *job);
 double remaining_samples(const Twin *twin, const State *job, int index);
 
-bool fits_refresh(Twin *twin, int type);
-
-bool (*scheduler_of(int64_t code))(Twin *twin);
-bool fifo(Twin *twin);
-bool fifo_backfill(Twin *twin);
-bool fifo_easy(Twin *twin);
-bool las(Twin *twin);
-bool srtf(Twin *twin);
-bool drf(Twin *twin);
-bool drf_peak(Twin *twin);
-bool tetris(Twin *twin);
-bool marginal(Twin *twin);
-bool optimus(Twin *twin);
-bool optimus_sr(Twin *twin);
-bool drf_authors(Twin *twin);
-bool srtf_authors(Twin *twin);
-bool tetris_authors(Twin *twin);
-bool optimus_authors(Twin *twin);
-
-void authors_open(Twin *twin);
-bool authors_grant(Twin *twin, int at, Split tasks);
-bool authors_grant_on(Twin *twin, int64_t node, int at, Split tasks);
-void authors_decide(Twin *twin);
-Split bundle_of(const Job *spec);
-int most_bundles(const Job *spec);
-double share_left(const State *job);
-double pairwise_sum(const double *value, int count);
-
-Split first_grant(const Job *spec);
-Split requested_size(Twin *twin, int job);
-bool is_running(Twin *twin, int job);
-void serve(Twin *twin, Room *room, const int *order);
-bool heuristic_open(Twin *twin);
-double remaining_seconds(const Twin *twin, int job, Split held);
-void ascending_order(Twin *twin, const double *key, int *order);
-
-const Hull *hull_of(Twin *twin, int job);
-
 bool room_create(Room *room, const Case *in);
 void room_free(Room *room);
 void room_open(Twin *twin, Room *room);

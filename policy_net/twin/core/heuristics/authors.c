@@ -3,7 +3,7 @@
    Follows policy_net.baselines.authors and authors_optimus. Scores are negative where Python's heap has the least on
    top: `queue_order` has the greatest. */
 
-#include "../twin.h"
+#include "heuristics.h"
 
 #include <math.h>
 

@@ -3,7 +3,7 @@
    Follows policy_net.baselines.authors_nodes, and of what the simulator makes of a decision that says where its tasks
    go, policy_net.laboratory.simulation.placing. */
 
-#include "../twin.h"
+#include "heuristics.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
 
    Follows policy_net.baselines.authors_tetris. */
 
-#include "../twin.h"
+#include "heuristics.h"
 
 #define UNITS_PER_GPU 4
 #define MILLI 1000.0

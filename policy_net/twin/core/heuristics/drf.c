@@ -2,7 +2,7 @@
 
    Follows policy_net.baselines.drf and drf_peak. */
 
-#include "../twin.h"
+#include "heuristics.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
 
    Follows policy_net.baselines.easy, with speeds that are given. */
 
-#include "../twin.h"
+#include "heuristics.h"
 
 #include <math.h>
 

@@ -2,7 +2,7 @@
 
    Follows policy_net.baselines.fifo. */
 
-#include "../twin.h"
+#include "heuristics.h"
 
 static bool in_turn(Twin *twin, bool backfill) {
     Room *room = &twin->plan;

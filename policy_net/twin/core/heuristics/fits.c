@@ -3,7 +3,7 @@
    Follows policy_net.throughput.by_type and type_belief. Gaussian processes are those of `set`; another fit is the
    reference's own, `Case.fit`. */
 
-#include "../twin.h"
+#include "heuristics.h"
 
 #include <string.h>
 

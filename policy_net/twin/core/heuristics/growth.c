@@ -2,7 +2,7 @@
 
    Follows policy_net.baselines.optimus and optimus_sr, and policy_net.throughput.probing. */
 
-#include "../twin.h"
+#include "heuristics.h"
 
 #include <math.h>
 

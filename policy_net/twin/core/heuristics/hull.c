@@ -2,7 +2,7 @@
 
    Follows policy_net.baselines.hull; kept, as in throughput.beliefs.TypeCache, until the type's speeds change. */
 
-#include "../twin.h"
+#include "heuristics.h"
 
 #include <math.h>
 #include <stdlib.h>

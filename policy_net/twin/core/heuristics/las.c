@@ -2,7 +2,7 @@
 
    Follows policy_net.baselines.las. */
 
-#include "../twin.h"
+#include "heuristics.h"
 
 static const double LIMITS_GPU_SECONDS[] = {3600.0, 36000.0, 360000.0};
 

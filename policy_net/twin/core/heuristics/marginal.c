@@ -2,7 +2,7 @@
 
    Follows policy_net.baselines.marginal. */
 
-#include "../twin.h"
+#include "heuristics.h"
 
 #include <math.h>
 

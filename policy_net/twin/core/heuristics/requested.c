@@ -2,7 +2,7 @@
 
    Follows policy_net.baselines.requested and needs. */
 
-#include "../twin.h"
+#include "heuristics.h"
 
 #include <math.h>
 #include <stdlib.h>

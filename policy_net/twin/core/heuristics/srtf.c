@@ -2,7 +2,7 @@
 
    Follows policy_net.baselines.srtf. */
 
-#include "../twin.h"
+#include "heuristics.h"
 
 bool srtf(Twin *twin) {
     Room *room = &twin->plan;

@@ -2,7 +2,7 @@
 
    Follows policy_net.baselines.tetris. */
 
-#include "../twin.h"
+#include "heuristics.h"
 
 #include <math.h>
 #include <string.h>
