@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from policy_net.laboratory.report.chart_style import look
 from policy_net.laboratory.reproduction.experiment import Experiment, Picture, Point
@@ -23,20 +24,25 @@ _COLOURS = ("#1d5f9e", "#868c94", "#d98b2b", "#3c8d5a", "#8a5fa8", "#b34757")
 def picture_of(experiment: Experiment, points: Sequence[Point]) -> bytes:
     """A PNG of the experiment; lines without figures are left out."""
     with look():
-        figure = Figure(figsize=_SIZE_INCHES, dpi=_DOTS_PER_INCH, layout="constrained")
-        axes = figure.subplots()
-        axes.set_title(f"{experiment.name}: {experiment.title}")
-        if experiment.picture is Picture.STEPS:
-            _steps(axes, points)
-        elif experiment.picture is Picture.CURVES:
-            _curves(axes, points)
-        else:
-            _bars(axes, points)
-        if experiment.axis:
-            axes.set_xlabel(experiment.axis)
         data = io.BytesIO()
-        figure.savefig(data, format="png", metadata={"Software": None})
+        figure_of(experiment, points).savefig(data, format="png", metadata={"Software": None})
     return data.getvalue()
+
+
+def figure_of(experiment: Experiment, points: Sequence[Point]) -> Figure:
+    """The same before it is drawn, in the style that holds."""
+    figure = Figure(figsize=_SIZE_INCHES, dpi=_DOTS_PER_INCH, layout="constrained")
+    axes = figure.subplots()
+    axes.set_title(f"{experiment.name}: {experiment.title}")
+    if experiment.picture is Picture.STEPS:
+        _steps(axes, points)
+    elif experiment.picture is Picture.CURVES:
+        _curves(axes, points)
+    else:
+        _bars(axes, points)
+    if experiment.axis:
+        axes.set_xlabel(experiment.axis)
+    return figure
 
 
 def _bars(axes: Axes, points: Sequence[Point]) -> None:
@@ -55,6 +61,9 @@ def _curves(axes: Axes, points: Sequence[Point]) -> None:
     means = [mean for mean, _ in map(mean_and_spread, points) if mean is not None]
     if means and max(means) > _WIDE * min(means):
         axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda slots, _: f"{slots:,g}"))  # no powers: math is not drawn
+        axes.yaxis.set_minor_locator(NullLocator())
     for number, label in enumerate(labels):
         of_label = [(point.at, *mean_and_spread(point)) for point in points if point.label == label]
         shown = [(at, mean, spread or 0.0) for at, mean, spread in of_label if mean is not None and at is not None]

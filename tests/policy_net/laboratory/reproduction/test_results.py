@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from policy_net.laboratory.reproduction.charts import picture_of
+from policy_net.laboratory.report.chart_style import look
+from policy_net.laboratory.reproduction.charts import figure_of, picture_of
 from policy_net.laboratory.reproduction.experiment import Claim, Experiment, Line, Measure, Picture, Point
 from policy_net.laboratory.reproduction.results import Finding, best_of, csv_of, findings, mean_and_spread, row_of
 
@@ -91,3 +92,15 @@ def test_pictures_are_the_same_bytes_again_also_without_figures(picture: Picture
     data = picture_of(experiment, points)
     assert data.startswith(b"\x89PNG")
     assert data == picture_of(experiment, points)
+
+
+def test_an_axis_of_powers_is_marked_with_plain_numbers() -> None:
+    lines = (Line("a", "drf", at=0.0), Line("a", "drf", at=1.0))
+    experiment = Experiment("fig0", "What it shows", lines, (), "", Picture.CURVES, "axis")
+    with look():
+        figure = figure_of(experiment, [point("a", [44.0], at=0.0), point("a", [1254.0], at=1.0)])
+        figure.draw_without_rendering()
+        axes = figure.axes[0]
+        low, high = axes.get_ylim()
+        shown = [mark.get_text() for mark in axes.get_yticklabels() if low <= mark.get_position()[1] <= high]
+    assert shown == ["50", "100", "200", "500", "1,000"]
