@@ -109,6 +109,17 @@ class SpeedForm:
         ps, workers = (axis[self.cells].ravel().astype(np.float64) for axis in np.indices(self.shape))
         return self.features(ps, workers)
 
+    @cached_property
+    def row_of(self) -> Mapping[tuple[int, int], int]:
+        """Of every cell (PSs, workers) its row in `cell_features` and `expected_times`."""
+        ps, workers = (axis[self.cells].ravel().tolist() for axis in np.indices(self.shape))
+        return {cell: row for row, cell in enumerate(zip(ps, workers, strict=True))}
+
+    @cached_property
+    def expected_times(self) -> Array:
+        """What the prior says of every cell, relative to the smallest, shape (PSs × workers,)."""
+        return self.cell_times(np.array(self.prior.shape))
+
     def cell_times(self, coefficients: Array) -> Array:
         """Seconds per sample in every cell of `cells`, shape (PSs × workers,)."""
         return np.concatenate([self.cell_features[part] @ coefficients for part in self.parts])
@@ -120,6 +131,12 @@ class SpeedForm:
         features = self.features(ps, workers)
         rows = features / self.prior.times(features)[:, None] / self.prior.relative_error
         return rows, np.full(len(rows), 1 / self.prior.relative_error)
+
+    @cached_property
+    def prior_moments(self) -> tuple[Array, Array]:
+        """The same as normal equations, shapes (terms, terms) and (terms,)."""
+        rows, targets = self.prior_rows
+        return rows.T @ rows, rows.T @ targets
 
 
 def form_grid(form: SpeedForm, coefficients: Array) -> Array:

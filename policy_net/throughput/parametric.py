@@ -11,6 +11,7 @@ that enough different allocations are seen is its own affair (`probing.py`). All
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -41,33 +42,34 @@ class TypeFit(TypeBelief):
         self.coefficients: Array = np.zeros(form.terms)
 
     def _fit(self) -> None:
+        row_of = self.form.row_of
         seen = [
-            (ps, workers, cell.seconds / cell.samples, cell.count)
-            for (ps, workers), cell in self.cells.items()
+            (row_of[place], cell.seconds / cell.samples, cell.count)
+            for place, cell in self.cells.items()
             if cell.samples > 0
         ]
         if not seen:
             self.coefficients = self.form.unseen_coefficients
             return
-        ps, workers, times, counts = np.array(seen, dtype=np.float64).T
-        times = held(times)
-        features = self.form.features(ps, workers)
-        precision = 1 / (SHAPE_ERROR**2 + NOISE**2 / counts)
+        # What follows from the cells alone is looked up: a scheduler fits some hundreds of times a thousand jobs.
+        chosen = [row for row, _, _ in seen]
+        features, expected = self.form.cell_features[chosen], self.form.expected_times[chosen]
+        times = held(np.array([time for _, time, _ in seen]))
+        precision = 1 / (SHAPE_ERROR**2 + NOISE**2 / np.array([count for *_, count in seen], dtype=np.float64))
         # The prior says how speeds relate to each other; how fast the type is, only observations say.
-        expected = self.form.prior.times(features)
         relative = times / expected
-        unit = np.exp(np.average(np.log(relative), weights=precision))
-        times = np.clip(relative, unit / FARTHEST, unit * FARTHEST) * expected
+        unit = math.exp(float(precision @ np.log(relative)) / float(precision.sum()))
+        times = np.minimum(np.maximum(relative, unit / FARTHEST), unit * FARTHEST) * expected
         rows = features * (unit / times)[:, None]
         weighted = rows * precision[:, None]
-        pseudo_rows, pseudo_targets = self.form.prior_rows
+        of_prior, moment_of_prior = self.form.prior_moments
         # Solved through the normal equations: the cost does not grow with the number of cells.
-        moment = weighted.sum(axis=0) + pseudo_rows.T @ pseudo_targets
+        moment = weighted.sum(axis=0) + moment_of_prior
         try:
-            lower = np.linalg.cholesky(rows.T @ weighted + pseudo_rows.T @ pseudo_rows)
-            problem = lower.T, np.linalg.solve(lower, moment)
+            lower = np.linalg.cholesky(rows.T @ weighted + of_prior)
+            problem: tuple[Array, Array] = lower.T, np.linalg.solve(lower, moment)
         except np.linalg.LinAlgError:  # squares of figures that lie too far apart
-            root = np.sqrt(precision)
+            root, (pseudo_rows, pseudo_targets) = np.sqrt(precision), self.form.prior_rows
             problem = np.vstack([rows * root[:, None], pseudo_rows]), np.append(root, pseudo_targets)
         self.coefficients = np.asarray(nonnegative_fit(*problem) * unit, dtype=np.float64)
 
