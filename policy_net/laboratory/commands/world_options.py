@@ -20,7 +20,12 @@ import typer
 from policy_net.domain import CapacityMode, PlacementEffect, SpeedModel
 from policy_net.errors import BadInput
 from policy_net.laboratory.simulation.environment import DecideOn, Environment, PlacementStrategy
-from policy_net.laboratory.workloads.workload import JobKindChoice, Machines
+from policy_net.laboratory.workloads.workload import (
+    USUAL_CPUS_PER_NODE,
+    USUAL_GPUS_PER_NODE,
+    JobKindChoice,
+    Machines,
+)
 
 if TYPE_CHECKING:
     from policy_net.laboratory.workloads.loaders.record import Recording
@@ -30,9 +35,6 @@ LARGEST_CLUSTER = 100_000
 LONGEST_PAUSE_SECONDS = 7 * 86400.0
 LONGEST_HOURS = 100_000.0
 """Beyond these an option is a slip of the pen: of 100,000 nodes, a week, eleven years."""
-
-USUAL_GPUS_PER_NODE, USUAL_CPUS_PER_NODE = 2, 8
-"""Of a machine on which generated and published jobs run, unless the user says otherwise: DL2's."""
 
 _seconds = functools.partial(typer.Option, min=0.0, max=LONGEST_PAUSE_SECONDS)
 _hours = functools.partial(typer.Option, min=0.0, max=LONGEST_HOURS)
