@@ -67,7 +67,7 @@ class TypeFit(TypeBelief):
         moment = weighted.sum(axis=0) + moment_of_prior
         try:
             lower = np.linalg.cholesky(rows.T @ weighted + of_prior)
-            problem: tuple[Array, Array] = lower.T, np.linalg.solve(lower, moment)
+            problem: tuple[Any, Any] = lower.T, np.linalg.solve(lower, moment)  # numpy's stubs know no float64 here
         except np.linalg.LinAlgError:  # squares of figures that lie too far apart
             root, (pseudo_rows, pseudo_targets) = np.sqrt(precision), self.form.prior_rows
             problem = np.vstack([rows * root[:, None], pseudo_rows]), np.append(root, pseudo_targets)
