@@ -44,11 +44,11 @@ class EnvironmentSettings(Section):
     """The simulated machines, and when decisions are taken."""
 
     nodes: int | None = Field(None, ge=1, le=100_000)
-    """Machines; the workload's own suggestion unless set, else an error."""
-    gpus_per_node: int = Field(2, ge=0, le=64)
-    """GPUs of one machine; 2, DL2's testbed."""
-    cpus_per_node: int = Field(8, ge=1, le=1024)
-    """CPU cores of one machine; 8, DL2's testbed."""
+    """Machines; unless set, those that a recorded log names, else what the workload suggests, else an error."""
+    gpus_per_node: int | None = Field(None, ge=0, le=64)
+    """GPUs of one machine; unless set, what a recorded log shows, else 2, and the agent's log says so."""
+    cpus_per_node: int | None = Field(None, ge=1, le=1024)
+    """CPU cores of one machine; unless set 8 or, for recorded jobs, what the log shows, at least 4 a GPU."""
     slot_seconds: Seconds = 1200.0
     """The slot, or the tick of event decisions, in simulated seconds; 20 minutes, DL2's."""
     decide_on: Literal["slot", "event"] | None = None

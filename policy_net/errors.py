@@ -6,6 +6,7 @@ rest name one concept each. Errors of third-party libraries are translated where
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from foundation.errors import BAD_INPUT, ExpectedError
@@ -31,6 +32,20 @@ class MalformedRow(BadInput):
     def __init__(self, message: str, reason: str) -> None:
         super().__init__(message)
         self.reason = reason
+
+
+class OtherColumns(BadInput):
+    """A table lacks a column that its format needs.
+
+    Attributes:
+        names: of the columns that it has; one with all of the line where other marks divide them.
+        missing: those that it lacks.
+    """
+
+    def __init__(self, message: str, names: Sequence[str], missing: Sequence[str]) -> None:
+        super().__init__(message)
+        self.names = names
+        self.missing = missing
 
 
 class NothingRecorded(BadInput):

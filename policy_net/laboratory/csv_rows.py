@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, NoReturn, cast
 
-from policy_net.errors import BadInput, MalformedRow
+from policy_net.errors import BadInput, MalformedRow, OtherColumns
 
 LONGEST_SECONDS = 1e11
 """About 3,000 years, Unix times in seconds far within it: anything beyond is a slip of units or of the pen."""
@@ -143,7 +143,7 @@ def read_rows(
         short_rows: whether a row may lack its last cells but those of `columns`, as of people's tables.
 
     Raises:
-        BadInput: the file cannot be read or decoded, lacks a column, has no rows, or is cut short.
+        BadInput: the file cannot be read or decoded, has no rows, or is cut short; OtherColumns if it lacks a column.
     """
     found = False
     header: list[str] | None = None
@@ -242,9 +242,11 @@ def _header(
         return names, False
     if names_without_header and not set(names) & set(columns) and len(names) == len(names_without_header):
         return list(names_without_header), True
-    raise BadInput(
+    raise OtherColumns(
         f"{path}: column {missing[0]!r} is missing from the header {shown(','.join(names))};"
-        f" it needs at least {', '.join(columns)}{how_to_get and '; '}{how_to_get}"
+        f" it needs at least {', '.join(columns)}{how_to_get and '; '}{how_to_get}",
+        names,
+        missing,
     )
 
 

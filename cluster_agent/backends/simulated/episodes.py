@@ -17,9 +17,17 @@ from policy_net.laboratory.speeds.speed import default_speeds, read_speed_table
 from policy_net.laboratory.workloads.estimates import parse_durations, with_estimates
 from policy_net.laboratory.workloads.loaders.intake import MALFORMED
 from policy_net.laboratory.workloads.sources import WorkloadOptions, load_workload
-from policy_net.laboratory.workloads.workload import JobKindChoice, Workload
+from policy_net.laboratory.workloads.workload import (
+    USUAL_CPUS_PER_NODE,
+    USUAL_GPUS_PER_NODE,
+    JobKindChoice,
+    Machines,
+    Workload,
+)
 
 _log = structlog.get_logger()
+
+_SAID_BY = "nodes, gpus_per_node and cpus_per_node in backend.environment"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +78,9 @@ def load_episodes(settings: SimulatedBackendSettings) -> Episodes:
         turn, position = divmod(index, len(settings.workloads))
         items.append(_load(settings, settings.workloads[position], turn, speeds))
     depends_on = settings.model_dump(mode="json", exclude={"pace", "baseline"})
+    for size in ("gpus_per_node", "cpus_per_node"):  # what was taken counts, be it set or not
+        found = list(dict.fromkeys(getattr(episode.environment, size) for episode in items))
+        depends_on["environment"][size] = found[0] if len(found) == 1 else found
     digest = sha256(json.dumps(depends_on, sort_keys=True).encode()).hexdigest()
     machines = settings.environment
     if machines.locality and machines.capacity_mode is CapacityMode.POOLED:
@@ -85,25 +96,25 @@ def _load(settings: SimulatedBackendSettings, chosen: EpisodeSettings, turn: int
         limit_jobs=chosen.limit_jobs,
         window=chosen.window,
         job_kind=JobKindChoice(chosen.job_kind),
+        nodes=machines.nodes,
         gpus_per_node=machines.gpus_per_node,
         cpus_per_node=machines.cpus_per_node,
+        machines_said_by=_SAID_BY,
         arrival_scale=chosen.arrival_scale,
         strict=chosen.strict,
         speeds=speeds,
     )
     estimates = parse_durations(chosen.durations, chosen.epoch_error)
     workload = with_estimates(load_workload(chosen.source, options), estimates, options.seed)
-    for note in workload.notes:
-        if note.startswith(MALFORMED):
-            _log.warning("rows-skipped", workload=workload.name, note=note)
     nodes = machines.nodes or workload.suggested_nodes
     if nodes is None:
         raise BadConfig(f"setting backend.environment.nodes is missing, and {chosen.source!r} suggests no number")
+    usual = workload.machines or Machines(nodes, USUAL_GPUS_PER_NODE, USUAL_CPUS_PER_NODE)
     slotted = workload.slotted if machines.decide_on is None else machines.decide_on == "slot"
     environment = Environment(
         nodes=nodes,
-        gpus_per_node=machines.gpus_per_node,
-        cpus_per_node=machines.cpus_per_node,
+        gpus_per_node=usual.gpus_per_node if machines.gpus_per_node is None else machines.gpus_per_node,
+        cpus_per_node=usual.cpus_per_node if machines.cpus_per_node is None else machines.cpus_per_node,
         slot_seconds=machines.slot_seconds,
         decide_on=DecideOn.SLOT if slotted else DecideOn.EVENT,
         debounce_seconds=machines.debounce_seconds,
@@ -119,4 +130,22 @@ def _load(settings: SimulatedBackendSettings, chosen: EpisodeSettings, turn: int
         node_repair_seconds=machines.node_repair_hours * 3600.0,
         seed=machines.seed + turn,
     )
+    if turn == 0:  # later rounds differ by seeds alone
+        _tell(workload, environment)
     return Episode(workload, environment)
+
+
+def _tell(workload: Workload, environment: Environment) -> None:
+    """Log what a reader must know to believe the figures: machines and notes, and skipped rows as a warning."""
+    _log.info(
+        "workload-read",
+        workload=workload.name,
+        jobs=len(workload.jobs),
+        nodes=environment.nodes,
+        gpus_per_node=environment.gpus_per_node,
+        cpus_per_node=environment.cpus_per_node,
+        notes=[note for note in workload.notes if not note.startswith(MALFORMED)],
+    )
+    for note in workload.notes:
+        if note.startswith(MALFORMED):
+            _log.warning("rows-skipped", workload=workload.name, note=note)

@@ -9,7 +9,7 @@ from typing import Any
 
 from policy_net.domain import PlacementEffect, PolicyContext, SpeedModel
 from policy_net.laboratory.commands.world_options import WorldOptions
-from policy_net.laboratory.report.caveats import about_the_queue
+from policy_net.laboratory.report.caveats import beside_the_answer
 from policy_net.laboratory.report.comparison import Comparison
 from policy_net.laboratory.report.findings import as_recorded, certainty, fairness, money
 from policy_net.laboratory.report.headline import headline, subline
@@ -129,7 +129,7 @@ def sentences(comparison: Comparison) -> Iterator[str]:
         for findings in (certainty, as_recorded, fairness, money):
             for finding in findings(comparison):
                 yield f"{finding.topic}: {finding.text}"
-        for caution in about_the_queue(comparison):
+        for caution in beside_the_answer(comparison):
             yield f"Caution: {caution}"
     yield subline(comparison)
     yield headline(comparison)
@@ -177,4 +177,5 @@ def _answer(comparison: Comparison) -> dict[str, Any]:
         "change": comparison.ratio(comparison.proposed) - 1 if comparison.compares else None,
         "least_change": spread and spread.least,
         "most_change": spread and spread.most,
+        "cautions": list(beside_the_answer(comparison)) if comparison.compares else [],
     }

@@ -17,13 +17,13 @@ import typer
 import policy_net.baselines
 import policy_net.set_policy  # noqa: F401  (both register policies' names)
 from foundation.command_line import Debug
-from foundation.figures import counted, duration, shown
+from foundation.figures import duration, shown
 from foundation.option_groups import with_option_groups
 from foundation.output import Form, Output, console_of, show
 from policy_net.domain import PlacementEffect, PolicyContext, SpeedModel
 from policy_net.laboratory.commands.answer_options import AnswerOptions
 from policy_net.laboratory.commands.own_policies import own_names, register_own
-from policy_net.laboratory.commands.world_options import WorldOptions, warn_of_malformed_rows
+from policy_net.laboratory.commands.world_options import WorldOptions, assumptions
 from policy_net.policy import DEFAULT_POLICY, check_known, policy_names
 
 if TYPE_CHECKING:
@@ -101,11 +101,9 @@ def replay_command(
         from policy_net.laboratory.report import prepare_folder  # noqa: PLC0415
 
         prepare_folder(report, len(worlds))
-    if output.for_people:
-        _print_assumptions(worlds, world)
-    else:
-        for item, _ in worlds:
-            warn_of_malformed_rows(item)
+    for of_world in worlds:
+        for line in assumptions(*of_world, world, for_people=output.for_people):
+            print(line, file=sys.stderr)
     from policy_net.laboratory.commands.answers import Setting, json_rows  # noqa: PLC0415
     from policy_net.laboratory.report import Comparison, write_report  # noqa: PLC0415
 
@@ -257,19 +255,6 @@ def _tell(result: ReplayResult) -> None:
         file=sys.stderr,
         flush=True,
     )
-
-
-def _print_assumptions(worlds: list[World], options: WorldOptions) -> None:
-    """What a reader must know to believe the figures, on stderr."""
-    for workload, environment in worlds:
-        print(
-            f"{workload.name}: {counted(len(workload.jobs), 'job')} on {counted(environment.nodes, 'node')}"
-            f" × {environment.gpus_per_node} GPU and {environment.cpus_per_node} CPU,"
-            f" decisions by {environment.decide_on.value}",
-            file=sys.stderr,
-        )
-        for note in (*workload.notes, *environment.notes, *options.placement_notes):
-            print(f"  {note}", file=sys.stderr)
 
 
 def _chosen_policies(policies: Sequence[str] | None) -> list[str]:

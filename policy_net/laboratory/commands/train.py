@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from foundation.option_groups import with_option_groups
 from foundation.output import Form, Output, show
 from policy_net.domain import PlacementEffect, RewardKind, SpeedModel
 from policy_net.errors import BadInput
-from policy_net.laboratory.commands.world_options import WorldOptions, warn_of_malformed_rows
+from policy_net.laboratory.commands.world_options import WorldOptions, assumptions
 from policy_net.laboratory.training import OFFLINE_LEARNING_RATE
 from policy_net.policy import DEFAULT_POLICY, policy_names
 
@@ -136,13 +137,15 @@ def train(
     sources = workload or []
     if not sources and (log is None or steps):
         raise BadInput("--workload is missing: name what to train on; only a log can be imitated without")
-    for source in sources:
-        warn_of_malformed_rows(load(source, 0)[0])  # bad input is said before any work is done
+    # Bad input is said before any work is done.
+    said = [line for source in sources for line in assumptions(*load(source, 0), world, for_people=output.for_people)]
     from rich.console import Console  # noqa: PLC0415
 
     from policy_net.exchange.policy_file import check_writable, write_policy_file  # noqa: PLC0415
 
     check_writable(out)
+    for line in said:
+        print(line, file=sys.stderr)
     recorder = checkpoint = kept = None
     if run is not None:
         recorder = _recorder(run, settings, world, sources, steps, teacher, start, max_seconds, jobs_per_batch, resume)

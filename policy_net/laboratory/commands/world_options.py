@@ -11,16 +11,23 @@ import dataclasses
 import functools
 import math
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from foundation.figures import counted
 from policy_net.domain import CapacityMode, PlacementEffect, SpeedModel
 from policy_net.errors import BadInput
 from policy_net.laboratory.simulation.environment import DecideOn, Environment, PlacementStrategy
-from policy_net.laboratory.workloads.workload import JobKindChoice, Machines
+from policy_net.laboratory.workloads.workload import (
+    USUAL_CPUS_PER_NODE,
+    USUAL_GPUS_PER_NODE,
+    JobKindChoice,
+    Machines,
+)
 
 if TYPE_CHECKING:
     from policy_net.laboratory.workloads.loaders.record import Recording
@@ -30,9 +37,6 @@ LARGEST_CLUSTER = 100_000
 LONGEST_PAUSE_SECONDS = 7 * 86400.0
 LONGEST_HOURS = 100_000.0
 """Beyond these an option is a slip of the pen: of 100,000 nodes, a week, eleven years."""
-
-USUAL_GPUS_PER_NODE, USUAL_CPUS_PER_NODE = 2, 8
-"""Of a machine on which generated and published jobs run, unless the user says otherwise: DL2's."""
 
 _seconds = functools.partial(typer.Option, min=0.0, max=LONGEST_PAUSE_SECONDS)
 _hours = functools.partial(typer.Option, min=0.0, max=LONGEST_HOURS)
@@ -160,11 +164,30 @@ ResizeCluster = Annotated[
 
 def warn_of_malformed_rows(workload: Workload) -> None:
     """Say on stderr what was skipped as malformed, where the other assumptions are not printed."""
+    for line in _of_malformed_rows(workload):
+        print(line, file=sys.stderr)
+
+
+def assumptions(
+    workload: Workload, environment: Environment, options: WorldOptions, *, for_people: bool
+) -> Iterator[str]:
+    """What a reader must know to believe what comes of this workload; programs are told malformed rows alone."""
+    if not for_people:
+        yield from _of_malformed_rows(workload)
+        return
+    yield (
+        f"{workload.name}: {counted(len(workload.jobs), 'job')} on {counted(environment.nodes, 'node')}"
+        f" × {environment.gpus_per_node} GPU and {environment.cpus_per_node} CPU,"
+        f" decisions by {environment.decide_on.value}"
+    )
+    for note in (*workload.notes, *environment.notes, *options.placement_notes):
+        yield f"  {note}"
+
+
+def _of_malformed_rows(workload: Workload) -> Iterator[str]:
     from policy_net.laboratory.workloads.loaders.intake import MALFORMED  # noqa: PLC0415
 
-    for note in workload.notes:
-        if note.startswith(MALFORMED):
-            print(f"{workload.name}: {note}", file=sys.stderr)
+    return (f"{workload.name}: {note}" for note in workload.notes if note.startswith(MALFORMED))
 
 
 @dataclass(frozen=True, slots=True)

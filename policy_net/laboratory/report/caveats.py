@@ -40,8 +40,7 @@ def _cautions(comparison: Comparison) -> Iterator[str]:
             " wait, and so what there is to save: repeat this with the machines that you have."
         )
     jobs = comparison.workload.jobs
-    if len(jobs) < FEW_JOBS:
-        yield f"With {counted(len(jobs), 'job')} much is chance: take {FEW_JOBS} or more, better a thousand."
+    yield from _about_chance(comparison)
     gpus = comparison.gpus
     larger, _ = comparison.cut_jobs
     if larger:
@@ -50,7 +49,7 @@ def _cautions(comparison: Comparison) -> Iterator[str]:
             f" {'gets' if larger == 1 else 'get'} fewer under every policy: these are not the machines on which"
             f" {'it' if larger == 1 else 'they'} ran."
         )
-    yield from about_the_queue(comparison)
+    yield from _about_the_queue(comparison)
     queue = gpu_use(comparison.workload, comparison.today).waiting_at(jobs[-1].submit_time_seconds)
     if comparison.compares and queue > max(OVERFULL * len(jobs), SHORT_QUEUE):
         yield (
@@ -60,7 +59,18 @@ def _cautions(comparison: Comparison) -> Iterator[str]:
         )
 
 
-def about_the_queue(comparison: Comparison) -> Iterator[str]:
+def beside_the_answer(comparison: Comparison) -> tuple[str, ...]:
+    """The cautions that stand beside an answer without a page; of the others its own line says enough."""
+    return (*_about_chance(comparison), *_about_the_queue(comparison))
+
+
+def _about_chance(comparison: Comparison) -> Iterator[str]:
+    jobs = len(comparison.workload.jobs)
+    if jobs < FEW_JOBS:
+        yield f"With {counted(jobs, 'job')} much is chance: take {FEW_JOBS} or more, better a thousand."
+
+
+def _about_the_queue(comparison: Comparison) -> Iterator[str]:
     """Where the queue of today does not do in simulation what was recorded, or leaves next to nothing to save."""
     yield from _unlike_the_record(comparison)
     if comparison.hardly_waits:

@@ -124,7 +124,7 @@ def workload_of(recording: Recording, options: WorkloadOptions) -> Workload:
         f"load: {load:.1f} GPUs on average (durations clipped at the last submission), largest request"
         f" {max(request.gpus for request in requests)}; a load of 0.9 suggests"
         f" {counted(nodes_for(requests, load, machines.gpus_per_node), 'node')}",
-        *_notes_on_machines(machines, seen),
+        *_notes_on_machines(machines, seen, options.machines_said_by),
     ]
     if too_large:
         notes.append(
@@ -164,7 +164,7 @@ def _record_of(job: RecordedJob) -> JobRecord:
     return JobRecord(job.gpus, job.wait_seconds, job.jct_seconds, job.user, job.account, job.partition)
 
 
-def _notes_on_machines(machines: Machines, seen: SeenMachines | None) -> list[str]:
+def _notes_on_machines(machines: Machines, seen: SeenMachines | None, said_by: str) -> list[str]:
     """Who says what the machines are."""
     notes = []
     if seen is not None:
@@ -178,7 +178,7 @@ def _notes_on_machines(machines: Machines, seen: SeenMachines | None) -> list[st
     assumed += [f"{machines.cpus_per_node} CPU cores each"] if machines.cpus_by is Origin.ASSUMED else []
     assumed += ["their number by the load"] if machines.nodes_by is Origin.ASSUMED else []
     if assumed:
-        notes.append(f"machines assumed: {', '.join(assumed)}; say --nodes, --gpus-per-node and --cpus-per-node")
+        notes.append(f"machines assumed: {', '.join(assumed)}; say {said_by}")
     return notes
 
 

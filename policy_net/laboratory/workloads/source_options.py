@@ -23,6 +23,7 @@ class WorkloadOptions:
         nodes: of the cluster, if the user says how many; only the answer's words depend on it.
         gpus_per_node, cpus_per_node: of one node; a suggested size depends on them. None: what a recording shows, else
             2 GPUs, and 4 CPU cores for each, at least 8.
+        machines_said_by: where the user says what the machines are; likewise for words alone.
         arrival_scale: every time between two arrivals is multiplied by this: 2 halves the arrival rate, 0.5 doubles
             it. The suggested size of the cluster is that of the unscaled workload, so that the load really changes.
         strict: whether a malformed row of a recorded workload is refused; else it is skipped and counted.
@@ -36,6 +37,7 @@ class WorkloadOptions:
     nodes: int | None = None
     gpus_per_node: int | None = None
     cpus_per_node: int | None = None
+    machines_said_by: str = "--nodes, --gpus-per-node and --cpus-per-node"
     arrival_scale: float = 1.0
     strict: bool = False
     speeds: SpeedModel = field(default_factory=default_speeds)

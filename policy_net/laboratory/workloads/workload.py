@@ -119,6 +119,10 @@ class JobRecord:
     partition: str = ""
 
 
+USUAL_GPUS_PER_NODE, USUAL_CPUS_PER_NODE = 2, 8
+"""Of a machine on which generated and published jobs run, unless the user says otherwise: DL2's."""
+
+
 class Origin(StrEnum):
     """Where a figure comes from: the user, the recorded log, or nobody, so that it was assumed."""
 

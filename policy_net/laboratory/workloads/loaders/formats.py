@@ -20,15 +20,11 @@ from policy_net.laboratory.workloads.loaders.openb import read_openb
 from policy_net.laboratory.workloads.loaders.pai import read_pai
 from policy_net.laboratory.workloads.loaders.philly import read_philly
 from policy_net.laboratory.workloads.loaders.record import RecordedJob, Recording, even_shares
-from policy_net.laboratory.workloads.loaders.sacct import read_sacct
+from policy_net.laboratory.workloads.loaders.sacct import looks_like_sacct, read_sacct
 
 COLUMNS = ("job_id", "submit_time_s", "duration_s", "num_gpus")
 """Of our own csv: a row a job, times in seconds on any clock. Read too, where they are there: `model`, `start_time_s`,
 `user`, `account`, `partition` and `node_names`, with blanks between the names."""
-
-
-_SACCT_WORDS = frozenset({"JobID", "State"})
-"""No other format's header has both."""
 _LONGEST_HEADER_BYTES = 65_536
 
 
@@ -93,13 +89,13 @@ def read_csv(path: Path, strict: bool = False) -> Recording:
 
 
 def _is_of_sacct(path: Path) -> bool:
-    """Whether the first line has the columns of `sacct`, however it divides them. A pipe is not looked at: it is read
-    once."""
+    """Whether the first line has columns of `sacct`, however it divides them, and not our own. A pipe is not looked at:
+    it is read once."""
     if not path.is_file():
         return False
     with open_bytes(path) as file:
         header = file.readline(_LONGEST_HEADER_BYTES).decode("utf-8-sig", errors="replace")
-    return set(re.split(r"[|,\s]+", header)) >= _SACCT_WORDS
+    return looks_like_sacct(header) and not set(re.split(r"[,\s\"]+", header)) >= set(COLUMNS)
 
 
 def _is_json(path: Path) -> bool:

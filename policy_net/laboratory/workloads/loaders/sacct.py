@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
-from policy_net.errors import BadInput
+from policy_net.errors import BadInput, OtherColumns
 from policy_net.laboratory.csv_rows import MOST_GPUS, Row, read_rows, shown
 from policy_net.laboratory.workloads.loaders.intake import NEVER_STARTED, UNFINISHED, Intake, LeftOut
 from policy_net.laboratory.workloads.loaders.record import NodeShare, RecordedJob, Recording, even_shares
@@ -24,6 +25,14 @@ from policy_net.laboratory.workloads.loaders.times import (
 )
 
 COLUMNS = ("JobID", "Submit", "State")
+_IDS = frozenset({"JobID", "JobIDRaw"})
+_OTHERS = frozenset(
+    {"Account", "AllocCPUS", "AllocTRES", "Elapsed", "ElapsedRaw", "End", "ExitCode", "JobName", "NodeList",
+     "Partition", "ReqTRES", "Start", "Submit", "User"}
+)  # fmt: skip
+"""Common columns beside `State`, which no other format's header has together with an id so spelled."""
+_MARKS = {",": "','", ";": "';'", "\t": "tabs"}
+"""What divides columns that `|` does not, as a comma does under `--delimiter=,` or from a spreadsheet."""
 LENGTHS = ("ElapsedRaw", "Elapsed", "End")
 RESOURCES = ("AllocTRES", "ReqTRES")
 
@@ -50,6 +59,12 @@ _NODES = re.compile(r"(?P<prefix>[^\[\],]+)(?:\[(?P<numbers>[\d,-]+)\](?P<suffix
 _GPU = re.compile(r"gres/gpu(?::(?P<type>[^=]+))?=(?P<count>.*)")
 
 
+def looks_like_sacct(header: str) -> bool:
+    """Whether a first line has names of columns that `sacct` prints, whatever divides them."""
+    words = set(re.split(r"[|,;\s\"]+", header))
+    return bool(words & _IDS) and ("State" in words or len(words & _OTHERS) > 1)
+
+
 def read_sacct(path: Path, strict: bool = False) -> Recording:
     """Read what `sacct -P` (or `-p`) printed.
 
@@ -60,9 +75,7 @@ def read_sacct(path: Path, strict: bool = False) -> Recording:
     ends: Counter[str] = Counter()
     steps = 0
     checked = False
-    for row in read_rows(
-        path, COLUMNS, intake.on_malformed, delimiter="|", quoted=False, how_to_get=HOW_TO_GET, whole_lines=True
-    ):
+    for row in _rows(path, intake):
         if not checked:
             _check_columns(row)
             checked = True
@@ -80,6 +93,26 @@ def read_sacct(path: Path, strict: bool = False) -> Recording:
     if steps:
         notes.append(f"{steps} job steps are part of their jobs, and left out")
     return intake.recording(*notes, hint=HINT)
+
+
+def _rows(path: Path, intake: Intake) -> Iterator[Row]:
+    """The lines; what `sacct` printed in another way than is read is answered in its own words."""
+    try:
+        yield from read_rows(
+            path, COLUMNS, intake.on_malformed, delimiter="|", quoted=False, how_to_get=HOW_TO_GET, whole_lines=True
+        )
+    except OtherColumns as error:
+        header = "|".join(error.names)
+        if not looks_like_sacct(header):
+            raise
+        faults, missing = [], error.missing
+        if "|" not in header:
+            mark = next((name for mark, name in _MARKS.items() if mark in header), "blanks")
+            faults.append(f"its columns are divided by {mark}, and sacct -P (--parsable2) divides them by '|'")
+            words = re.split(r"[,;\s\"]+", header)
+            missing = [name for name in COLUMNS if name not in words]
+        faults += [f"column {name} is missing" for name in missing]
+        raise BadInput(f"{path}: looks like what sacct prints, but {'; '.join(faults)}; {HOW_TO_GET}") from error
 
 
 def _check_columns(row: Row) -> None:

@@ -60,6 +60,21 @@ def test_the_terminal_ends_with_the_answer_and_its_range(week: Path, capsys) -> 
     assert "machines in the log: 2 nodes" in err
 
 
+def test_few_jobs_are_cautioned_against_on_the_terminal_and_in_the_json(tmp_path: Path, capsys) -> None:
+    caution = "With 99 jobs much is chance: take 100 or more, better a thousand."
+    path, header = tmp_path / "jobs.csv", "job_id,submit_time_s,duration_s,num_gpus"
+    for count in (99, 100):
+        path.write_text("\n".join([header, *(f"{number},{90 * number},600,2" for number in range(count))]) + "\n")
+        policies = ["--policy", "fifo", "--policy", "drf"]
+        assert run("--workload", str(path), *policies, "--range", "0") == 0
+        assert (f"Caution: {caution}" in " ".join(capsys.readouterr().out.split())) == (count == 99)
+        assert run("--workload", str(path), *policies, "-o", "json") == 0
+        answer = json.loads(capsys.readouterr().out)[1]["answer"]
+        assert (caution in answer["cautions"]) == (count == 99)
+        assert run("--workload", str(path), "--policy", "drf", "-o", "json") == 0
+        assert json.loads(capsys.readouterr().out)[0]["answer"]["cautions"] == [], "nothing is compared"
+
+
 def test_recorded_waits_stand_above_the_simulated_ones(week: Path, capsys) -> None:
     assert run("--workload", f"sacct:{week}", *POLICIES, "--range", "0") == 0
     out = capsys.readouterr().out

@@ -27,7 +27,6 @@ def test_what_is_written_can_be_read_and_says_how_it_came_to_be(tmp_path: Path) 
     ("words", "says"),
     [
         (("--learning-rate", "nan"), "nan is not a finite number"),
-        (("--learning-rate", "1e38"), "--learning-rate 1e+38: the weights became infinite"),
         (("--max-seconds", "nan"), "nan is not a finite number"),
         (("--workload", "nowhere.csv"), "nowhere.csv"),
         (("--imitate", "nobody"), "unknown policy 'nobody'"),
@@ -40,6 +39,32 @@ def test_bad_input_is_one_line_and_nothing_is_written(tmp_path: Path, capsys, wo
     assert len(error.splitlines()) == 1
     assert says in error
     assert not list(tmp_path.iterdir())
+
+
+def test_a_learning_rate_that_cannot_be_used_shows_in_training(tmp_path: Path, capsys) -> None:
+    assert _train("--out", str(tmp_path / "small.safetensors"), "--learning-rate", "1e38") == 2
+    assert "--learning-rate 1e+38: the weights became infinite" in capsys.readouterr().err.splitlines()[-1]
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("kind", [("--policy", "set", "--from", "set"), ("--policy", "dl2")])
+def test_what_was_assumed_of_a_workload_is_said_once_as_replay_says_it(tmp_path: Path, capsys, kind) -> None:
+    log = tmp_path / "big.csv"
+    rows = "".join(f"{job},{60 * job},600,{1 + job % 4}\n" for job in range(4))
+    log.write_text("job_id,submit_time_s,duration_s,num_gpus\n" + rows + "late,400,long,1\n")
+    assert command_line.run(app, "policy-net", ["replay", "--workload", str(log), "--policy", "fifo"]) == 0
+    replays = [line for line in capsys.readouterr().err.splitlines() if "machines assumed" in line]
+    train = ["train", *kind, "--workload", str(log), "--steps", "0", "--out", str(tmp_path / "mine.safetensors")]
+    assert command_line.run(app, "policy-net", train) == 0
+    said = capsys.readouterr().err.splitlines()
+    assert [line for line in said if "machines assumed" in line] == replays
+    assert replays[0].startswith(
+        "  machines assumed: 2 GPUs each, 8 CPU cores each, their number by the load; say --nodes"
+    )
+    assert sum("malformed, skipped: 1" in line for line in said) == 1
+    assert command_line.run(app, "policy-net", [*train, "-o", "json"]) == 0
+    said = capsys.readouterr().err.splitlines()
+    assert (sum("malformed" in line for line in said), sum("machines assumed" in line for line in said)) == (1, 0)
 
 
 def test_a_set_policy_is_trained_without_jobs_per_batch_and_says_whether_its_residual_paid(
@@ -125,9 +150,10 @@ def test_a_log_is_not_imitated_from_a_policy_with_prices_of_its_own(tmp_path: Pa
     write_policy_file(priced, PolicyFile(spec, np.zeros(spec.parameter_count, dtype=np.float32), {}, shipped.priors))
     words = ["--policy", "set", "--imitate", "drf", "--from", str(priced), "--steps", "0", "--out", str(out)]
     assert command_line.run(app, "policy-net", ["train", "--workload", "dl2:jobs=3,seed=1", *words]) == 2
-    error = capsys.readouterr().err
+    *before, error = capsys.readouterr().err.splitlines()
     assert "has prices of its own" in error
-    assert len(error.splitlines()) == 1
+    assert before[0].startswith("dl2:jobs=3,")
+    assert all(line.startswith("  ") for line in before[1:]), "what was assumed of the workload, and nothing else"
     assert not out.exists()
 
 

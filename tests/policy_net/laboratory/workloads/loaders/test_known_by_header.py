@@ -51,6 +51,57 @@ def test_columns_that_are_padded_for_people_are_answered_with_how_to_print_them(
     assert err.count("\n") == 1
 
 
+@pytest.mark.parametrize("word", ["", "sacct:"])
+@pytest.mark.parametrize(
+    ("header", "says"),
+    [
+        ("JobID|Submit|Start|End|ElapsedRaw|AllocTRES", "column State is missing"),
+        ("JobIDRaw|Submit|State|ElapsedRaw|AllocTRES", "column JobID is missing"),
+        ("JobID|JobName|Partition|ExitCode", "column Submit is missing; column State is missing"),
+        ("JobID,Submit,ElapsedRaw,State,AllocTRES", "its columns are divided by ',', and sacct -P (--parsable2)"),
+        ('"JobID","Submit","ElapsedRaw","State"', "its columns are divided by ',', and sacct -P (--parsable2)"),
+        ("JobID;Submit;ElapsedRaw;State;AllocTRES", "its columns are divided by ';', and sacct -P (--parsable2)"),
+        ("JobID\tSubmit\tElapsedRaw\tState", "its columns are divided by tabs, and sacct -P (--parsable2)"),
+        (
+            "  JobID   JobName      State ",
+            "by blanks, and sacct -P (--parsable2) divides them by '|'; column Submit is missing",
+        ),
+        (
+            "JobID;Submit;Elapsed",
+            "divided by ';', and sacct -P (--parsable2) divides them by '|'; column State is missing",
+        ),
+    ],
+)
+def test_what_sacct_printed_otherwise_is_answered_in_its_own_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], word: str, header: str, says: str
+) -> None:
+    jobs = tmp_path / "jobs.txt"
+    jobs.write_text(f"{header}\n1\n")
+    code, _, err = replayed(f"{word}{jobs}", capsys)
+    assert (code, err.count("\n")) == (2, 1)
+    assert f"{jobs}: looks like what sacct prints, but " in err
+    assert says in err
+    assert err.count("is missing") == says.count("is missing"), "and nothing else"
+    assert "print it with sacct -aX -P --format=JobID,Submit," in err
+
+
+def test_a_file_with_our_columns_is_ours_whatever_else_it_has(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ours = tmp_path / "jobs.csv"
+    ours.write_text("job_id,submit_time_s,duration_s,num_gpus,JobID,State\na,0,600,1,7,COMPLETED\n")
+    code, (result,), _ = replayed(str(ours), capsys)
+    assert (code, result["jobs"]) == (0, 1)
+
+
+def test_another_format_with_the_word_is_answered_as_before(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = tmp_path / "jobs.csv"
+    other.write_text("job_id,submit_time_s\n1,2\n")
+    code, _, err = replayed(f"sacct:{other}", capsys)
+    assert code == 2
+    assert "column 'JobID' is missing from the header" in err
+
+
 def test_another_csv_is_answered_as_before(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = tmp_path / "jobs.csv"
     other.write_text("id,state\n1,done\n")

@@ -313,7 +313,7 @@ def test_a_listing_of_sacct_that_cannot_be_read_is_answered_with_the_command(tmp
     path.write_text(
         "JobID          Submit      State\n------------ ---------- ----------\n1 2024-03-04T08:00:00 FAILED\n"
     )
-    with pytest.raises(BadInput, match=r"column 'JobID' is missing .*; print it with sacct -aX -P --format=JobID,"):
+    with pytest.raises(BadInput, match=r"divided by blanks, .*; print it with sacct -aX -P --format=JobID,"):
         read_recording(f"sacct:{path}", strict=False)
 
 
