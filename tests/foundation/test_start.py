@@ -21,7 +21,7 @@ ENTRIES = {name: entry.split(":") for name, entry in SCRIPTS.items()}
 MOMENTS = 5
 DRIVER = """
 import atexit, os, signal, sys
-from foundation import program_life
+{imported}
 moment, looked = int(sys.argv.pop(1)), [0]
 class Finder:
     @staticmethod
@@ -38,12 +38,13 @@ if not moment:
 
 def started(program: str, moment: int, *words: str) -> subprocess.CompletedProcess[str]:
     """A program whose start is interrupted at a moment; at 0, it is not, and counts them."""
-    begin = "program_life.begin('demo', 'deploy.local.cli')"
+    imported, begin = "from foundation import program_life", "program_life.begin('demo', 'deploy.local.cli')"
     if program in ENTRIES:
         module, function = ENTRIES[program]
         assert module == "foundation.start", "which imports nothing that takes time"
-        begin = f"sys.argv[0] = {program!r}\nfrom foundation import start\nstart.{function}()"
-    command = [sys.executable, "-c", DRIVER.replace("{begin}", begin), str(moment), *words]
+        imported, begin = "from foundation import start", f"sys.argv[0] = {program!r}\nstart.{function}()"
+    driver = DRIVER.replace("{imported}", imported).replace("{begin}", begin)
+    command = [sys.executable, "-c", driver, str(moment), *words]
     return subprocess.run(command, check=False, capture_output=True, text=True, timeout=200, cwd=ROOT)
 
 
