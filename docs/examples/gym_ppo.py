@@ -8,6 +8,7 @@ in training: acting greedily, an agent that has hardly begun to learn is several
 from __future__ import annotations
 
 import argparse
+import random
 import time
 from collections.abc import Sequence
 
@@ -32,6 +33,7 @@ NODES = 8
 DISCOUNT = 1.0
 """A discount counts micro-actions. Below 1 it pays the agent for spinning a decision out, as the cost of the time that
 follows is then further away: at 0.99 it got better for half a minute and then worse than it began."""
+SAY_SECONDS = 10.0
 TEST_SEEDS = range(1_000_000, 1_000_008)
 """World seeds of the judgement; training draws from two thousand million."""
 
@@ -67,15 +69,34 @@ def drf_jct_hours(seeds: Sequence[int] = TEST_SEEDS) -> float:
     return float(np.mean(hours))
 
 
-class Deadline(BaseCallback):
-    """Stops the training after so many seconds."""
+class Progress(BaseCallback):
+    """Stops after so many seconds of training, and every ten of them judges the agent as at the end.
 
-    def __init__(self, seconds: float) -> None:
+    Judging takes no time from the training, and no random numbers.
+    """
+
+    def __init__(self, agent: MaskablePPO, seconds: float) -> None:
         super().__init__()
-        self._until = time.monotonic() + seconds
+        self._agent = agent
+        self._seconds = seconds
+        self._until_said = SAY_SECONDS
+        self._trained = 0.0
+        self._since = time.monotonic()
 
     def _on_step(self) -> bool:
-        return time.monotonic() < self._until
+        now = time.monotonic()
+        self._trained, self._since = self._trained + now - self._since, now
+        if self._trained >= self._seconds:
+            return False
+        if self._trained >= self._until_said:
+            self._until_said = self._trained + SAY_SECONDS
+            states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+            print(f"  {self._trained:4.0f} s  {mean_jct_hours(self._agent):7.2f}", flush=True)
+            random.setstate(states[0])
+            np.random.set_state(states[1])
+            torch.set_rng_state(states[2])
+            self._since = time.monotonic()
+        return True
 
 
 def new_agent(seed: int) -> MaskablePPO:
@@ -97,7 +118,7 @@ def new_agent(seed: int) -> MaskablePPO:
 
 def train(model: MaskablePPO, seconds: float, steps: int) -> None:
     """Train for so long, at most so many steps (rounded up to a whole collection of experience)."""
-    model.learn(steps, callback=Deadline(seconds))
+    model.learn(steps, callback=Progress(model, seconds))
 
 
 def main() -> None:

@@ -67,11 +67,11 @@ class TypeFit(TypeBelief):
         moment = weighted.sum(axis=0) + moment_of_prior
         try:
             lower = np.linalg.cholesky(rows.T @ weighted + of_prior)
-            problem: tuple[Array, Array] = lower.T, np.linalg.solve(lower, moment)
+            matrix, target = np.asarray(lower.T, dtype=np.float64), np.linalg.solve(lower, moment)
         except np.linalg.LinAlgError:  # squares of figures that lie too far apart
             root, (pseudo_rows, pseudo_targets) = np.sqrt(precision), self.form.prior_rows
-            problem = np.vstack([rows * root[:, None], pseudo_rows]), np.append(root, pseudo_targets)
-        self.coefficients = np.asarray(nonnegative_fit(*problem) * unit, dtype=np.float64)
+            matrix, target = np.vstack([rows * root[:, None], pseudo_rows]), np.append(root, pseudo_targets)
+        self.coefficients = np.asarray(nonnegative_fit(matrix, target) * unit, dtype=np.float64)
 
     def _fitted_speeds(self) -> Array:
         return form_grid(self.form, self.coefficients)

@@ -21,9 +21,16 @@ def example() -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.long
-def test_the_stock_agent_trains_and_is_judged(example: dict[str, Any]) -> None:
+def test_the_stock_agent_trains_and_is_judged(example: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     model = example["new_agent"](seed=0)
-    example["train"](model, seconds=60.0, steps=1)  # one collection of experience and one update
+    judged: list[object] = []
+    its = example["train"].__globals__
+    before, its["SAY_SECONDS"] = its["mean_jct_hours"], 1e-6
+    its["mean_jct_hours"] = lambda model: judged.append(model) or 12.0
+    example["train"](model, seconds=600.0, steps=1)  # one collection of experience and one update
+    its["mean_jct_hours"] = before
+    assert judged, "nobody waits in silence"
+    assert all(line.endswith(" s    12.00") for line in capsys.readouterr().out.splitlines())
     assert model.num_timesteps > 0
     hours = example["mean_jct_hours"](model, seeds=(1,))
     assert math.isfinite(hours)
