@@ -1,8 +1,7 @@
 """Settings of the learner: one YAML file, checked whole before anything starts.
 
-Every setting says its unit, its meaning and why its default is what it is. Unknown keys are errors: a misspelt setting
-that is silently ignored is a fleet that learns otherwise than its owner believes. Relative paths are taken from the
-folder of the configuration file.
+Every setting says its unit, its meaning and why its default is what it is. Unknown keys are errors: with a misspelt
+setting a fleet learns otherwise than its owner believes. Relative paths are taken from the folder of the file.
 """
 
 from __future__ import annotations
@@ -43,8 +42,8 @@ SET_AVERAGE_DECAY = 0.99
 
 
 def _host_and_port(address: Any) -> Any:
-    host, colon, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
-    if not colon or not host or not port.isdigit() or int(port) > 65_535:
+    host, _, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
+    if not host or not port.isdigit() or int(port) > 65_535:
         raise ValueError(WRITE_HOST_AND_PORT)
     return address
 

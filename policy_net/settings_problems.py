@@ -1,4 +1,4 @@
-"""What is wrong with settings, in words: which one, what was written, and what to write in its place.
+"""Problems of settings, in words: which one is wrong, what was written, and what to write in its place.
 
 Pydantic's own texts are for programmers, and speak of dictionaries and instances; nobody who edits a file should have
 to read them.
