@@ -23,8 +23,7 @@ from cluster_agent.recording.replay_log_command import replay_log
 from foundation.command_line import group_with_habits, leave
 from foundation.command_line import run as run_command_line
 from foundation.completion import COMMAND, completion_command
-from foundation.signals import SignalHandlers
-from foundation.start import importing
+from foundation.program_life import SignalHandlers, importing
 
 PROGRAM = "cluster-agent"
 SIGNALS = (signal.SIGTERM, signal.SIGINT)

@@ -16,12 +16,13 @@ from pydantic import Field, model_validator
 from cluster_agent.backend_settings import BackendSettings
 from policy_net.learning.settings import REPLAY_SAMPLES, ActorCriticSettings, ResidualSettings, TwinSettings
 from policy_net.privacy.settings import NoiseSettings
-from policy_net.settings import HOST_AND_PORT, Seconds, Section
+from policy_net.settings import Seconds, Section
+from policy_net.settings_problems import CLUSTER_NAME, HOST_AND_PORT
 
 MOST_JOBS = 16
 """A heartbeat with so many full timelines is about 40 kB."""
 
-Name = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$")]
+Name = Annotated[str, Field(pattern=CLUSTER_NAME)]
 
 
 class Acting(StrEnum):

@@ -37,7 +37,10 @@ app.command("logs")(logs)
 app.command("suspend")(suspend)
 app.command("resume")(resume)
 app.command("stop")(stop)
-app.command("cancel", help=f"The same as `stop`, and not for good. {inspect.getdoc(stop)}")(stop)
+app.command(
+    "cancel",
+    help=f"{inspect.getdoc(stop)} The same as `stop`; the `cancel` of the other programs is for good.",
+)(stop)
 app.command("delete")(delete)
 app.command("list")(list_jobs)
 app.command(COMMAND)(completion_command(app, PROGRAM))

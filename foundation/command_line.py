@@ -23,7 +23,7 @@ import typer
 from typer.core import TyperGroup, TyperOption
 
 from foundation.errors import BAD_INPUT, DONE, FAILED, INTERRUPTED, MISNAMED, ExpectedError
-from foundation.start import end, work
+from foundation.program_life import end, work
 from foundation.text import LONGEST_ERROR_CHARACTERS, plain_line
 
 VERSION_OPTION = "--version"
@@ -93,7 +93,7 @@ def group_with_habits(habits: Mapping[str, str]) -> type[HabitGroup]:
 
 
 def leave(code: int) -> NoReturn:
-    """End the program (see `foundation.start.end`)."""
+    """End the program (see `foundation.program_life.end`)."""
     end(code)
 
 

@@ -1,100 +1,29 @@
-"""Start and end of all programs: Ctrl-C is answered from the first moment, while the rest is still being imported.
+"""The console scripts: Ctrl-C has an answer in their first line of ours, before anything is looked for on a disk.
 
-An interpreter that is interrupted while it imports shows where it was, which says nothing to anybody. So the console
-scripts begin here, where nothing is imported that takes time, and a program's own module is loaded by its name after
-that. What a command does, once it does something, it does with Python's own answer to Ctrl-C, or with one of its own.
-
-What was imported stays to the end: nobody looks through it for garbage, neither while it is imported nor at the end.
+Nothing but console scripts imports this module: whoever does is answered for, as the program that it is.
 """
 
-from __future__ import annotations
-
-import atexit
-import gc
+# Even `from __future__` is looked for on a disk; `os`, `sys` and `_signal` are there in every interpreter.
+import _signal  # type: ignore[import-not-found]  # what `signal` is made of
 import os
-import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from importlib import import_module
-from types import FrameType
-from typing import NoReturn
-
-from foundation.errors import INTERRUPTED
-
-_interrupted: Callable[[int, FrameType | None], None] | None = None
-"""Of the program that was begun; None in a process that was not begun here, such as a test's."""
 
 
-def begin(program: str, module: str) -> None:
-    """Import a program's module, and run its `main`.
-
-    Args:
-        program: its name, for the line about an interrupt.
-        module: where its `main` is.
-    """
-    global _interrupted  # noqa: PLW0603  (a process has one program)
-
-    def interrupted(number: int, frame: FrameType | None) -> None:
-        del number, frame
-        os.write(2, f"{program}: interrupted\n".encode())
-        os._exit(INTERRUPTED)  # nothing was begun that would have to be ended; an exception may be caught by an import
-
-    # Whoever starts a program in the background may have it ignore Ctrl-C.
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, interrupted)
-        _interrupted = interrupted
-    with importing():
-        imported = import_module(module)
-    imported.main()
+def _interrupted(number: int, frame: object) -> None:
+    del number, frame
+    os.write(2, f"{os.path.basename(sys.argv[0])}: interrupted\n".encode())  # noqa: PTH119  (pathlib takes time)
+    os._exit(130)  # `foundation.errors.INTERRUPTED`, which is not there yet
 
 
-@contextmanager
-def importing() -> Iterator[None]:
-    """Import what stays: the collector of garbage, which takes a fifth of the time that torch does, waits for the end.
-
-    It does not look at what was made here later either, so nothing but imports belongs here.
-    """
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        if collects:
-            gc.enable()
+# Whoever starts a program in the background may have it ignore Ctrl-C.
+if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
+    _signal.signal(_signal.SIGINT, _interrupted)
 
 
-def end(code: int) -> NoReturn:
-    """End this process without taking the interpreter apart, once threads and exit handlers are done.
+def _begin(program: str, module: str) -> None:
+    from foundation.program_life import begin  # noqa: PLC0415
 
-    To take it apart is half a second after torch was imported, and in a fork it means to write to, and so to copy, all
-    that is shared. Programs of ours leave nothing open that only that would write; a user's script may.
-    Source: `multiprocessing.popen_fork` of Python ends its children so.
-    """
-    if threading := sys.modules.get("threading"):
-        threading._shutdown()
-    atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None:
-            stream.flush()
-    os._exit(code)
-
-
-@contextmanager
-def work() -> Iterator[None]:
-    """Let Ctrl-C interrupt what is done here as Python does it: what was begun is ended in good order.
-
-    Around what runs before and after, the process just ends, with a line.
-    """
-    answers = _interrupted is not None and signal.getsignal(signal.SIGINT) is _interrupted
-    if answers:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        if answers and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            signal.signal(signal.SIGINT, _interrupted)
+    begin(program, module, _interrupted)
 
 
 def _alone_in_blas() -> None:
@@ -108,25 +37,25 @@ def _alone_in_blas() -> None:
 def policy_net() -> None:
     """The console script `policy-net`."""
     _alone_in_blas()
-    begin("policy-net", "policy_net.cli")
+    _begin("policy-net", "policy_net.cli")
 
 
 def cluster_agent() -> None:
     """The console script `cluster-agent`."""
-    begin("cluster-agent", "cluster_agent.cli")
+    _begin("cluster-agent", "cluster_agent.cli")
 
 
 def global_learner() -> None:
     """The console script `global-learner`."""
     _alone_in_blas()
-    begin("global-learner", "global_learner.cli")
+    _begin("global-learner", "global_learner.cli")
 
 
 def elastic_run() -> None:
     """The console script `elastic-run`."""
-    begin("elastic-run", "elastic_runtime.cli")
+    _begin("elastic-run", "elastic_runtime.cli")
 
 
 def policyctl() -> None:
     """The console script `policyctl`."""
-    begin("policyctl", "global_learner.policyctl.cli")
+    _begin("policyctl", "global_learner.policyctl.cli")

@@ -290,7 +290,7 @@ def name_in_words(key: str) -> str:
 
 
 def _on_one_line(heading: str) -> str:
-    return " ".join(heading.split()).replace("/ ", "/")
+    return " ".join(heading.split()).replace("/ ", "/").replace("- ", "-")
 
 
 def _plain(text: str) -> str:

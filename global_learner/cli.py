@@ -17,7 +17,7 @@ import typer
 from foundation.command_line import leave, run
 from foundation.completion import COMMAND, completion_command
 from foundation.output import Form, Output, show
-from foundation.start import importing
+from foundation.program_life import importing
 from global_learner.errors import BadConfig
 
 PROGRAM = "global-learner"

@@ -1,8 +1,7 @@
 """Settings of the learner: one YAML file, checked whole before anything starts.
 
-Every setting says its unit, its meaning and why its default is what it is. Unknown keys are errors: a misspelt setting
-that is silently ignored is a fleet that learns otherwise than its owner believes. Relative paths are taken from the
-folder of the configuration file.
+Every setting says its unit, its meaning and why its default is what it is. Unknown keys are errors: with a misspelt
+setting a fleet learns otherwise than its owner believes. Relative paths are taken from the folder of the file.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import itertools
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from foundation.text import nearest
 from global_learner.aggregation.optimizer_choice import ChosenUnits, OptimizerChoice
@@ -35,20 +34,21 @@ from global_learner.section_settings import (
 from policy_net.errors import BadInput
 from policy_net.exchange.spec import SET, SHIPPED, WeightSpec
 from policy_net.settings import Section, read_settings_file
+from policy_net.settings_problems import WRITE_HOST_AND_PORT
 
 _EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104  (refused, not listened on)
 SET_AVERAGE_DECAY = 0.99
 """Versions of `set` average a hundred steps unless the settings say otherwise: its gradients are mostly noise."""
 
 
-def _host_and_port(address: str) -> str:
-    host, colon, port = address.rpartition(":")
-    if not colon or not host or not port.isdigit() or int(port) > 65_535:
-        raise ValueError("must be HOST:PORT, such as 127.0.0.1:7070")
+def _host_and_port(address: Any) -> Any:
+    host, _, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
+    if not host or not port.isdigit() or int(port) > 65_535:
+        raise ValueError(WRITE_HOST_AND_PORT)
     return address
 
 
-Address = Annotated[str, AfterValidator(_host_and_port)]
+Address = Annotated[str, BeforeValidator(_host_and_port)]
 """A setting that holds HOST:PORT."""
 
 

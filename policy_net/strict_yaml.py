@@ -15,11 +15,11 @@ from policy_net.errors import BadInput
 _DEEPEST = 32
 """Sections lie five deep; a file of brackets would go on until Python's stack ends."""
 
-_brief = reprlib.Repr()
+brief = reprlib.Repr()
 """A wrong value may be megabytes long; its beginning is enough to find it."""
-_brief.maxstring = _brief.maxother = _brief.maxlong = 80
-_brief.maxdict = _brief.maxlist = _brief.maxtuple = 3
-_brief.maxlevel = 2
+brief.maxstring = brief.maxother = brief.maxlong = 80
+brief.maxdict = brief.maxlist = brief.maxtuple = 3
+brief.maxlevel = 2
 
 
 class _StrictLoader(yaml.SafeLoader):
@@ -57,7 +57,7 @@ class _StrictLoader(yaml.SafeLoader):
                 raise yaml.constructor.ConstructorError(problem="a key must be a word", problem_mark=key.start_mark)
             if key.value in seen:
                 raise yaml.constructor.ConstructorError(
-                    problem=f"{_brief.repr(key.value)[1:-1]} is given twice", problem_mark=key.start_mark
+                    problem=f"{brief.repr(key.value)[1:-1]} is given twice", problem_mark=key.start_mark
                 )
             seen.add(key.value)
         return super().construct_mapping(node, deep)
@@ -68,7 +68,7 @@ class _StrictLoader(yaml.SafeLoader):
             return super().construct_object(node, deep)
         except (ValueError, KeyError, OverflowError, TypeError) as error:
             raise yaml.constructor.ConstructorError(
-                problem=f"{_brief.repr(node.value)} is no {node.tag.rpartition(':')[2]}; put text in quotes",
+                problem=f"{brief.repr(node.value)} is no {node.tag.rpartition(':')[2]}; put text in quotes",
                 problem_mark=node.start_mark,
             ) from error
 

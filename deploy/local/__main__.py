@@ -1,6 +1,6 @@
 """Start of `python -m deploy.local`; what it does stands in `cli.py`."""
 
-from foundation.start import begin
+from foundation.program_life import begin
 
 if __name__ == "__main__":
     begin("demo", "deploy.local.cli")

@@ -31,7 +31,7 @@ from elastic_runtime.launcher.warm import inherited
 from elastic_runtime.launcher.warm.starter import WarmStarter
 from elastic_runtime.protocol.plan import Phase, Role, View
 from foundation.errors import BAD_INPUT
-from foundation.signals import SignalHandlers
+from foundation.program_life import SignalHandlers
 from foundation.text import describe_end
 
 FirstRequest = Callable[[ControlClient], object]

@@ -165,10 +165,11 @@ def replays() -> FittedTable:
 
 
 def owners() -> FittedTable:
-    cells = ("31", "1,234", "3.1 h", "2 h", "3.1 h ▲", "11.8 h", "12.5 h", "6% more", "61%")
+    cells = ("31", "1,234", "3.1", "2.0", "3.1 ▲", "11.8", "12.5", "6% more", "61%")
     headings = (
-        "User", "Jobs", "GPU-hours asked for", "Recorded wait", "Wait, FIFO", "Wait, fedl2 (set)", "Completion, FIFO",
-        "Completion, fedl2 (set)", "Change", "Done later",
+        "User", "Jobs", "GPU-hours asked for", "Recorded wait [h]", "Wait, EASY backfill [h]",
+        "Wait, fedl2 (set-taught) [h]", "Completion, EASY backfill [h]", "Completion, fedl2 (set-taught) [h]", "Change",
+        "Done later",
     )  # fmt: skip
     return owner_table_on_terminal("By user, 12 of 1234", OwnerTable(headings, (Row("anna", cells), Row("bo", cells))))
 

@@ -1,7 +1,7 @@
 import os
 import signal
 
-from foundation.signals import SignalHandlers
+from foundation.program_life import SignalHandlers
 
 
 def test_signals_are_taken_while_the_context_lasts_and_put_back() -> None:

@@ -21,7 +21,7 @@ ENTRIES = {name: entry.split(":") for name, entry in SCRIPTS.items()}
 MOMENTS = 5
 DRIVER = """
 import atexit, os, signal, sys
-from foundation import start
+{imported}
 moment, looked = int(sys.argv.pop(1)), [0]
 class Finder:
     @staticmethod
@@ -38,12 +38,13 @@ if not moment:
 
 def started(program: str, moment: int, *words: str) -> subprocess.CompletedProcess[str]:
     """A program whose start is interrupted at a moment; at 0, it is not, and counts them."""
-    begin = "start.begin('demo', 'deploy.local.cli')"
+    imported, begin = "from foundation import program_life", "program_life.begin('demo', 'deploy.local.cli')"
     if program in ENTRIES:
         module, function = ENTRIES[program]
         assert module == "foundation.start", "which imports nothing that takes time"
-        begin = f"start.{function}()"
-    command = [sys.executable, "-c", DRIVER.replace("{begin}", begin), str(moment), *words]
+        imported, begin = "from foundation import start", f"sys.argv[0] = {program!r}\nstart.{function}()"
+    driver = DRIVER.replace("{imported}", imported).replace("{begin}", begin)
+    command = [sys.executable, "-c", driver, str(moment), *words]
     return subprocess.run(command, check=False, capture_output=True, text=True, timeout=200, cwd=ROOT)
 
 
@@ -71,6 +72,23 @@ def test_an_interrupt_while_a_program_starts_is_one_line(program: str) -> None:
         assert done.returncode == 130, f"at import {moment} of {looked}"
 
 
+@pytest.mark.usefixtures("interrupts")
+@pytest.mark.parametrize("function", [function for _, function in ENTRIES.values()])
+def test_an_interrupt_at_any_import_of_the_console_script_is_one_line(function: str) -> None:
+    """From the first statement of ours on, whatever is looked for; the module that answers is looked for before."""
+    driver = (
+        "import importlib.machinery, os, signal, sys\n"
+        "class Finder:\n"
+        "    @staticmethod\n"
+        "    def find_spec(name, path=None, target=None):\n"
+        "        if name not in ('foundation', 'foundation.start'): os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Finder)\nsys.argv[0] = '/usr/bin/program'\n"
+        f"from foundation import start\nstart.{function}()"
+    )
+    done = subprocess.run([sys.executable, "-c", driver], check=False, capture_output=True, text=True, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (130, "program: interrupted\n")
+
+
 def test_a_program_that_was_told_to_ignore_interrupts_goes_on() -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
@@ -81,7 +99,10 @@ def test_a_program_that_was_told_to_ignore_interrupts_goes_on() -> None:
 
 
 def test_the_start_itself_imports_nothing_that_takes_time() -> None:
-    program = "import sys; before = {*sys.modules}; import foundation.start; print(*sorted({*sys.modules} - before))"
+    program = (
+        "import sys; before = {*sys.modules}; import foundation.start, foundation.program_life\n"
+        "print(*sorted({*sys.modules} - before))"
+    )
     done = subprocess.run([sys.executable, "-S", "-c", program], check=True, capture_output=True, text=True, cwd=ROOT)
     loaded = {name.partition(".")[0] for name in done.stdout.split()}
     light = {"foundation", "signal", "enum", "contextlib", "importlib", "collections", "types", "functools", "operator"}
@@ -91,11 +112,11 @@ def test_the_start_itself_imports_nothing_that_takes_time() -> None:
 
 def test_a_program_that_ends_has_written_everything_and_waited_for_its_threads() -> None:
     program = (
-        "import atexit, sys, threading\nfrom foundation import start\n"
+        "import atexit, sys, threading\nfrom foundation import program_life\n"
         "print('begun', end=' ')\natexit.register(lambda: print('told', end=' '))\n"
         "go = threading.Event()\nthreading.Thread(target=lambda: (go.wait(60), print('done', end=' '))).start()\n"
         "class Loop:\n    def __del__(self): print('taken apart')\n"
-        "loop = Loop()\nloop.itself = loop\ngo.set()\nstart.end(7)"
+        "loop = Loop()\nloop.itself = loop\ngo.set()\nprogram_life.end(7)"
     )
     done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, cwd=ROOT)
     assert (done.returncode, done.stdout, done.stderr) == (7, "begun done told ", "")
@@ -104,8 +125,8 @@ def test_a_program_that_ends_has_written_everything_and_waited_for_its_threads()
 @pytest.mark.parametrize("collects", [True, False])
 def test_while_it_imports_nothing_is_looked_through_for_garbage(collects: bool) -> None:
     program = (
-        f"import gc\nfrom foundation import start\nif not {collects}: gc.disable()\n"
-        "with start.importing():\n    print(gc.isenabled())\n    kept = [[]]\n"
+        f"import gc\nfrom foundation import program_life\nif not {collects}: gc.disable()\n"
+        "with program_life.importing():\n    print(gc.isenabled())\n    kept = [[]]\n"
         "print(gc.isenabled(), any(found is kept for found in gc.get_objects()))"
     )
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, cwd=ROOT)
@@ -116,7 +137,7 @@ def test_while_it_imports_nothing_is_looked_through_for_garbage(collects: bool) 
 @pytest.mark.parametrize("stated", [None, "2"])
 def test_numpy_starts_no_threads_in_programs_that_run_no_script_of_a_user(program: str, stated: str | None) -> None:
     source = (
-        "import os\nfrom foundation import start\nstart.begin = lambda *names: None\n"
+        "import os\nfrom foundation import start\nstart._begin = lambda *names: None\n"
         f"start.{program}()\nimport numpy\n"
         "print(os.environ['OPENBLAS_NUM_THREADS'], len(os.listdir('/proc/self/task')))"
     )

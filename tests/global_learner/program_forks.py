@@ -16,7 +16,7 @@ import signal
 import sys
 from typing import Any
 
-from foundation.start import importing
+from foundation.program_life import importing
 
 PROGRAMS = ("global_learner.cli", "cluster_agent.cli")
 LATER = (

@@ -32,7 +32,7 @@ def test_an_address_says_who_can_reach_it(address: str, host: str, port: int, lo
 
 @pytest.mark.parametrize("text", ["", "7070", ":7070", "host", "host:", "host:http", "host:65536", "host:-1"])
 def test_what_is_no_address_is_refused(text: str) -> None:
-    with pytest.raises(ValidationError, match="must be HOST:PORT, such as"):
+    with pytest.raises(ValidationError, match="write HOST:PORT, such as"):
         TypeAdapter(Address).validate_python(text)
 
 

@@ -16,6 +16,7 @@ from pydantic import BaseModel
 
 from cluster_agent.settings import AgentSettings
 from global_learner.settings import LearnerSettings
+from policy_net.laboratory.training.settings import TrainingSettings
 
 Content = dict[str, Any]
 Where = tuple[str | int, ...]
@@ -28,6 +29,7 @@ SOUND: dict[type[BaseModel], Content] = {
         "backend": {"workloads": [{"source": "dl2:jobs=2"}]},
         "policy": {"initial": "drf"},
     },
+    TrainingSettings: {"policy": "dl2"},
 }
 NEEDED: dict[tuple[str, ...], Any] = {
     ("tls",): {"certificate_file": "a.pem", "key_file": "a.key"},

@@ -17,10 +17,19 @@ from cluster_agent.settings import AgentSettings
 from cluster_agent.settings_file import read_settings as read_agent
 from global_learner.settings import LearnerSettings
 from global_learner.settings import read_settings as read_learner
+from policy_net.errors import BadInput
+from policy_net.laboratory.training.settings import TrainingSettings
+from policy_net.settings import read_settings_file
 
-READERS: dict[type[BaseModel], Callable[[Path], Any]] = {LearnerSettings: read_learner, AgentSettings: read_agent}
-ERRORS = (cluster_agent.errors.BadConfig, global_learner.errors.BadConfig)
+READERS: dict[type[BaseModel], Callable[[Path], Any]] = {
+    LearnerSettings: read_learner,
+    AgentSettings: read_agent,
+    TrainingSettings: lambda path: read_settings_file(path, TrainingSettings, "policy"),
+}
+ERRORS = (cluster_agent.errors.BadConfig, global_learner.errors.BadConfig, BadInput)
 LONGEST_LINE = 600
+OF_A_LIBRARY = ("Input ", "should", "instance of", "Field required", "Extra inputs", "String ", "after validation")
+"""Words of pydantic's own texts, which are for programmers."""
 
 
 def refusal(model: type[BaseModel], path: Path) -> str | None:
@@ -43,6 +52,8 @@ def faults(model: type[BaseModel], attack: Attack, path: Path) -> str | None:
         return "taken"
     if not plain(line):
         return f"said {line[:300]!r}"
+    if any(words in line for words in OF_A_LIBRARY):
+        return f"said in a library's words: {line}"
     if attack.kind != "control" and "YAML" not in line:
         named = str(attack.where[-1])
         if named not in line and str(attack.where[0]) not in line:

@@ -1,10 +1,13 @@
+from enum import StrEnum
 from pathlib import Path
+from typing import Annotated, Literal
 
 import pytest
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from policy_net.errors import BadInput
-from policy_net.settings import read_settings_file
+from policy_net.settings import Section, checked_settings, read_settings_file
+from policy_net.settings_problems import CLUSTER_NAME, HOST_AND_PORT
 
 
 class Inner(BaseModel):
@@ -16,6 +19,59 @@ class Example(BaseModel):
     model_config = ConfigDict(extra="forbid")
     size: int
     inner: Inner = Inner()
+
+
+class Way(StrEnum):
+    NEAR = "near"
+    FAR = "far"
+
+
+class Chosen(Section):
+    initial: str | None = None
+    exploration: float = Field(0.0, ge=0.0, le=1.0)
+    way: Way = Way.NEAR
+
+
+class Watch(Section):
+    deadline_ms: float = 2000.0
+    enabled: bool = True
+
+
+class Called(Section):
+    address: str = Field(pattern=HOST_AND_PORT)
+    others: tuple[Annotated[str, Field(pattern=HOST_AND_PORT)], ...] = ()
+
+
+class Files(Section):
+    certificate_file: Path
+    key_file: Path
+
+
+class Simulated(Section):
+    kind: Literal["simulated"]
+    nodes: int = 8
+
+
+class Real(Section):
+    kind: Literal["real"]
+    nodes: int = 4
+
+
+class Whole(Section):
+    """As a program's: settings of every type that there is."""
+
+    cluster: Annotated[str, Field(pattern=CLUSTER_NAME)] = "north"
+    host: str = "127.0.0.1"
+    note: str | None = None
+    state_dir: Path = Path("/var/lib/fedl2")
+    chosen: Chosen = Chosen()
+    watch: Watch = Watch()
+    called: Called | None = None
+    files: Files | None = None
+    backend: Annotated[Simulated | Real, Field(discriminator="kind")] = Simulated(kind="simulated")
+    history: tuple[str, ...] = ()
+    several: tuple[Called, ...] = Field((), max_length=2)
+    env: dict[str, int] = Field(default_factory=dict)
 
 
 def read(folder: Path, text: str | bytes) -> Example:
@@ -68,3 +124,51 @@ def test_a_misspelt_setting_is_not_missing_too(tmp_path: Path) -> None:
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"nowhere\.yaml: cannot be read"):
         read_settings_file(tmp_path / "nowhere.yaml", Example, "size")
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ({"chosen": "set"}, "setting chosen = 'set': is a section; write chosen: {initial: set}"),
+        ({"chosen": "far"}, "is a section; write chosen: {initial: far}"),
+        ({"chosen": [1]}, "setting chosen = [1]: is a section; write chosen: {exploration: 0}"),
+        ({"watch": 500}, "setting watch = 500: is a section; write watch: {deadline_ms: 500}"),
+        ({"watch": False}, "setting watch = false: is a section; write watch: {enabled: false}"),
+        ({"watch": None}, "setting watch = nothing: is a section; write watch: {deadline_ms: 2000}"),
+        ({"called": "10.0.0.1:7070"}, "is a section; write called: {address: 10.0.0.1:7070}"),
+        ({"called": {"address": 7070}}, "setting called.address = 7070: write HOST:PORT, such as 127.0.0.1:7070"),
+        ({"called": {"address": "a:1", "others": [7070]}}, "setting called.others.0 = 7070: write HOST:PORT, such as"),
+        ({"called": {}}, "setting called.address is missing"),
+        ({"files": "a.pem"}, "is a section; write files: {certificate_file: a.pem, key_file: …}"),
+        ({"backend": "real"}, "setting backend = 'real': is a section; write backend: {kind: real}"),
+        ({"backend": "other"}, "setting backend = 'other': is a section; write backend: {kind: simulated}"),
+        ({"backend": {"nodes": 3}}, "setting backend.kind is missing: use one of 'simulated', 'real'"),
+        ({"backend": {"kind": "own"}}, "setting backend.kind = 'own': use one of 'simulated', 'real'"),
+        ({"backend": {"kind": "real", "nodes": "x"}}, "setting backend.nodes = 'x': use a whole number, such as"),
+        ({"history": "a.csv"}, "setting history = 'a.csv': is a list; write history: [a.csv]"),
+        ({"several": "a:1"}, "setting several = 'a:1': is a list; write several: [{address: a:1}]"),
+        ({"several": ["a:1"]}, "setting several.0 = 'a:1': is a section; write {address: a:1}"),
+        ({"several": [{"address": "a:1"}] * 3}, "may have 2 entries at most"),
+        ({"env": 3}, "setting env = 3: is a section; write env: {NAME: VALUE}"),
+        ({"host": 7}, "setting host = 7: use text, such as 127.0.0.1"),
+        ({"note": 7}, 'setting note = 7: use text, in quotes where it is a number: "7"'),
+        ({"cluster": 7}, "setting cluster = 7: use lower case letters, digits, - and ."),
+        ({"cluster": "North"}, "setting cluster = 'North': use lower case letters, digits, - and ."),
+        ({"state_dir": 7}, "setting state_dir = 7: use the path of a file or folder, such as /var/lib/fedl2"),
+        ({"chosen": {"exploration": 2}}, "setting chosen.exploration = 2: must be at most 1"),
+        ({"chosen": {"exploration": "much"}}, "setting chosen.exploration = 'much': use a number, such as 0"),
+        ({"chosen": {"exploration": float("nan")}}, "setting chosen.exploration = nan: use a finite number"),
+        ({"chosen": {"way": "off"}}, "setting chosen.way = 'off': use 'near' or 'far'"),
+        ({"watch": {"enabled": "maybe"}}, "setting watch.enabled = 'maybe': use true or false"),
+    ],
+)
+def test_a_value_of_another_type_is_met_with_what_to_write(content: object, says: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        checked_settings(content, Whole, "config.yaml")
+    assert says in str(caught.value)
+    assert not any(words in str(caught.value) for words in ("Input", "should", "dictionary", "instance"))
+
+
+def test_what_is_advised_for_a_value_in_a_sections_place_is_taken() -> None:
+    told = checked_settings({"chosen": {"initial": "set"}, "watch": {"enabled": False}}, Whole, "config.yaml")
+    assert (told.chosen.initial, told.watch.enabled) == ("set", False)

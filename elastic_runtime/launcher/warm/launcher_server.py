@@ -20,7 +20,7 @@ from elastic_runtime.launcher.warm import becoming, inherited, wire
 from elastic_runtime.launcher.warm.script_imports import Import
 from elastic_runtime.launcher.warm.serving import ForkServer, import_all, import_base, obstacle, share_memory
 from foundation import kinship
-from foundation.start import importing
+from foundation.program_life import importing
 
 ROOM_VARIABLE = "ELASTIC_ROOM_FOR_A_MARK"
 _IMPORTS = (

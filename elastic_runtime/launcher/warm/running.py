@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import NoReturn
 
-from foundation.start import end
+from foundation.program_life import end
 
 MODULES = {
     "elastic_runtime.server": "elastic_runtime.server.__main__",
@@ -58,7 +58,7 @@ def run(task: Task) -> None:
 
 
 def end_ours(main: Callable[[], int | None]) -> NoReturn:
-    """Run a program of ours, and end without taking the interpreter apart (see `foundation.start.end`).
+    """Run a program of ours, and end without taking the interpreter apart (see `foundation.program_life.end`).
 
     Raises:
         BaseException: what `main` does not catch; then the interpreter ends as it always does.

@@ -21,7 +21,7 @@ from elastic_runtime.launcher.warm import becoming, running, wire
 from elastic_runtime.launcher.warm.running import Task
 from elastic_runtime.launcher.warm.script_imports import Import, imports_ahead, obstacle_in, shadowed
 from foundation import kinship
-from foundation.start import importing
+from foundation.program_life import importing
 
 _OURS = (
     "elastic_runtime.worker.join",

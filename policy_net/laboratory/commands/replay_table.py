@@ -9,7 +9,7 @@ from typing import Any
 from foundation.figures import Unit, unit_for
 from foundation.tables import Column, FittedTable
 from policy_net.laboratory.report.comparison import Recorded
-from policy_net.laboratory.report.tables import TextTable
+from policy_net.laboratory.report.tables import WAITS_LONGER, TextTable
 
 RECORDED = "(recorded)"
 """The row of what really happened; no policy has this name."""
@@ -32,8 +32,11 @@ _TIMINGS = {
 }
 _HOURS_SECONDS = 4 * 3600.0
 """Averages of as much and more are in hours."""
-_OWNER_COLUMNS_LEFT_OUT = (0, 4, 5, 8, 2, 1, 6, 0, 3, 7)
-"""In the order of the report's table: its name, jobs, GPU-hours, recorded wait, waits, completions, change, later."""
+_OWNER_COLUMNS_LEFT_OUT = (0, 4, 5, 3, 0, 0, 0, 0, 1, 2)
+"""In the order of the report's table: its name, jobs, GPU-hours, recorded wait, waits, completions, change, later.
+
+A change says nothing without what changed, so both sides stay, and with the waits who waits longer than today.
+"""
 
 
 def replay_table(
@@ -62,10 +65,12 @@ def _unit(rows: Sequence[Mapping[str, Any]], recorded: Recorded | None) -> Unit:
 def owner_table_on_terminal(title: str, table: TextTable) -> FittedTable:
     """The report's table of users, accounts or partitions."""
     columns = [
-        Column(heading.replace(" ", "\n"), left_out)
+        Column(heading.replace("Completion,", "JCT,").replace(" ", "\n").replace("-", "-\n"), left_out)
         for heading, left_out in zip(table.headings, _OWNER_COLUMNS_LEFT_OUT, strict=True)
     ]
-    return FittedTable(title, columns, [(row.name, *row.cells) for row in table.rows])
+    marked = any(WAITS_LONGER in cell for row in table.rows for cell in row.cells)
+    below = [f"{WAITS_LONGER.strip()} waits longer for its first start, on average, than today"] if marked else []
+    return FittedTable(title, columns, [(row.name, *row.cells) for row in table.rows], below)
 
 
 def _recorded_cells(columns: Mapping[str, Column], recorded: Recorded, unit: Unit) -> list[str]:

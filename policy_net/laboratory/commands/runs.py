@@ -120,7 +120,14 @@ def _runs_in_csv(runs: Sequence[Run]) -> FittedTable:
 
 def runs_table(runs: Sequence[Run], report: Path | None) -> FittedTable:
     """Trainings side by side: where their curves end, what came of them, and in what their settings differ."""
-    from foundation.tables import Column, FittedTable, in_words, name_in_words  # noqa: PLC0415
+    from foundation.tables import Column, FittedTable, in_words  # noqa: PLC0415
+    from policy_net.laboratory.run_words import (  # noqa: PLC0415
+        heading_of,
+        name_of,
+        said,
+        settings_that_count,
+        unit_of,
+    )
     from policy_net.laboratory.training_runs import differing, final_figures, last_value  # noqa: PLC0415
 
     figures = list(dict.fromkeys(curve.figure for run in runs for curve in run.curves))
@@ -130,16 +137,18 @@ def runs_table(runs: Sequence[Run], report: Path | None) -> FittedTable:
         Column("state", 0, text=True),
         *(Column(name.replace(": ", ":\n"), 1) for name in figures),
     ]
-    columns += [Column(name_in_words(name), 2 + place) for place, name in enumerate(finals)]
+    units = {name: unit_of(name, [run.final.get(name) for run in runs]) for name in finals}
+    columns += [Column(heading_of(name, units[name]), 2 + place) for place, name in enumerate(finals)]
     columns.append(Column("differs in", words=True))
+    counting = [settings_that_count(run.settings) for run in runs]
     names = differing(runs)
     rows = []
-    for run in runs:
+    for run, counts in zip(runs, counting, strict=True):
         ends = {curve.figure: last_value(curve) for curve in run.curves}
-        settings = [(name, run.settings[name]) for name in names if name in run.settings]
-        differs = ", ".join(f"{name_in_words(name)} {in_words(value)}" for name, value in settings)
-        cells = [*(ends.get(figure) for figure in figures), *(run.final.get(name) for name in finals)]
-        rows.append([run.name, state_of(run), *map(in_words, cells), differs])
+        differs = ", ".join(f"{name_of(name)} {said(name, counts[name])}" for name in names if name in counts)
+        curves = [in_words(ends.get(figure)) for figure in figures]
+        came = [said(name, run.final.get(name), units[name]) for name in finals]
+        rows.append([run.name, state_of(run), *curves, *came, differs])
     below = ["a figure that has a curve is the mean of its last tenth"] if figures else []
     if "validation_change" in finals:
         below.append("validation change is of average JCTs, as a share of those before training: below 0 is better")

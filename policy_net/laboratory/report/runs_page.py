@@ -17,6 +17,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from foundation.figures import counted, shown
 from policy_net.laboratory.report.charts import OTHER_COLOURS, PROPOSED_COLOUR, TODAY_COLOUR, Chart
 from policy_net.laboratory.report.page import CHART_INCHES, PIXELS_PER_INCH, as_data_url
+from policy_net.laboratory.run_words import heading_of, is_unset, name_of, said, settings_that_count, unit_of
 from policy_net.laboratory.training_runs import Run, differing, final_figures, last_value
 
 _COLOURS = (PROPOSED_COLOUR, *OTHER_COLOURS, TODAY_COLOUR)
@@ -29,10 +30,13 @@ def runs_page(runs: Sequence[Run]) -> str:
     templates = Templates(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     folder = files("policy_net.laboratory.report")
     template = templates.from_string((folder / "runs.html").read_text(encoding="utf-8"))
-    names = differing(runs)
+    counting = [settings_that_count(run.settings) for run in runs]
+    # A setting of a way to train that no run took says nothing of any.
+    names = [name for name in differing(runs) if any(name in counts for counts in counting)]
     alike, figures = _alike(runs), final_figures(runs)
     figures = [name for name in figures if name not in alike]
-    same = {name: value for name, value in runs[0].settings.items() if name not in names} | alike
+    units = {name: unit_of(name, [run.final.get(name) for run in runs]) for name in figures}
+    same = {name: value for name, value in counting[0].items() if name not in differing(runs)} | alike
     return template.render(
         style=(folder / "page.css").read_text(encoding="utf-8"),
         title=f"{counted(len(runs), 'training run')} side by side",
@@ -41,17 +45,25 @@ def runs_page(runs: Sequence[Run]) -> str:
         settings={
             "headings": ["Setting", *(shown(run.name) for run in runs)],
             "rows": [
-                {"name": _in_words(name), "cells": [_said(run.settings.get(name)) for run in runs]} for name in names
+                {"name": heading_of(name, unit), "cells": [said(name, counts.get(name), unit) for counts in counting]}
+                for name in names
+                for unit in [unit_of(name, [counts.get(name) for counts in counting])]
             ],
         },
         figures={
-            "headings": ["Run", *(_in_words(name) for name in figures)],
+            "headings": ["Run", *(heading_of(name, units[name]) for name in figures)],
             "rows": [
-                {"name": shown(run.name), "cells": [_said(run.final.get(name)) for name in figures]} for run in runs
+                {
+                    "name": shown(run.name),
+                    "cells": [said(name, run.final.get(name), units[name]) for name in figures],
+                }
+                for run in runs
             ],
         },
-        same=[{"name": _in_words(name), "value": _said(value)} for name, value in same.items() if not _is_unset(value)],
-        unset=[_in_words(name) for name, value in same.items() if _is_unset(value)],
+        same=[
+            {"name": name_of(name), "value": said(name, value)} for name, value in same.items() if not is_unset(value)
+        ],
+        unset=[name_of(name) for name, value in same.items() if is_unset(value)],
         pictures=[
             {
                 "url": as_data_url(chart),
@@ -62,14 +74,6 @@ def runs_page(runs: Sequence[Run]) -> str:
             for chart in charts_of_runs(runs)
         ],
     )
-
-
-def _in_words(name: str) -> str:
-    """A setting's or figure's name as people read it; with its section, as the settings' file has it."""
-    if name == "seconds":
-        return "took [s]"
-    words = name.replace("_", " ").replace("jct", "JCT").replace("max seconds", "time limit seconds")
-    return shown(f"{words.removesuffix(' seconds')} [s]" if words.endswith(" seconds") else words)
 
 
 def _alike(runs: Sequence[Run]) -> dict[str, Any]:
@@ -106,17 +110,3 @@ def _chart(number: int, figure: str, runs: Sequence[Run]) -> Chart:
         axes.legend(fontsize=9)
 
     return Chart(f"curve-{number}", f"{shown(figure)} by step, at the end: {', '.join(ends) or 'nothing finite'}", draw)
-
-
-def _said(value: Any) -> str:
-    """A setting or a figure, none of which is nested."""
-    if _is_unset(value):
-        return "–"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    number = f"{value:,.6g}".replace("-", "\N{MINUS SIGN}") if isinstance(value, float) else str(value)
-    return shown(number)
-
-
-def _is_unset(value: Any) -> bool:
-    return value is None or value in ("", [])

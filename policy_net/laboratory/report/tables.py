@@ -11,6 +11,9 @@ from policy_net.laboratory.report.headline import change
 from policy_net.laboratory.report.owners import MOST_OWNERS, Owner, owners_by, together
 from policy_net.laboratory.report.policies import label
 
+WAITS_LONGER = " ▲"
+"""Behind the wait of an owner whose jobs wait longer than today."""
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -92,14 +95,15 @@ def size_table(comparison: Comparison) -> TextTable | None:
         return None
     today, proposed = label(comparison.today.policy), label(comparison.proposed.policy)
     classes = comparison.size_classes if len(comparison.size_classes) > 1 else ()
+    groups = (*classes, comparison.all_jobs)
+    unit = unit_for(*(seconds for group in groups for seconds in (group.before_seconds, group.after_seconds)))
     rows = []
-    for group in (*classes, comparison.all_jobs):
-        unit = unit_for(group.before_seconds, group.after_seconds)
+    for group in groups:
         worst = group.worst
         cells = (
             f"{len(group.pairs):,}",
-            unit.text(group.before_seconds),
-            unit.text(group.after_seconds),
+            unit.number(group.before_seconds),
+            unit.number(group.after_seconds),
             change(group.after_seconds, group.before_seconds),
             percent(group.earlier_share),
             percent(group.later_share),
@@ -107,8 +111,8 @@ def size_table(comparison: Comparison) -> TextTable | None:
         )
         rows.append(Row(group.name, cells))
     headings = (
-        "Requested", "Jobs", f"{today}, average", f"{proposed}, average", "Change", "Done earlier", "Done later",
-        "Worst delay (job)",
+        "Requested", "Jobs", f"{today}, average [{unit.name}]", f"{proposed}, average [{unit.name}]", "Change",
+        "Done earlier", "Done later", "Worst delay (job)",
     )  # fmt: skip
     return TextTable(headings, tuple(rows))
 
@@ -119,29 +123,29 @@ def owner_table(comparison: Comparison, field: str) -> TextTable | None:
     if not owners:
         return None
     today, proposed = label(comparison.today.policy), label(comparison.proposed.policy)
-    rows = [Row(shown(owner.name), _owner_cells(owner)) for owner in owners[:MOST_OWNERS]]
-    others = together(owners[MOST_OWNERS:])
-    if others is not None:
-        rows.append(Row(others.name, _owner_cells(others)))
+    named = [*owners[:MOST_OWNERS], *((others,) if (others := together(owners[MOST_OWNERS:])) is not None else ())]
+    recorded = [owner.recorded_wait_seconds for owner in named if owner.recorded_wait_seconds is not None]
+    simulated = [seconds for owner in named for seconds in (owner.wait_seconds_before, owner.wait_seconds_after)]
+    wait = unit_for(*recorded, *simulated)
+    end = unit_for(*(seconds for owner in named for seconds in (owner.jobs.before_seconds, owner.jobs.after_seconds)))
     headings = (
-        field.capitalize(), "Jobs", "GPU-hours asked for", "Recorded wait", f"Wait, {today}", f"Wait, {proposed}",
-        f"Completion, {today}", f"Completion, {proposed}", "Change", "Done later",
+        field.capitalize(), "Jobs", "GPU-hours asked for", f"Recorded wait [{wait.name}]",
+        f"Wait, {today} [{wait.name}]", f"Wait, {proposed} [{wait.name}]",
+        f"Completion, {today} [{end.name}]", f"Completion, {proposed} [{end.name}]", "Change", "Done later",
     )  # fmt: skip
-    return TextTable(headings, tuple(rows))
+    return TextTable(headings, tuple(Row(shown(owner.name), _owner_cells(owner, wait, end)) for owner in named))
 
 
-def _owner_cells(owner: Owner) -> tuple[str, ...]:
+def _owner_cells(owner: Owner, wait: Unit, end: Unit) -> tuple[str, ...]:
     group = owner.jobs
-    wait = unit_for(owner.wait_seconds_before, owner.wait_seconds_after)
-    end = unit_for(group.before_seconds, group.after_seconds)
     return (
         f"{len(group.pairs):,}",
         hours(owner.gpu_seconds),
-        "–" if owner.recorded_wait_seconds is None else duration(owner.recorded_wait_seconds),
-        wait.text(owner.wait_seconds_before),
-        f"{wait.text(owner.wait_seconds_after)}{' ▲' if owner.waits_longer else ''}",
-        end.text(group.before_seconds),
-        end.text(group.after_seconds),
+        "–" if owner.recorded_wait_seconds is None else _waited(wait, owner.recorded_wait_seconds),
+        _waited(wait, owner.wait_seconds_before),
+        f"{_waited(wait, owner.wait_seconds_after)}{WAITS_LONGER if owner.waits_longer else ''}",
+        end.number(group.before_seconds),
+        end.number(group.after_seconds),
         change(group.after_seconds, group.before_seconds),
         percent(group.later_share),
     )

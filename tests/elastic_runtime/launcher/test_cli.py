@@ -64,6 +64,13 @@ def test_the_help_names_both_forms_and_all_commands(typed: Typed, words: list[st
         assert f" {name} " in out + err
 
 
+def test_the_help_of_cancel_says_what_it_does_here_and_elsewhere(typed: Typed) -> None:
+    said = " ".join(typed("cancel", "--help")[1].split())
+    assert "End a job and its launcher after a checkpoint; `resume` starts it again from its folder." in said
+    assert "The same as `stop`; the `cancel` of the other programs is for good." in said
+    assert "and not for good" not in said
+
+
 def test_a_script_needs_no_command_in_front_and_gets_its_own_options(typed: Typed, tmp_path: Path) -> None:
     for front in (["--ps", "0"], ["run", "--ps", "0"], ["--restarts", "0", "--ps", "0"], ["--restore", "--ps", "0"]):
         code, _, err = typed(*front, str(tmp_path / "train.py"), "--epochs", "5", "--help")

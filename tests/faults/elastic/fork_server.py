@@ -33,7 +33,7 @@ import elastic_runtime.worker.synchronous  # for the children
 import elastic_runtime.worker.waiting
 from elastic_runtime.launcher.warm.running import end_ours
 from elastic_runtime.worker.protocol.exchange import Exchange
-from foundation.start import importing
+from foundation.program_life import importing
 
 _PR_SET_PDEATHSIG = 1
 

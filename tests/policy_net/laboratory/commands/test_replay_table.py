@@ -65,16 +65,24 @@ def test_the_quality_of_a_fit_fits_too(width: int) -> None:
     assert ("12" in row.split()) == (width >= 80)
 
 
-def test_a_table_of_users_fits_and_keeps_what_is_compared() -> None:
-    cells = ("31", "1,234", "3.1 h", "2 h", "3.1 h ▲", "11.8 h", "12.5 h", "6% more", "61%")
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_a_table_of_users_fits_and_keeps_both_sides_of_what_is_compared(width: int) -> None:
+    cells = ("31", "1,234", "2.3", "2.0", "3.1 ▲", "11.8", "12.5", "6% more", "61%")
     table = TextTable(
-        ("User", "Jobs", "GPU-hours asked for", "Recorded wait", "Wait, FIFO", "Wait, fedl2 (set)", "Completion, FIFO",
-         "Completion, fedl2 (set)", "Change", "Done later"),
-        (Row("anna", cells), Row("4 others", cells)),
+        ("Account", "Jobs", "GPU-hours asked for", "Recorded wait [h]", "Wait, EASY backfill [h]",
+         "Wait, fedl2 (set-taught) [h]", "Completion, EASY backfill [h]", "Completion, fedl2 (set-taught) [h]",
+         "Change", "Done later"),
+        (Row("vision-lab", cells), Row("4 others", cells)),
     )  # fmt: skip
-    for width in (60, 80, 120):
-        lines = lines_of(owner_table_on_terminal("week by user", table), width)
-        assert all(len(line) <= width for line in lines)
-        row = next(line for line in lines if "anna" in line)
-        for cell in ("12.5 h", "6% more", "3.1 h ▲" if width > 60 else "6% more", "1,234" if width > 80 else "anna"):
-            assert cell in row
+    lines = lines_of(owner_table_on_terminal("week by account", table), width)
+    assert all(len(line) <= width for line in lines)
+    row = next(line for line in lines if "vision-lab" in line)
+    for least, cell in ((60, "2.0"), (60, "3.1 ▲"), (60, "11.8"), (60, "12.5"), (60, "6% more"), (80, "61%")):
+        assert (cell in row) or width < least, cell
+    assert ("1,234" in row) == (width > 80), "GPU-hours are left out first"
+    assert "▲ waits longer for its first start, on average, than today" in lines
+
+
+def test_what_there_is_no_room_for_is_named_as_it_is_written() -> None:
+    table = owner_table_on_terminal("", TextTable(("User", *["GPU-hours asked for"] * 9), ()))
+    assert table.headings[1] == "GPU-hours asked for"

@@ -39,8 +39,8 @@ def test_a_table_says_what_came_of_each_and_what_differs(
     monkeypatch.setenv("COLUMNS", "160")
     code, out, err = typed(capsys, "runs", *folders)
     assert (code, err) == (0, "")
-    assert re.search(r"^a +ended +997 +-0\.01 +3 +0 +world\.seed 1$", out, re.MULTILINE)
-    assert re.search(r"^killed +not ended +1997 +– +– +– +world\.seed 2$", out, re.MULTILINE)
+    assert re.search(r"^a +ended +997 +−1% +3 +0 +simulation: seed 1$", out, re.MULTILINE)
+    assert re.search(r"^killed +not ended +1997 +– +– +– +simulation: seed 2$", out, re.MULTILINE)
     assert "below 0 is better" in out
 
 
@@ -86,7 +86,8 @@ def test_the_page_is_one_file_that_loads_nothing(
     page = tmp_path / "page.html"
     assert typed(capsys, "runs", *folders, "--report", str(page))[0] == 0
     text = page.read_text(encoding="utf-8")
-    assert "world.seed" in text
+    assert "simulation: seed" in text
+    assert "world.seed" not in text
     names = re.findall(r"<(?:dt|th)[^>]*>([^<]*)<", text)
     assert "validation change" in names
     assert [name for name in names if "_" in name] == []
@@ -163,3 +164,35 @@ def test_training_writes_its_run(
     assert found.final["parameters"] > 0
     again = typed(capsys, "train", *where, *words)
     assert (again[0], "holds a run already" in again[2]) == (2, True)
+
+
+def test_people_get_words_units_and_the_settings_of_the_way_that_was_taken(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    clock = iter([0.0, 30_362.4, 0.0, 15_000.0])
+    for name, stall in (("a", 90.0), ("b", 5400.0)):
+        settings = {
+            "policy": "set",
+            "max_seconds": 36_000.0,
+            "training": {"method": "evolution", "pairs": 16, "twin": {"pairs": 4, "window_jobs": 500}},
+            "world": {"seed": 1, "resize_seconds": stall},
+        }
+        recorder = RunRecorder(tmp_path / name, settings, lambda: next(clock))
+        recorder.end({"spec": {"policy": "set", "hidden": "", "set_feature_version": 1}, "updates": 3})
+    runs = [str(tmp_path / name) for name in ("a", "b")]
+    code, out, err = typed(capsys, "runs", *runs, "--report", str(tmp_path / "page.html"))
+    assert (code, err) == (0, "")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    cells = re.findall(r"<(?:dt|dd|th|td)[^>]*>([^<]*)<", page)
+    for text in ("took [h]", "8.4", "4.2", "simulation: stall of a resize [min]", "1.5", "90.0", "time limit", "10 h"):
+        assert text in cells, text
+    assert "policy: version of the features" in cells
+    assert "pairs" in cells
+    assert "twin" not in page, "a way to train that was not taken"
+    for raw in ("spec.", "world.", "training.", "30362", "36000"):
+        assert raw not in out
+        assert raw not in page
+    assert re.search(r"^a +ended .* simulation: stall of a resize 90 s$", out, re.MULTILINE)
+    assert "training.twin.pairs" in json.loads(typed(capsys, "runs", *runs, "-o", "json")[1])[0]["settings"]
+    assert typed(capsys, "runs", *runs, "-o", "csv")[1].startswith("run,state,world.resize_seconds,updates,seconds,")

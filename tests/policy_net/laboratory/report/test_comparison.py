@@ -15,7 +15,7 @@ def test_classes_without_jobs_are_left_out_and_a_single_class_is_not_repeated(ma
     table = size_table(comparison)
     assert table is not None
     assert [row.name for row in table.rows] == ["all jobs"]
-    assert table.rows[0].cells == ("2", "3 h", "3 h", "the same", "50%", "50%", "60 min (job-1)")
+    assert table.rows[0].cells == ("2", "3.0", "3.0", "the same", "50%", "50%", "60 min (job-1)")
     assert size_table(made({"drf": [1.0]})) is None
 
 

@@ -100,8 +100,9 @@ def _are_readable(browser: WebDriver, charts: int, dark: bool) -> None:
 
 
 def test_figures_of_runs_have_their_unit_and_large_ones_can_be_read() -> None:
-    page = runs_page([replace(run, final={"avg_jct_seconds": 15000.25}) for run in runs()])
-    assert "avg JCT [s]" in page
+    page = runs_page([replace(run, final={"avg_jct_seconds": 15000.25, "score": 15000.25}) for run in runs()])
+    assert "avg JCT [h]" in page
+    assert ">4.2</td>" in page
     assert "15,000.2" in page
 
 
@@ -115,13 +116,13 @@ def test_what_all_runs_share_is_no_column_and_what_is_not_set_one_sentence() -> 
         ]
     )
     columns = re.findall(r'<th scope="col">(.*?)</th>', page)
-    assert "spec.bound" in columns
+    assert "policy: bound" in columns
     assert "took [s]" in columns
-    assert "spec.policy" not in columns
-    assert "<dt>spec.policy</dt><dd>set</dd>" in page
-    assert "<dt>time limit [s]</dt><dd>20</dd>" in page
-    assert "Not set: imitate, world.nodes." in page
-    assert ">−0.007</td>" in page
+    assert "kind of policy" not in columns
+    assert "<dt>kind of policy</dt><dd>set</dd>" in page
+    assert "<dt>time limit</dt><dd>20 s</dd>" in page
+    assert "Not set: imitated, simulation: nodes." in page
+    assert ">−0.7%</td>" in page
 
 
 def test_a_version_of_the_fleet_is_no_scheduler_of_the_users() -> None:

@@ -1,0 +1,313 @@
+"""Problems of settings, in words: which one is wrong, what was written, and what to write in its place.
+
+Pydantic's own texts are for programmers, and speak of dictionaries and instances; nobody who edits a file should have
+to read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, Final, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from foundation.text import nearest
+from policy_net.strict_yaml import brief
+
+if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+    from pydantic_core import ErrorDetails
+
+HOST_AND_PORT: Final = r"^\S+:\d{1,5}$"
+"""The pattern of a setting that names where something listens."""
+CLUSTER_NAME: Final = r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$"
+"""The pattern of a cluster's name."""
+WRITE_HOST_AND_PORT: Final = "write HOST:PORT, such as 127.0.0.1:7070"
+_IN_WORDS = {
+    HOST_AND_PORT: WRITE_HOST_AND_PORT,
+    CLUSTER_NAME: "use lower case letters, digits, - and . between them, 63 at most",
+}
+"""What to do about a value that does not match a pattern, which few people read."""
+_KINDS_OF_VALUE = frozenset({"int", "float", "bool", "str"})
+_PROBLEMS_SAID = 3
+"""In one line."""
+_SECTION_WANTED = frozenset({"model_type", "model_attributes_type", "dataclass_type", "dict_type", "mapping_type"})
+_LIST_WANTED = frozenset({"tuple_type", "list_type", "set_type", "frozen_set_type", "iterable_type"})
+_BOUNDS = {
+    "greater_than": ("above", "gt"),
+    "greater_than_equal": ("at least", "ge"),
+    "less_than": ("below", "lt"),
+    "less_than_equal": ("at most", "le"),
+}
+"""Pydantic's name of a problem, the bound in words, and where it stands in the problem."""
+_SCALARS = (str, int, float)
+
+
+def first_problems(error: ValidationError, model: type[BaseModel]) -> str:
+    """The first problems in words, and how many more there are.
+
+    A misspelt key is also a missing one, and of a value that may be of several kinds each says why it is none: one
+    problem each. Keys that were written come first, as they say what to do.
+    """
+    problems = sorted(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
+    said: dict[str, str] = {}
+    meant: set[str] = set()
+    for problem in problems:
+        # The last part of an unknown setting's place is what was written, whatever it looks like.
+        last = len(problem["loc"]) - 1 if problem["type"] == "extra_forbidden" else None
+        parts = [part for place, part in enumerate(problem["loc"]) if place == last or not _is_kind_of_value(part)]
+        location = _settings_path(tuple(parts), model)
+        where = ".".join(brief.repr(part)[1:-1] if isinstance(part, str) else str(part) for part in location)
+        if problem["type"] == "missing" and where in meant:
+            continue
+        if any(where == other or where.startswith(f"{other}.") for other in said):
+            continue
+        if problem["type"] == "extra_forbidden":
+            near, advice = _suggestion(location, model)
+            meant |= {near} if near else set()
+            said[where] = f"unknown setting {where}{advice}"
+        else:
+            said[where] = _in_words(problem, where, location, model)
+    left = len(said) - _PROBLEMS_SAID
+    first, *others = list(said.values())[:_PROBLEMS_SAID]
+    for other in others:
+        first += f" Also {other}" if first.endswith("?") else f"; also {other}"
+    return first + (f" (and {left} more)" if left > 0 else "")
+
+
+def _is_kind_of_value(part: int | str) -> bool:
+    """Whether a part of a problem's place is one of several types that a value may be of, in pydantic's words."""
+    return isinstance(part, str) and (part in _KINDS_OF_VALUE or "[" in part or part.startswith("constrained-"))
+
+
+def _in_words(problem: ErrorDetails, where: str, location: tuple[int | str, ...], model: type[BaseModel]) -> str:
+    """One problem of a setting that is known."""
+    kind, said = problem["type"], problem["msg"].removeprefix("Value error, ")
+    if kind == "missing":
+        return f"setting {where} is missing"
+    if not where:
+        return said
+    if kind == "value_error":
+        return f"setting {where}: {said}"
+    field = _field_at(location, model)
+    if kind == "union_tag_invalid":
+        key = str(problem["ctx"]["discriminator"]).strip("'")
+        wrong = brief.repr(problem["ctx"]["tag"])
+        return f"setting {where}.{key} = {wrong}: use one of {problem['ctx']['expected_tags']}"
+    if kind == "union_tag_not_found":
+        key = str(problem["ctx"]["discriminator"]).strip("'")
+        kinds = [repr(name) for section in _sections_of(field) for name in _kinds(section)]
+        return f"setting {where}.{key} is missing: use one of {', '.join(kinds)}"
+    return f"setting {where} = {_shown(problem['input'])}: {_wanted(problem, location, field)}"
+
+
+def _shown(value: Any) -> str:
+    """What was written, as YAML has it."""
+    return _in_yaml(value) if isinstance(value, bool) else "nothing" if value is None else brief.repr(value)
+
+
+def _wanted(problem: ErrorDetails, location: tuple[int | str, ...], field: FieldInfo | None) -> str:
+    """What to write in place of a value of another type, or beyond what it may be."""
+    kind, value = problem["type"], problem["input"]
+    name = f"{location[-1]}: " if isinstance(location[-1], str) else ""
+    if kind in _SECTION_WANTED:
+        sections = _sections_of(field)
+        return f"is a section; write {name}{_section_for(value, sections) if sections else '{NAME: VALUE}'}"
+    if kind in _LIST_WANTED:
+        return f"is a list; write {name}{_list_for(value, _sections_of(field))}"
+    if kind in ("string_type", "string_pattern_mismatch") and (advice := _IN_WORDS.get(_pattern(problem, field))):
+        return advice
+    if kind in ("string_type", "path_type"):
+        return _text_for(value, field, "text" if kind == "string_type" else "the path of a file or folder")
+    return _number_for(kind, field) or _within(problem) or problem["msg"].replace("Input should", "it should")
+
+
+def _number_for(kind: str, field: FieldInfo | None) -> str:
+    """What to do where a number or a truth is wanted; empty where neither is."""
+    if kind.startswith("int_"):
+        return f"use a whole number, such as {_default_in_yaml(field, int) or 10}"
+    if kind.startswith("float_"):
+        return f"use a number, such as {_default_in_yaml(field, int, float) or 0.5}"
+    return "use true or false" if kind.startswith("bool_") else ""
+
+
+def _within(problem: ErrorDetails) -> str:
+    """What a value of the right type may be; empty where the problem is another one."""
+    kind, details = problem["type"], problem.get("ctx", {})
+    if kind in _BOUNDS:
+        word, bound = _BOUNDS[kind]
+        return f"must be {word} {_in_yaml(details[bound])}"
+    if kind in ("literal_error", "enum"):
+        return f"use {details['expected']}"
+    if kind == "finite_number":
+        return "use a finite number"
+    if kind in ("too_short", "string_too_short"):
+        return f"needs {_counted(details['min_length'], kind)} or more"
+    return f"may have {_counted(details['max_length'], kind)} at most" if kind.endswith("too_long") else ""
+
+
+def _counted(number: int, kind: str) -> str:
+    noun = "letter" if kind.startswith("string") else "entry"
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun.replace('entry', 'entrie')}s"
+
+
+def _pattern(problem: ErrorDetails, field: FieldInfo | None) -> str:
+    """The pattern that a text should have; empty for none."""
+    if "pattern" in problem.get("ctx", {}):
+        return str(problem["ctx"]["pattern"])
+    metadata = [] if field is None else [*field.metadata, *_metadata(field.annotation)]
+    found = [str(part.pattern) for part in metadata if getattr(part, "pattern", None)]
+    return found[0] if found else ""
+
+
+def _metadata(annotation: Any) -> list[Any]:
+    """What `Annotated` says of a type's parts: of the items of a list, or of what may also be nothing."""
+    own = [
+        entry for part in getattr(annotation, "__metadata__", ()) for entry in (part, *getattr(part, "metadata", ()))
+    ]
+    return own + [entry for argument in get_args(annotation) for entry in _metadata(argument)]
+
+
+def _text_for(value: Any, field: FieldInfo | None, wanted: str) -> str:
+    usual = _default_in_yaml(field, str, PurePath)
+    if usual:
+        return f"use {wanted}, such as {usual}"
+    if isinstance(value, (int, float)):
+        return f'use {wanted}, in quotes where it is a number: "{brief.repr(value)}"'
+    return f"use {wanted}"
+
+
+def _list_for(value: Any, sections: list[type[BaseModel]]) -> str:
+    if sections:
+        return f"[{_section_for(value, sections)}]"
+    return f"[{_in_yaml(value)}]" if isinstance(value, _SCALARS) and value != "" else "[…]"
+
+
+def _section_for(value: Any, sections: list[type[BaseModel]]) -> str:
+    """A section as it could be written: with the value in it, if it is one of its main setting, and what it needs."""
+    kinds = {kind: section for section in sections for kind in _kinds(section)}
+    section = kinds.get(value, sections[0]) if isinstance(value, str) else sections[0]
+    told: dict[str, str] = {}
+    if len(sections) > 1 and kinds:
+        told["kind"] = value if value in list(kinds) else next(iter(kinds))
+    elif (main := _taking(section, value)) is not None:
+        told[main] = _in_yaml(value)
+    for name, field in section.model_fields.items():
+        if field.is_required():
+            told.setdefault(field.alias or name, "…")
+    for name, field in section.model_fields.items():
+        usual = _default_in_yaml(field, *_SCALARS, PurePath, Enum)
+        if not told and usual:
+            told[field.alias or name] = usual
+    if not told:
+        told[next(iter(section.model_fields))] = "…"
+    return f"{{{', '.join(f'{name}: {shown}' for name, shown in told.items())}}}"
+
+
+def _taking(section: type[BaseModel], value: Any) -> str | None:
+    """The setting of a section that somebody meant who wrote its value alone: the first, or one of few words."""
+    if not isinstance(value, _SCALARS) or value == "":
+        return None
+    for place, (name, field) in enumerate(section.model_fields.items()):
+        if place and not _of_few_words(field.annotation):
+            continue
+        try:
+            section.model_validate({field.alias or name: value})
+        except ValidationError as error:
+            if any(problem["loc"][:1] in ((), (field.alias or name,)) for problem in error.errors()):
+                continue
+        return field.alias or name
+    return None
+
+
+def _of_few_words(annotation: Any) -> bool:
+    if isinstance(annotation, type):
+        return annotation is bool or issubclass(annotation, Enum)
+    parts = get_args(annotation)
+    return bool(parts) and all(isinstance(part, str) for part in parts)
+
+
+def _default_in_yaml(field: FieldInfo | None, *types: type) -> str:
+    """What a setting is unless set, if it is of one of these types, and no truth; otherwise empty."""
+    usual = None if field is None else field.default
+    return _in_yaml(usual) if isinstance(usual, types) and usual != "" and str(usual) != "." else ""
+
+
+def _in_yaml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Enum):
+        return str(value.value)
+    if isinstance(value, float):
+        return repr(value).removesuffix(".0")
+    return brief.repr(str(value))[1:-1]
+
+
+def _sections_of(field: FieldInfo | None) -> list[type[BaseModel]]:
+    return [] if field is None else sections_in(field.annotation)
+
+
+def _field_at(location: tuple[int | str, ...], model: type[BaseModel]) -> FieldInfo | None:
+    """The setting at a path of the file; of a list's item, the list."""
+    sections, found = [model], None
+    for part in location:
+        if isinstance(part, str):
+            fields = [_fields(section)[part] for section in sections if part in _fields(section)]
+            found = fields[0] if fields else None
+            sections = [inner for field in fields for inner in sections_in(field.annotation)]
+    return found
+
+
+def _fields(section: type[BaseModel]) -> dict[str, FieldInfo]:
+    return {field.alias or name: field for name, field in section.model_fields.items()}
+
+
+def _settings_path(location: tuple[int | str, ...], model: type[BaseModel]) -> tuple[int | str, ...]:
+    """Where a problem is, in words of the file: which of several kinds a section is, pydantic names in between."""
+    sections, path = [model], []
+    for part in location:
+        fields = [section.model_fields[part] for section in sections if part in section.model_fields]
+        of_kind = [section for section in sections if part in _kinds(section)]
+        if not fields and of_kind:
+            sections = of_kind
+            continue
+        path.append(part)
+        if isinstance(part, str):
+            sections = [inner for field in fields for inner in sections_in(field.annotation)]
+    return tuple(path)
+
+
+def _kinds(section: type[BaseModel]) -> tuple[Any, ...]:
+    field = section.model_fields.get("kind")
+    return () if field is None else get_args(field.annotation)
+
+
+def _suggestion(location: tuple[int | str, ...], model: type[BaseModel]) -> tuple[str | None, str]:
+    """What an unknown key may have been meant for, and that in words: one like it in its own section, or the same word
+    in another.
+    """
+    *section, key = (str(part) for part in location)
+    settings = list(_paths(model, ()))
+    own = [path[-1] for path in settings if list(path[:-1]) == [part for part in section if not part.isdigit()]]
+    near = nearest(str(key), own, least_likeness=0.7)
+    if near is not None:
+        return ".".join([*section, near]), f"; did you mean {near}?"
+    elsewhere = sorted({".".join(path) for path in settings if path[-1] == key})
+    return None, f"; it stands in {elsewhere[0]}" if elsewhere else ""
+
+
+def _paths(model: type[BaseModel], before: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    for name, field in model.model_fields.items():
+        path = (*before, field.alias or name)
+        yield path
+        for section in sections_in(field.annotation):
+            yield from _paths(section, path)
+
+
+def sections_in(annotation: Any) -> list[type[BaseModel]]:
+    """The sections that a setting of this type may be, or may hold in a list."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [section for argument in get_args(annotation) for section in sections_in(argument)]
