@@ -58,9 +58,9 @@ def _parser() -> argparse.ArgumentParser:
     size.add_argument(
         "--recorded",
         action="store_true",
-        help="recorded workloads alone, of known and unknown work: half an hour",
+        help="recorded workloads alone, of known and unknown work: minutes",
     )
-    size.add_argument("--full", action="store_true", help="the whole grid: hours; give --out")
+    size.add_argument("--full", action="store_true", help="the whole grid: some forty minutes on two cores; give --out")
     parser.add_argument("--out", type=Path, help="keep finished cells in this folder, and go on with those there")
     parser.add_argument("--processes", type=int, default=2, help="how many measure at the same time")
     parser.add_argument("--markdown", type=Path, help="put the tables into this page")
@@ -72,7 +72,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.processes < 1:
         raise BadInput(f"--processes is {options.processes}: use 1 or more")
     if options.full and options.out is None:
-        raise BadInput("--full takes hours: give --out FOLDER, so that a run that is stopped can go on")
+        raise BadInput("--full takes long: give --out FOLDER, so that a run that is stopped can go on")
     if options.markdown is not None:
         check_page(options.markdown)
     grid = QUICK if options.quick else RECORDED if options.recorded else FULL if options.full else DEFAULT

@@ -190,7 +190,7 @@ def test_a_killed_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
         (["--policies", ","], "--policies names none"),
         (["--processes", "0"], "--processes is 0: use 1 or more"),
         (["--data", "nowhere"], "nowhere: has no workloads/*.csv"),
-        (["--full"], "--full takes hours: give --out"),
+        (["--full"], "--full takes long: give --out"),
         (["--markdown", "nowhere/page.md"], "nowhere/page.md: its folder does not exist"),
     ],
 )
