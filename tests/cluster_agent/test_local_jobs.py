@@ -140,7 +140,7 @@ def test_jobs_are_shared_out_resized_live_survive_their_agent_and_every_decision
     for path in log_files(machine.folder / "state"):
         for _ in replayer.replay(path):
             pass
-    assert replayer.result.decisions > 4
+    assert replayer.result.decisions >= 3, "one job alone, both, one alone again; more where slots pass meanwhile"
     assert not replayer.result.different
 
 

@@ -144,12 +144,12 @@ def train(
     from policy_net.exchange.policy_file import check_writable, write_policy_file  # noqa: PLC0415
 
     check_writable(out)
-    for line in said:
-        print(line, file=sys.stderr)
+    _check_start(start, settings.policy)
     recorder = checkpoint = kept = None
     if run is not None:
         recorder = _recorder(run, settings, world, sources, steps, teacher, start, max_seconds, jobs_per_batch, resume)
         checkpoint, kept = _checkpoint(run, resume, recorder)
+    print(*said, sep="\n", end="\n" if said else "", file=sys.stderr)
     console = Console(stderr=True)
     asked = _Asked(settings, world, sources, load, steps, max_seconds, start, teacher, log, jobs_per_batch)
     try:
@@ -176,6 +176,16 @@ def train(
             "card": dict(trained.card),
         }
         show(output, facts, "", [facts])
+
+
+def _check_start(start: Path | None, kind: str) -> None:
+    """Raises BadInput if what to go on from cannot be read: it is read again where it is trained."""
+    if start is None:
+        return
+    from policy_net.exchange.policy_file import read_policy_file  # noqa: PLC0415
+    from policy_net.set_policy.policy import file_of  # noqa: PLC0415
+
+    read_policy_file(start if kind == "dl2" else file_of(start))
 
 
 def _kind_and_start(policy: str | None, start: Path | None, config: Path | None) -> tuple[str | None, Path | None]:
