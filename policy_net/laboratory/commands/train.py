@@ -22,9 +22,10 @@ from foundation.option_groups import with_option_groups
 from foundation.output import Form, Output, show
 from policy_net.domain import PlacementEffect, RewardKind, SpeedModel
 from policy_net.errors import BadInput
+from policy_net.laboratory.commands.train_start import check_start, kind_and_start
 from policy_net.laboratory.commands.world_options import WorldOptions, assumptions
 from policy_net.laboratory.training import OFFLINE_LEARNING_RATE
-from policy_net.policy import DEFAULT_POLICY, policy_names
+from policy_net.policy import policy_names
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -115,7 +116,7 @@ def train(
 ) -> None:
     """Train a policy in simulation and write it, with a card that says how it came to be."""
     del debug  # the error boundary looks for the flag itself
-    policy, start = _kind_and_start(policy, start, config)
+    policy, start = kind_and_start(policy, start, config)
     for option, value in (("learning-rate", learning_rate), ("max-seconds", max_seconds)):
         if value is not None and not math.isfinite(value):
             raise BadInput(f"--{option} is {value}; use a finite number")
@@ -144,7 +145,7 @@ def train(
     from policy_net.exchange.policy_file import check_writable, write_policy_file  # noqa: PLC0415
 
     check_writable(out)
-    _check_start(start, settings.policy)
+    check_start(start, settings.policy)
     recorder = checkpoint = kept = None
     if run is not None:
         recorder = _recorder(run, settings, world, sources, steps, teacher, start, max_seconds, jobs_per_batch, resume)
@@ -176,34 +177,6 @@ def train(
             "card": dict(trained.card),
         }
         show(output, facts, "", [facts])
-
-
-def _check_start(start: Path | None, kind: str) -> None:
-    """Raises BadInput if what to go on from cannot be read: it is read again where it is trained."""
-    if start is None:
-        return
-    from policy_net.exchange.policy_file import read_policy_file  # noqa: PLC0415
-    from policy_net.set_policy.policy import file_of  # noqa: PLC0415
-
-    read_policy_file(start if kind == "dl2" else file_of(start))
-
-
-def _kind_and_start(policy: str | None, start: Path | None, config: Path | None) -> tuple[str | None, Path | None]:
-    """The kind of policy, and the file to go on from, where either may be the name of a policy that ships.
-
-    Raises:
-        BadInput: there is no such kind, or two things to go on from.
-    """
-    from policy_net.exchange.spec import SET  # noqa: PLC0415
-
-    if policy == DEFAULT_POLICY:
-        if start is not None and str(start) != policy:
-            raise BadInput(f"--policy {policy}: --from {start} says already what to go on from; use --policy {SET}")
-        return SET, Path(policy)
-    if policy not in ("dl2", SET, None):
-        raise BadInput(f"--policy {policy}: use dl2 or {SET}")
-    by_start = policy is None and config is None and str(start) in (SET, DEFAULT_POLICY)
-    return SET if by_start else policy, start
 
 
 @dataclass(frozen=True)
