@@ -1,4 +1,4 @@
-"""What `policy-net train` goes on from: a policy file, or the name of a policy that ships.
+"""Start of a training: a policy file to go on from, or the name of a policy that ships.
 
 A name that ships says the kind too, so that `--policy set-taught` and `--from set-taught` are enough. What cannot be
 read is refused before anything is written or said of workloads: a refusal is one line.
