@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import reject
+from hypothesis import HealthCheck, reject, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -13,6 +13,8 @@ from policy_net.domain import Allocation, CapacityMode, JobKind, PlacementEffect
 from policy_net.errors import BadInput, NoProgress
 from policy_net.laboratory.catalogue import CATALOGUE
 from policy_net.laboratory.simulation.case import CompiledRun
+from policy_net.laboratory.simulation.compiled import run_compiled
+from policy_net.laboratory.simulation.covered import uncovered
 from policy_net.laboratory.simulation.environment import DecideOn, Environment, PlacementStrategy
 from policy_net.laboratory.simulation.replay import ReplayResult, replay
 from policy_net.laboratory.speeds.speed import TableSpeedModel, default_speeds
@@ -29,6 +31,11 @@ KINDS = {
 }
 TOLERANCE = 1e-9
 MOST_DECISIONS = 2000
+THOROUGH = settings(
+    max_examples=50,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+)
 
 
 def kind_of(job_type: str) -> JobKind:
@@ -156,3 +163,27 @@ def assert_equal(found: ReplayResult, run: CompiledRun) -> None:
     if found.gpu_training_share is not None:
         share = run.counters.share_of_gpu_time(run.training_gpu_seconds)
         assert share == pytest.approx(found.gpu_training_share, rel=TOLERANCE)
+
+
+def goes_the_same(
+    there: SchedulerPolicy,
+    here: SchedulerPolicy,
+    workload: Workload,
+    environment: Environment,
+    speeds: SpeedModel,
+    effect: PlacementEffect | None = None,
+) -> bool:
+    """See that the twin covers a case, and has the reference's results or refusal; False where it is refused.
+
+    Args:
+        there, here: two policies alike, of the reference and of the twin.
+    """
+    assert uncovered(workload, environment, here, speeds, effect) is None
+    expected = reference(workload, environment, there, speeds, effect)
+    if isinstance(expected, str):
+        with pytest.raises((BadInput, NoProgress)) as raised:
+            replay(workload, environment, here, speeds, placement_effect=effect)
+        assert str(raised.value) == expected
+        return False
+    assert_equal(expected, run_compiled(workload, environment, here, speeds, effect))
+    return True

@@ -2,12 +2,21 @@
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from twin_cases import DRAWN_TYPES, KNOWN_TYPES, assert_equal, drawn_speeds, environments, kind_of, reference, workloads
+from twin_cases import (
+    DRAWN_TYPES,
+    KNOWN_TYPES,
+    THOROUGH,
+    assert_equal,
+    drawn_speeds,
+    environments,
+    goes_the_same,
+    kind_of,
+    workloads,
+)
 
 from policy_net.domain import Allocation, JobKind, PlacementEffect, Resources, SpeedModel
-from policy_net.errors import BadInput, NoProgress
 from policy_net.exchange.spec import PRICE_COUNT, PRICES, SESSION_COUNT, SESSIONS, SetSpec
 from policy_net.laboratory.simulation.compiled import run_compiled
 from policy_net.laboratory.simulation.covered import uncovered
@@ -64,26 +73,13 @@ def compare(
     there, here = data.draw(policies(speeds))
     if groups:
         there, here = data.draw(grouped(there, speeds))
-    assert uncovered(workload, environment, here, speeds, effect) is None
-    expected = reference(workload, environment, there, speeds, effect)
-    if isinstance(expected, str):
-        with pytest.raises((BadInput, NoProgress)) as raised:
-            replay(workload, environment, here, speeds, placement_effect=effect)
-        assert str(raised.value) == expected
+    if not goes_the_same(there, here, workload, environment, speeds, effect):
         return
-    assert_equal(expected, run_compiled(workload, environment, here, speeds, effect))
     assert here.decision_index == there.decision_index
     if here.beliefs is not None and there.beliefs is not None:
         assert here.beliefs.digest() == there.beliefs.digest()
         for job_type in {job.job_type for job in workload.jobs}:
             np.testing.assert_array_equal(here.beliefs.grid(job_type), there.beliefs.grid(job_type))
-
-
-THOROUGH = settings(
-    max_examples=50,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
-)
 
 
 @THOROUGH

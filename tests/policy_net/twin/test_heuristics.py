@@ -4,16 +4,16 @@ import contextlib
 import dataclasses
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from twin_cases import (
     DRAWN_TYPES,
     KNOWN_TYPES,
-    assert_equal,
+    THOROUGH,
     drawn_speeds,
     environments,
+    goes_the_same,
     kind_of,
-    reference,
     workloads,
 )
 
@@ -21,8 +21,7 @@ import policy_net.baselines  # noqa: F401  (registers the policies' names)
 from policy_net.baselines.easy import EasyPolicy
 from policy_net.baselines.fifo import FifoPolicy
 from policy_net.domain import Allocation, JobKind, PlacementEffect, PolicyContext, Resources, SpeedModel
-from policy_net.errors import BadInput, NoProgress
-from policy_net.laboratory.simulation.compiled import run_compiled
+from policy_net.errors import NoProgress
 from policy_net.laboratory.simulation.covered import uncovered
 from policy_net.laboratory.simulation.environment import DecideOn, Environment
 from policy_net.laboratory.simulation.replay import replay
@@ -170,14 +169,8 @@ def compare_policies(
     speeds: SpeedModel,
     effect: PlacementEffect | None = None,
 ) -> None:
-    assert uncovered(workload, environment, here, speeds, effect) is None
-    expected = reference(workload, environment, there, speeds, effect)
-    if isinstance(expected, str):
-        with pytest.raises((BadInput, NoProgress)) as raised:
-            replay(workload, environment, here, speeds, placement_effect=effect)
-        assert str(raised.value) == expected
+    if not goes_the_same(there, here, workload, environment, speeds, effect):
         return
-    assert_equal(expected, run_compiled(workload, environment, here, speeds, effect))
     assert_same_beliefs(here, there)
 
 
@@ -186,13 +179,6 @@ def assert_same_beliefs(here: SchedulerPolicy, there: SchedulerPolicy) -> None:
     assert (learned is None) == (expected is None)
     if learned is not None and expected is not None:
         assert learned.digest() == expected.digest()
-
-
-THOROUGH = settings(
-    max_examples=50,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
-)
 
 
 @pytest.mark.heavy

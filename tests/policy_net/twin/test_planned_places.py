@@ -5,22 +5,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from twin_cases import (
     DRAWN_TYPES,
     KNOWN_TYPES,
+    THOROUGH,
     TOLERANCE,
     assert_equal,
     drawn_speeds,
     environments,
+    goes_the_same,
     kind_of,
-    reference,
     workloads,
 )
 
 from policy_net.domain import Allocation, CapacityMode, Progress, Resources, SpeedModel
-from policy_net.errors import BadInput, NoProgress
 from policy_net.exchange.spec import PRICE_COUNT, PRICES, SESSION_COUNT, SESSIONS, SetSpec
 from policy_net.laboratory.simulation.compiled import run_compiled
 from policy_net.laboratory.simulation.covered import uncovered
@@ -89,22 +89,9 @@ def compare(data: st.DataObject, job_types: tuple[str, ...]) -> None:
     workload = data.draw(workloads(job_types))
     environment = replace(data.draw(environments()), capacity_mode=CapacityMode.NODES)
     there, here = data.draw(policies(speeds))
-    assert uncovered(workload, environment, here, speeds, EFFECT) is None
-    expected = reference(workload, environment, there, speeds, EFFECT)
-    if isinstance(expected, str):
-        with pytest.raises((BadInput, NoProgress)) as raised:
-            replay(workload, environment, here, speeds, placement_effect=EFFECT)
-        assert str(raised.value) == expected
+    if not goes_the_same(there, here, workload, environment, speeds, EFFECT):
         return
-    assert_equal(expected, run_compiled(workload, environment, here, speeds, EFFECT))
     assert_believe_alike(here, there)
-
-
-THOROUGH = settings(
-    max_examples=50,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
-)
 
 
 @THOROUGH

@@ -64,10 +64,7 @@ bool fifo_easy(Twin *twin) {
     double head_seconds = INFINITY;
     if (!heuristic_open(twin))
         return false;
-    room_begin(twin, room);
-    for (int at = 0; at < twin->presents; at++) /* sizes are all found here, before `then` is in use */
-        if (is_running(twin, twin->present[at]))
-            room_change(twin, room, at, requested_size(twin, twin->present[at]));
+    keep_running(twin, room); /* sizes are all found here, before `then` is in use */
     for (int at = 0; at < twin->presents; at++) {
         int job = twin->present[at];
         Split size = requested_size(twin, job);

@@ -6,10 +6,7 @@
 
 static bool in_turn(Twin *twin, bool backfill) {
     Room *room = &twin->plan;
-    room_begin(twin, room);
-    for (int at = 0; at < twin->presents; at++)
-        if (is_running(twin, twin->present[at]))
-            room_change(twin, room, at, requested_size(twin, twin->present[at]));
+    keep_running(twin, room);
     for (int at = 0; at < twin->presents; at++) {
         int job = twin->present[at];
         Split size = requested_size(twin, job);

@@ -36,6 +36,7 @@ double pairwise_sum(const double *value, int count);
 Split first_grant(const Job *spec);
 Split requested_size(Twin *twin, int job);
 bool is_running(Twin *twin, int job);
+void keep_running(Twin *twin, Room *room);
 void serve(Twin *twin, Room *room, const int *order);
 bool heuristic_open(Twin *twin);
 double remaining_seconds(const Twin *twin, int job, Split held);

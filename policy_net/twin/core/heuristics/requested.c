@@ -53,6 +53,14 @@ bool is_running(Twin *twin, int job) {
     return size.workers + size.ps > 0 && held.workers == size.workers && held.ps == size.ps;
 }
 
+/* Let those that hold their size already keep it, in order of arrival; the sizes of all are found by this. */
+void keep_running(Twin *twin, Room *room) {
+    room_begin(twin, room);
+    for (int at = 0; at < twin->presents; at++)
+        if (is_running(twin, twin->present[at]))
+            room_change(twin, room, at, requested_size(twin, twin->present[at]));
+}
+
 /* Give the present jobs their sizes in this order of their places; those that do not fit are passed over. */
 void serve(Twin *twin, Room *room, const int *order) {
     for (int i = 0; i < twin->presents; i++) {
