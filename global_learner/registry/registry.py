@@ -325,6 +325,11 @@ class Registry:
         with self._database.session() as session:
             return AUDIT.entries(session, since_unix_seconds)
 
+    def acts(self, actions: Collection[str], most: int) -> list[AuditLine]:
+        """The newest lines that people brought about, newest first; without digests."""
+        with self._database.session() as session:
+            return AUDIT.acts(session, actions, most)
+
     def audit_head(self) -> tuple[int, str]:
         """How many lines the audit log has, and the digest of the last one."""
         with self._database.session() as session:
