@@ -41,7 +41,7 @@ def fleet_events(
             silent = row["seconds_since_heard"] if row["state"]["word"] == "lost" else 0.0
             said = f"{row['cluster']}: {row['state']['detail']}"
             found.append({**_event(made_unix_seconds - silent, said), "kind": _ALERT})
-    found.extend(acts)
+    found.extend(map(dict, acts))
     found.sort(key=lambda entry: (-entry["unix_seconds"], entry["kind"]))
     return {"entries": found[:MOST_EVENTS], "left_out": max(len(found) - MOST_EVENTS, 0)}
 

@@ -66,7 +66,7 @@ class TypeFit(TypeBelief):
         # Solved through the normal equations: the cost does not grow with the number of cells.
         moment = weighted.sum(axis=0) + moment_of_prior
         try:
-            lower = np.linalg.cholesky(rows.T @ weighted + of_prior)
+            lower = np.linalg.cholesky(rows.T @ weighted + of_prior).astype(np.float64, copy=False)
             problem: tuple[Array, Array] = lower.T, np.linalg.solve(lower, moment)
         except np.linalg.LinAlgError:  # squares of figures that lie too far apart
             root, (pseudo_rows, pseudo_targets) = np.sqrt(precision), self.form.prior_rows
