@@ -1,4 +1,4 @@
-"""What listens at an address where a learner was expected: which protocol it speaks, found out by asking it.
+"""Protocol that something speaks at an address where a learner was expected, found out by asking it.
 
 gRPC says of an HTTP port, a TLS port and a port that nobody has much the same, in words about its own inside. Somebody
 has mistaken one port for another, or left out a certificate: which of these it is, two short connections tell.
