@@ -167,7 +167,8 @@ def _parts(content: Any) -> Iterator[tuple[list[str], Sequence[Sequence[Any]], b
         content = FactSheet("", [("result", content)])
     if isinstance(content, FittedTable | FactSheet):
         cells = [["" if cell == NOTHING else cell for cell in row] for row in content.cells]
-        yield content.headings, cells, isinstance(content, FittedTable)
+        of_programs = content.program_headings if isinstance(content, FittedTable) else []
+        yield of_programs or content.headings, cells, isinstance(content, FittedTable)
     elif isinstance(content, Group):
         for part in content.renderables:
             if isinstance(part, FittedTable | FactSheet):

@@ -64,6 +64,7 @@ class FittedTable:
         rows: a text for each column.
         below: lines that stand below, each with its own indentation.
         for_programs: the same rows as a program reads them, with bare numbers and whole moments; None: as people do.
+        program_headings: of these rows, where a program has more columns, a value each; empty: as people do.
     """
 
     def __init__(
@@ -73,8 +74,10 @@ class FittedTable:
         rows: Sequence[Sequence[str]],
         below: Sequence[str] = (),
         for_programs: Sequence[Sequence[str]] | None = None,
+        program_headings: Sequence[str] = (),
     ) -> None:
         self.title = title
+        self.program_headings = list(program_headings)
         self.rows = [tuple(map(_plain, row)) for row in rows]
         self._for_programs = self.rows if for_programs is None else [tuple(map(_plain, row)) for row in for_programs]
         self.below = tuple(below)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Generic
 
@@ -143,6 +144,10 @@ class Operator(Generic[Status]):
     async def audit(self, since_unix_seconds: float) -> list[AuditLine]:
         """What operators did with versions and the head since a moment, oldest first."""
         return await self._registry.call(self._registry.registry.audit, since_unix_seconds)
+
+    async def acts(self, actions: Collection[str], most: int) -> list[AuditLine]:
+        """What people did with versions and the head, newest first."""
+        return await self._registry.call(self._registry.registry.acts, actions, most)
 
     async def audit_head(self) -> tuple[int, str]:
         """How many lines the log of versions has, and the digest of the last one."""

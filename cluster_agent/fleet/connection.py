@@ -88,6 +88,7 @@ class Connection:
         self._turn = 0
         self._enrolled: EnrolledIdentity | None = None
         self._not_before = 0.0
+        self._enroll_address = ""
         if settings.enrollment_file is not None:
             self._enrolled = EnrolledIdentity(folder, cluster, settings.enrollment_file)
             if self._enrolled.present is not None:
@@ -100,6 +101,20 @@ class Connection:
         """When the certificate that the learner made expires, in Unix seconds; 0 without one."""
         present = None if self._enrolled is None else self._enrolled.present
         return 0.0 if present is None else present.ends_unix_seconds
+
+    @property
+    def certified(self) -> bool:
+        """Whether calls go by TLS."""
+        return self._enrolled is not None or self._settings.tls is not None
+
+    @property
+    def enroll_address(self) -> str:
+        """HOST:PORT where this agent asked for a certificate last; empty if it did not."""
+        return self._enroll_address
+
+    def address_of(self, turn: int) -> str:
+        """HOST:PORT of the learner that is asked in a turn."""
+        return self._addresses[turn % len(self._addresses)]
 
     @property
     def advice(self) -> str:
@@ -174,7 +189,7 @@ class Connection:
             cluster=self._cluster, token=invitation.token, signing_request=request.request
         )
         host = self._addresses[self._place].rpartition(":")[0]
-        address = self._settings.enroll_address or f"{host}:{invitation.enroll_port}"
+        address = self._enroll_address = self._settings.enroll_address or f"{host}:{invitation.enroll_port}"
         credentials = grpc.ssl_channel_credentials(invitation.authority.encode())
         with grpc.secure_channel(address, credentials, options=OPTIONS) as channel:
             try:

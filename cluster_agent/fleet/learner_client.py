@@ -32,6 +32,7 @@ from cluster_agent.fleet.learner_protocol import (
     Registration,
     ShareAnswer,
 )
+from cluster_agent.fleet.other_server import OtherServers
 from cluster_agent.recording.job_timelines import JobTimeline
 from cluster_agent.recording.replayed_past import ReplayedPast
 from cluster_agent.rollout.evidence import Evidence, evidence_request
@@ -114,6 +115,7 @@ class LearnerClient:
         self._seconds = settings.retry.call_seconds
         self._observe = observe
         self._heads = HeadCheck()
+        self._others = OtherServers(self._seconds)
         self._connection = Connection(settings, cluster, folder, self._call, clock, on_enrolled)
 
     @property
@@ -284,7 +286,11 @@ class LearnerClient:
                 self._connection.leave(turn)
             self._observe(name, code.name.lower())
             kind = LearnerRefused if code in _FINAL else LearnerUnreachable
-            said = plain_line(error.details() or "")
+            details = error.details() or ""
+            address = self._connection.enroll_address if name == "Enroll" else self._connection.address_of(turn)
+            said = self._others.explained(name, code, details, address, self._connection.certified) or plain_line(
+                details
+            )
             raise kind(f"{name}: {code.name}: {said}{self._connection.advice}") from error
         except ValueError as error:  # gRPC's answer to a call on a closed channel
             self._observe(name, "closed")

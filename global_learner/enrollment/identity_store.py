@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from sqlalchemy import delete, func, select
@@ -318,6 +318,11 @@ class IdentityStore:
         """The audit log from a moment on, oldest first."""
         with self._database.session() as session:
             return _AUDIT.entries(session, since_unix_seconds)
+
+    def acts(self, actions: Collection[str], most: int) -> list[AuditLine]:
+        """The newest lines that people brought about, newest first; without digests."""
+        with self._database.session() as session:
+            return _AUDIT.acts(session, actions, most)
 
     def audit_head(self) -> tuple[int, str]:
         """How many lines the audit log has, and the digest of the last one."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import structlog
@@ -162,6 +162,10 @@ class Registrar:
     async def audit(self, since_unix_seconds: float) -> list[AuditLine]:
         """What was done with identities since a moment, oldest first."""
         return await self._thread.call(self._store.audit, since_unix_seconds)
+
+    async def acts(self, actions: Collection[str], most: int) -> list[AuditLine]:
+        """What people did with identities, newest first."""
+        return await self._thread.call(self._store.acts, actions, most)
 
     async def audit_head(self) -> tuple[int, str]:
         """How many lines the log of identities has, and the digest of the last one."""

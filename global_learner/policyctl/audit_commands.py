@@ -232,7 +232,12 @@ def chains_table(chains: Sequence[Chain], title: str) -> FittedTable:
         )
         for chain in chains
     ]
-    return FittedTable(title, columns, rows)
+    for_programs = [
+        (chain.log, str(chain.first) if chain.lines else NOTHING, str(chain.lines), chain.head or NOTHING)
+        for chain in chains
+    ]
+    headings = ("log", "first line", "lines", "head")
+    return FittedTable(title, columns, rows, for_programs=for_programs, program_headings=headings)
 
 
 def audit_facts(entry: fleet_pb2.AuditEntry) -> Facts:

@@ -24,6 +24,7 @@ from global_learner.policyctl.contexts import check_address
 from policy_net.exchange.connection_files import read_connection_files
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 from policy_net.exchange.identity_file import read_identity
+from policy_net.exchange.spoken import NO_CONNECTION
 
 if TYPE_CHECKING:
     from policy_net.exchange.policy_file import PolicyFile
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 
 _LARGEST_REPLY_BYTES = 256 * 1024 * 1024
 """A fleet of a thousand clusters and ten thousand versions takes a few megabytes."""
-_NO_CONNECTION = ("failed to connect", "DNS resolution", "Socket closed", "recvmsg", "Connection reset", "GOAWAY")
-"""Beginnings of what gRPC says where no call has reached a server; all else is the server's own words."""
 _UNREACHABLE = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
 _REFUSALS: dict[grpc.StatusCode, type[LearnerError]] = {
     grpc.StatusCode.NOT_FOUND: Unknown,
@@ -275,13 +274,26 @@ class AdminClient:
             code, details = error.code(), error.details()
             if code in _UNREACHABLE:
                 raise Unreachable(f"no learner answers at {self._address}: {self._why(code, f'{details}')}") from error
+            if code is grpc.StatusCode.UNIMPLEMENTED:
+                raise self._unknown_call() from error
             if code is grpc.StatusCode.FAILED_PRECONDITION:
                 raise not_as_it_stands(f"{details}") from error
             raise _REFUSALS.get(code, LearnerError)(f"{details}") from error
 
+    def _unknown_call(self) -> LearnerError:
+        """Why a server does not know a call: it is another one, or a learner of before."""
+        try:
+            self._admin.GetFleet(fleet_pb2.GetFleetRequest(), timeout=self._timeout_seconds)  # learners always knew it
+        except grpc.RpcError as error:
+            if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                from global_learner.policyctl.other_server import NOT_FOR_OPERATORS  # noqa: PLC0415
+
+                return Unreachable(f"no learner answers at {self._address}: {NOT_FOR_OPERATORS}")
+        return LearnerError("this learner is of an earlier version, which does not know this command; upgrade it first")
+
     def _why(self, code: grpc.StatusCode, details: str) -> str:
         """Why nobody answers there, and what to do."""
-        if code is grpc.StatusCode.UNAVAILABLE and not details.startswith(_NO_CONNECTION):
+        if code is grpc.StatusCode.UNAVAILABLE and not details.startswith(NO_CONNECTION):
             return f"{details}; wait, or name another one with --learner"  # a learner's own words
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             return f"nothing came within {self._timeout_seconds:g} s; start it, or name another one with --learner"

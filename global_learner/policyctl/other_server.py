@@ -1,42 +1,12 @@
-"""Other server at an address where a learner was expected: what it speaks, found out by asking it, and what to do.
+"""Other server at an address where a learner was expected: what it is, and what to do about it.
 
-gRPC says of an HTTP port, a TLS port and a port that nobody has much the same, in words about its own inside. Somebody
-has mistaken one port for another, or left out a certificate: which of these it is, two short connections tell.
+Somebody has mistaken one port for another, or left out a certificate.
 """
 
 from __future__ import annotations
 
-import socket
-import ssl
-import time
-from collections.abc import Callable
-from enum import StrEnum
-
 from foundation.text import plain_line
-
-_HTTP_REQUEST = b"GET / HTTP/1.0\r\n\r\n"
-_HTTP_ANSWER = b"HTTP/1."
-_NOT_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNEXPECTED_EOF", "PACKET_LENGTH", "HTTP_REQUEST")
-"""What OpenSSL calls an answer that is no TLS; whatever else it says is said by TLS."""
-_TLS_REASONS = {
-    "CERTIFICATE_VERIFY_FAILED": "its certificate is signed by another authority",
-    "ostname": "its certificate is of another host",
-    "Peer name": "its certificate is of another host",
-}
-"""Words of gRPC's about a handshake that failed, and what they mean."""
-
-
-class Spoken(StrEnum):
-    """What is at an address."""
-
-    NO_HOST = "no host has that name"
-    NOBODY = "nobody listens there"
-    SILENT = "somebody listens there, and does not answer"
-    HTTP = "what listens there speaks HTTP, as a learner's page (telemetry.http_listen) does"
-    HTTPS = "what listens there speaks HTTPS"
-    TLS = "what listens there speaks TLS"
-    PLAIN = "what listens there speaks no TLS"
-
+from policy_net.exchange.spoken import Spoken, handshake_reason, spoken_at
 
 _START = "start it, or name another one with --learner"
 _OTHER_PORT = "name the HOST:PORT of a learner's `listen` with --learner"
@@ -51,6 +21,11 @@ _REMEDIES = {
     (Spoken.PLAIN, True): "leave out --cert, --key and --ca (and FEDL2_CERT)",
 }
 """By what is there, and whether certificates were shown; else the learner is what is missing."""
+NOT_FOR_OPERATORS = (
+    "what listens there takes no operator's commands, as a learner's enrollment port (identity.enroll_port) does; "
+    f"{_OTHER_PORT}"
+)
+"""Of a server that answers by gRPC, and does not know the oldest of all calls."""
 
 
 def explained(address: str, certified: bool, patience_seconds: float, details: str) -> str:
@@ -65,63 +40,7 @@ def explained(address: str, certified: bool, patience_seconds: float, details: s
     found = spoken_at(host.strip("[]"), int(port), patience_seconds)
     remedy = _REMEDIES.get((found, certified), _START)
     if found is Spoken.TLS and certified:
-        return f"{found}, but not with these certificates ({_reason(details)}); {remedy}"
+        return f"{found}, but not with these certificates ({handshake_reason(details)}); {remedy}"
     if found is Spoken.PLAIN and not certified:
         return f"what listens there gave no answer within {patience_seconds:g} s ({plain_line(details, 200)}); {remedy}"
     return f"{found}; {remedy}"
-
-
-def spoken_at(host: str, port: int, patience_seconds: float, clock: Callable[[], float] = time.monotonic) -> Spoken:
-    """Ask what is there; nothing is sent that a server would act on.
-
-    Args:
-        patience_seconds: for all of it.
-    """
-    deadline = clock() + patience_seconds
-
-    def connected() -> socket.socket:
-        left = deadline - clock()
-        if left <= 0.0:
-            raise TimeoutError
-        return socket.create_connection((host, port), timeout=left)
-
-    try:
-        with connected() as connection:
-            by_tls = _by_tls(connection)
-    except socket.gaierror:
-        return Spoken.NO_HOST
-    except OSError:
-        return Spoken.NOBODY
-    if by_tls is not None:
-        return by_tls
-    try:
-        with connected() as connection:
-            connection.sendall(_HTTP_REQUEST)
-            answer = connection.recv(len(_HTTP_ANSWER))
-    except TimeoutError:
-        return Spoken.SILENT
-    except OSError:
-        return Spoken.PLAIN  # it hung up on what it does not understand
-    return Spoken.HTTP if answer == _HTTP_ANSWER else Spoken.PLAIN
-
-
-def _by_tls(connection: socket.socket) -> Spoken | None:
-    """What is spoken over TLS there; None if no TLS is."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE  # nothing is told to it: only that it speaks TLS is of interest
-    context.set_alpn_protocols(["h2"])
-    try:
-        with context.wrap_socket(connection) as secure:
-            return Spoken.TLS if secure.selected_alpn_protocol() == "h2" else Spoken.HTTPS
-    except ssl.SSLError as error:
-        no_tls = isinstance(error, ssl.SSLEOFError) or any(word in (error.reason or "") for word in _NOT_TLS)
-        return None if no_tls else Spoken.TLS
-    except OSError:  # silence, or a hang-up amid the greeting
-        return None
-
-
-def _reason(details: str) -> str:
-    """The part of gRPC's words about a handshake that a person can use."""
-    known = [meaning for word, meaning in _TLS_REASONS.items() if word in details]
-    return known[0] if known else plain_line(details, 200)

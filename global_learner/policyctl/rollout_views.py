@@ -141,7 +141,26 @@ def rollout_table(facts: Facts) -> FittedTable:
         )
         for entry in facts["clusters"]
     ]
-    return FittedTable(line_of({**facts, "reason": None}), columns, rows, _below(facts))
+    for_programs = [
+        (
+            row[0],
+            entry["role"],
+            "yes" if entry["away"] else "no",
+            version_name(entry["incumbent_version"] if entry["role"] == "alternating" else entry["acting_version"]),
+            version_name(facts["candidate_version"]) if entry["role"] == "alternating" else NOTHING,
+            *row[3:5],
+            *(
+                str(entry[f"shadow_{what}"]) if entry["shadow_decisions"] else NOTHING
+                for what in ("agreed", "decisions")
+            ),
+        )
+        for entry, row in zip(facts["clusters"], rows, strict=True)
+    ]
+    line = line_of({**facts, "reason": None})
+    return FittedTable(line, columns, rows, _below(facts), for_programs, _OF_PROGRAMS)
+
+
+_OF_PROGRAMS = ("cluster", "role", "away", "acts on", "in turn with", "back to", "blocks", "alike", "shadowed")
 
 
 def _acts_on(entry: Facts, facts: Facts) -> str:

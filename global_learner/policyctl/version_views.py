@@ -129,18 +129,35 @@ def versions_table(versions: list[Facts]) -> FittedTable:
     ]
     for_programs = [
         (
-            *row[:2],
+            row[0],
+            _share(card["score"]["over"].get("drf")),
             whole_moment(card["created_unix_seconds"]),
             *row[3:5],
             str(card["size_bytes"] + card["head_size_bytes"] if card["kept"] else 0),
-            *row[6:9],
+            row[6],
+            row[7] if len(card["contributions"]) < 2 else NOTHING,
+            row[8],
             card["digest"],
             row[10],
+            card["score"]["state"],
+            "yes" if card["pinned"] else "no",
+            str(len(card["contributions"])),
         )
         for card, row in zip(versions, rows, strict=True)
     ]
     title = f"{len(kept)} of {len(versions)} versions kept, {_size(files)}"
-    return FittedTable(title, columns, rows, for_programs=for_programs)
+    return FittedTable(title, columns, rows, for_programs=for_programs, program_headings=_OF_PROGRAMS)
+
+
+_OF_PROGRAMS = (
+    *("version", "over drf", "created UTC", "head step", "parent", "files", "updates", "from", "stale", "digest"),
+    *("note", "score", "pinned", "clusters"),
+)
+
+
+def _share(ratio: float | None) -> str:
+    """How much longer jobs take, as a bare share; a dash where it is not known."""
+    return NOTHING if ratio is None else f"{ratio - 1.0:.6g}"
 
 
 def _source(card: Facts) -> str:

@@ -190,6 +190,12 @@ def _cluster_facts(view: fleet_pb2.ClusterView, away_seconds: float) -> Facts:
     }
 
 
+_FLEET_OF_PROGRAMS = (
+    *("cluster", "heard", "jobs running", "jobs waiting", "jobs done", "avg JCT", "acts on", "beside", "to act on"),
+    *("held", "updates", "rejected", "stale", "speeds", "remarks"),
+)
+
+
 def fleet_table(fleet: Facts, place: str = "", *, revoked: bool = False) -> FittedTable:
     """All clusters, with the head in the title; what is wrong with a cluster in words.
 
@@ -231,9 +237,13 @@ def fleet_table(fleet: Facts, place: str = "", *, revoked: bool = False) -> Fitt
         (
             view["cluster"],
             NOTHING if view["seconds_since_heard"] is None else f"{view['seconds_since_heard']:.3f}",
-            f"{view['jobs_running']}/{view['jobs_waiting']}/{view['jobs_done']}" if view["reported"] else NOTHING,
+            *(str(view[f"jobs_{what}"]) if view["reported"] else NOTHING for what in ("running", "waiting", "done")),
             f"{view['avg_jct_seconds']:.3f}" if view["reported"] else NOTHING,
-            *row[4:],
+            version_name(view["acting_version"]),
+            version_name(view["beside_version"]),
+            version_name(view["assigned_version"]),
+            "yes" if view["held"] else "no",
+            *row[6:],
         )
         for view, row in zip(shown, rows, strict=True)
     ]
@@ -255,7 +265,7 @@ def fleet_table(fleet: Facts, place: str = "", *, revoked: bool = False) -> Fitt
         "" if rows else _NOBODY,
     )
     below = [line for line in lines if line]
-    return FittedTable(title, columns, rows, below, for_programs)
+    return FittedTable(title, columns, rows, below, for_programs, _FLEET_OF_PROGRAMS)
 
 
 def _acts_on(view: Facts) -> str:

@@ -325,6 +325,11 @@ class Registry:
         with self._database.session() as session:
             return AUDIT.entries(session, since_unix_seconds)
 
+    def acts(self, actions: Collection[str], most: int) -> list[AuditLine]:
+        """The newest lines that people brought about, newest first; without digests."""
+        with self._database.session() as session:
+            return AUDIT.acts(session, actions, most)
+
     def audit_head(self) -> tuple[int, str]:
         """How many lines the audit log has, and the digest of the last one."""
         with self._database.session() as session:
@@ -359,10 +364,7 @@ class Registry:
         return stale
 
     def forget_moments(self) -> int:
-        """Remove the moments of all versions but the newest, of which they are three quarters; how many.
-
-        The head can still be reset to these versions, with moments that begin at zero.
-        """
+        """Remove the moments of all versions but the newest; how many. A reset to one of these begins with zeros."""
         with self._database.transaction() as session:
             forgotten = version_files.forget_moments(session)
         self.collect_orphans()
@@ -376,8 +378,7 @@ class Registry:
 
     def pass_over(self, number: int) -> None:
         """Give no version a number up to this one: somebody else knows versions by them."""
-        if self.commits is not None:
-            # In this order: of versions that nobody may know, none is missed.
+        if self.commits is not None:  # in this order: of versions that nobody may know, none is missed
             self.commits.committed(VERSIONS_LOST, number)
             self.commits.committed(VERSIONS, number)
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from global_learner.report.acting import acting_rows
-from global_learner.report.events import fleet_events
+from global_learner.report.events import act_events, fleet_events
 from global_learner.report.fleet import attention, cluster_rows, interventions, told_jobs
 from global_learner.report.learning import learning_curve, staleness_histogram
 from global_learner.report.lessons import lesson_section
@@ -30,6 +30,7 @@ def report_content(
     replays: Replays | None = None,
     every_update: Staleness | None = None,
     ended: bool = False,
+    named: bool = True,
 ) -> dict[str, Any]:
     """The page's content.
 
@@ -37,6 +38,7 @@ def report_content(
         report: the learner's answer.
         replays: what was compared after the run, if anything was.
         ended: the fleet is over, though its learner still told what clusters said; what waits now waits for nothing.
+        named: the reader may see who did what and why, as the audit log has it.
         every_update: staleness of all applied updates where it is known; else the latest ones of `report`.
     """
     fleet = report.fleet
@@ -48,6 +50,7 @@ def report_content(
     )
     versions, versions_left_out = version_rows(report.versions, fleet.clusters, scores, ended or report.ended)
     rollouts = rollout_section(report.rollouts, report.made_unix_seconds)
+    acts = act_events(report.acts, {rollout["number"] for rollout in rollouts["cards"]}, named)
     return {
         "made_unix_seconds": report.made_unix_seconds,
         "headline": (ENDED if report.ended else headline(fleet.clusters, replays)).to_json(),
@@ -80,7 +83,7 @@ def report_content(
         "jobs": [*(replays.jobs if replays is not None else ()), *told_jobs(fleet.clusters)],
         "versions": versions,
         "versions_left_out": versions_left_out,
-        "events": fleet_events(rows, report.versions, rollouts["cards"], report.made_unix_seconds),
+        "events": fleet_events(rows, report.versions, rollouts["cards"], report.made_unix_seconds, acts),
     }
 
 

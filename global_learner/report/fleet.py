@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from foundation.figures import shown
-from global_learner.report.savings import is_simulated
+from global_learner.report.savings import compared_label, compared_with, is_simulated
 from global_learner.report.words import policy_label, silence
 from policy_net.exchange.generated import fleet_pb2
 
@@ -88,6 +88,7 @@ class ClusterCounts:
 def _row(view: fleet_pb2.ClusterView, identity_state: str | None, now: float, ended: bool) -> dict[str, Any]:
     said = None if ended else view.status  # what clusters said of themselves is in no file
     status = view.status
+    compared = compared_with(status)
     registered = view.incarnation > 0
     heard = registered and view.seconds_since_heard >= 0.0
     return {
@@ -109,6 +110,8 @@ def _row(view: fleet_pb2.ClusterView, identity_state: str | None, now: float, en
         "avg_jct_seconds": status.avg_jct_seconds if status.jobs_done else None,
         "baseline_jct_seconds": status.baseline_jct_seconds or None,
         "baseline": policy_label(status.baseline_policy) if status.baseline_jct_seconds else None,
+        "compared_jct_seconds": compared[1] if compared else None,
+        "compared_with": compared_label(compared[0]) if compared else None,
         "updates_accepted": view.updates_accepted,
         "updates_duplicate": view.updates_duplicate,
         "updates_rejected": dict(sorted(view.updates_rejected.items())),

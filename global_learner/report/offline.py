@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import asdict
 from pathlib import Path
 
 from global_learner.enrollment.authority_files import ADMINISTRATOR_FILE
@@ -12,11 +13,13 @@ from global_learner.errors import BadConfig, StateUnusable
 from global_learner.fleet import ClusterEntry, Fleet
 from global_learner.registry.cards import version_message
 from global_learner.registry.registry import Registry
+from global_learner.report.events import ACTS, MOST_EVENTS
 from global_learner.rollout.evidence_store import EvidenceStore
 from global_learner.rollout.overview import latest_overviews
 from global_learner.rollout.rollout_messages import overview_message
 from global_learner.rollout.rollout_store import RolloutStore
 from global_learner.settings import IngestSettings
+from global_learner.storage.audit_chain import AuditLine
 from global_learner.storage.commits import Commits
 from global_learner.storage.snapshot import read_newest_snapshot
 from global_learner.storage.state_dir import IDENTITY_FOLDER, StateDir
@@ -41,7 +44,8 @@ def report_of_files(state_dir: Path, now: float) -> fleet_pb2.GetReportReply:
         fleet: Fleet[fleet_pb2.ClusterStatus] = Fleet(
             registry.registrations(), {} if snapshot is None else snapshot.counters, lambda: 0.0
         )
-        identities = _identities(state.path / IDENTITY_FOLDER, now, state.commits)
+        acts = registry.acts(ACTS, MOST_EVENTS)
+        identities, of_identities = _identities(state.path / IDENTITY_FOLDER, now, state.commits)
         rollouts = latest_overviews(RolloutStore(registry), EvidenceStore(registry))
     return fleet_pb2.GetReportReply(
         made_unix_seconds=now,
@@ -62,6 +66,7 @@ def report_of_files(state_dir: Path, now: float) -> fleet_pb2.GetReportReply:
             for cluster, counts in ledger.recent_staleness().items()
         ],
         rollouts=[overview_message(entry) for entry in rollouts],
+        acts=[fleet_pb2.AuditEntry(**asdict(line)) for line in (*acts, *of_identities)],
     )
 
 
@@ -72,12 +77,14 @@ def _held(state_dir: Path) -> StateDir:
         raise StateUnusable(f"{error}. Of a learner that runs, ask for the report: leave --state-dir out") from error
 
 
-def _identities(folder: Path, now: float, commits: Commits) -> list[fleet_pb2.ClusterIdentity] | None:
-    """Every cluster's status; None where the learner signed no certificates."""
+def _identities(
+    folder: Path, now: float, commits: Commits
+) -> tuple[list[fleet_pb2.ClusterIdentity] | None, list[AuditLine]]:
+    """Every cluster's status, None where the learner signed no certificates; and what people did with identities."""
     if not (folder / ADMINISTRATOR_FILE).is_file():
-        return None
+        return None, []
     with contextlib.closing(IdentityStore(folder, commits)) as store:
-        return [identity_message(entry) for entry in store.clusters(now)]
+        return [identity_message(entry) for entry in store.clusters(now)], store.acts(ACTS, MOST_EVENTS)
 
 
 def _view(entry: ClusterEntry[fleet_pb2.ClusterStatus], ledger: Ledger) -> fleet_pb2.ClusterView:

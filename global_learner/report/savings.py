@@ -89,10 +89,26 @@ def headline(views: Sequence[fleet_pb2.ClusterView], replays: Replays | None = N
             "No cluster has joined this fleet yet",
             "A cluster joins by itself once its agent reaches this learner; where identity is on, enroll it first.",
         )
-    compared = [view.status for view in views if view.status.jobs_done and _known(view.status)]
+    compared = [
+        Compared(view.cluster, view.status, *other)
+        for view in views
+        if view.status.jobs_done and (other := compared_with(view.status)) is not None
+    ]
     if not compared:
         return _from_records(views) or _unknown(views)
     return _so_far(compared, len(views))
+
+
+def compared_with(status: fleet_pb2.ClusterStatus) -> tuple[str, float] | None:
+    """The scheduler that a cluster's times are compared with, and its average JCT on the same jobs in seconds.
+
+    What most clusters run, FIFO with EASY backfill, where the cluster knows it; else the agent's fallback. None where
+    neither is known.
+    """
+    usual = next((each.avg_jct_seconds for each in status.baselines if each.policy == USUAL), 0.0)
+    if usual >= _SHORTEST_SECONDS:
+        return USUAL, usual
+    return (status.baseline_policy, status.baseline_jct_seconds) if _known(status) else None
 
 
 def is_simulated(status: fleet_pb2.ClusterStatus) -> bool:
@@ -100,12 +116,31 @@ def is_simulated(status: fleet_pb2.ClusterStatus) -> bool:
     return status.simulated or bool(status.baseline_policy) or _known(status)
 
 
-def _so_far(compared: Sequence[fleet_pb2.ClusterStatus], clusters: int) -> Headline:
-    took = math.fsum(status.jobs_done * status.avg_jct_seconds for status in compared)
-    would_take = math.fsum(status.jobs_done * status.baseline_jct_seconds for status in compared)
-    jobs = sum(status.jobs_done for status in compared)
-    names = sorted({policy_label(status.baseline_policy) for status in compared})
-    baseline = listed(names)
+def compared_label(policy: str) -> str:
+    """What the scheduler is called that a cluster is compared with."""
+    return USUAL_LABEL if policy == USUAL else policy_label(policy)
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A cluster with the scheduler that it is compared with, whose average JCT on the same jobs is in seconds."""
+
+    cluster: str
+    status: fleet_pb2.ClusterStatus
+    policy: str
+    jct_seconds: float
+
+
+def _so_far(compared: Sequence[Compared], clusters: int) -> Headline:
+    took = math.fsum(each.status.jobs_done * each.status.avg_jct_seconds for each in compared)
+    would_take = math.fsum(each.status.jobs_done * each.jct_seconds for each in compared)
+    jobs = sum(each.status.jobs_done for each in compared)
+    by_label: dict[str, list[str]] = {}  # what most clusters run stands first
+    for each in sorted(compared, key=lambda each: (each.policy != USUAL, compared_label(each.policy), each.cluster)):
+        by_label.setdefault(compared_label(each.policy), []).append(each.cluster)
+    baseline = listed(list(by_label))
+    which_of = [f"{label} of {listed(names)}" for label, names in by_label.items()]
+    simulation_of = listed(which_of) if len(which_of) > 1 else baseline
     text = f"In simulation, jobs took {change(took / would_take)} {_than(took / would_take)} under {baseline}"
     if not _is_same(took / would_take):
         saved = "saved" if took < would_take else "lost"
@@ -115,7 +150,7 @@ def _so_far(compared: Sequence[fleet_pb2.ClusterStatus], clusters: int) -> Headl
     note = (
         "No real machine ran these jobs, and no real hour was saved."
         f" Over the {counted(jobs, 'job')} that {of} completed so far: their average completion time against a"
-        f" simulation of {baseline} on exactly these jobs. Every job counts the same. Includes the time in which"
+        f" simulation of {simulation_of} on exactly these jobs. Every job counts the same. Includes the time in which"
         " earlier, worse versions acted, and what exploring costs where it is on."
     )
     return Headline(text, note)

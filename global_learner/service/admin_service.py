@@ -17,6 +17,7 @@ from global_learner.enrollment.types import identity_message, person_message
 from global_learner.errors import BadRequest
 from global_learner.identity import Identity, checked_name
 from global_learner.registry.cards import version_message
+from global_learner.report.events import ACTS, MOST_EVENTS
 from global_learner.rollout.events import check_reason
 from global_learner.rollout.rollout_messages import (
     AUTO_ASSIGN_NOTE,
@@ -89,6 +90,11 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
                 fleet_pb2.StalenessCounts(cluster=cluster, updates=counts) for cluster, counts in staleness.items()
             ],
             rollouts=[overview_message(entry) for entry in await self._learner.rollouts.latest_overviews()],
+            acts=[
+                fleet_pb2.AuditEntry(**dataclasses.asdict(line))
+                for log in (self._registrar, self._learner.operator)
+                for line in await log.acts(ACTS, MOST_EVENTS)
+            ],
         )
 
     @answered

@@ -15,7 +15,7 @@ Lines are never dropped; what an export begins with names the digest that it fol
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime
 
 from sqlalchemy import Float, Integer, String, func, select
@@ -26,6 +26,8 @@ from global_learner.storage.database import Database
 
 KEEPER = "global-learner"
 """Who acts in a log where the learner does so by itself."""
+_OWN_ACTORS = (KEEPER, "learner")
+"""Who stands in lines that no person brought about; `learner` in those of rollouts."""
 REPEAT_SECONDS = 60.0
 _MAX_CHARACTERS = 63
 
@@ -128,6 +130,20 @@ class AuditLog:
             lines.append(AuditLine(self._name, row.number, *content, before, row.digest))
             before = row.digest
         return lines
+
+    def acts(self, session: Session, actions: Collection[str], most: int) -> list[AuditLine]:
+        """The newest lines that people brought about, newest first; without digests.
+
+        Args:
+            actions: that are meant.
+            most: of the lines.
+        """
+        table = self._table
+        chosen = select(table).where(table.action.in_(actions), table.actor.not_in(_OWN_ACTORS))
+        return [
+            AuditLine(self._name, row.number, row.unix_seconds, row.actor, row.action, row.subject, row.detail, "", "")
+            for row in session.scalars(chosen.order_by(table.number.desc()).limit(most))
+        ]
 
     def head(self, session: Session) -> tuple[int, str]:
         """How many lines there are, and the digest of the last one; empty without any."""

@@ -25,6 +25,6 @@ function drawEvents(data) {
   const shown = allEntries ? chosen : chosen.slice(0, FEW_ENTRIES);
   put("events-list", shown.map(({ unix_seconds: at, kind, actor, text, why }) => el("li", {}, el("span", { class: "when" }, moment(at)),
     el("span", {}, kind === "alert" && [el("span", { class: "pill bad" }, "alert"), " "], actor && [el("b", {}, actor), " "], text, why && `: “${why}”`))));
-  put("events-note", leftOut ? `${counted(leftOut, "older event")} left out; policyctl audit has all.` : "");
+  put("events-note", leftOut ? "Older events are left out; policyctl audit has all." : "");
   more("events-more", chosen.length - shown.length, "event", () => { allEntries = true; drawEvents(data); });
 }

@@ -11,12 +11,13 @@ function drawFleet(data) {
       el("code", {}, enrolls ? "policyctl cluster enroll NAME" : "cluster-agent run --config FILE"))));
   const rare = { Duplicate: (row) => row.updates_duplicate, Rejected: rejectedOf, Guard: (row) => row.interventions };
   const shows = {
-    identity: enrolls, baseline: clusters.some((row) => row.baseline_jct_seconds),
+    identity: enrolls, baseline: clusters.some((row) => row.compared_jct_seconds),
     // What did not happen anywhere has no column.
     ...Object.fromEntries(Object.entries(rare).map(([heading, of]) => [heading, clusters.some((row) => of(row))])),
   };
-  const names = new Set(clusters.map((row) => row.baseline).filter(Boolean));
-  const baseline = names.size === 1 ? [...names][0] : "Baseline";
+  const names = new Set(clusters.map((row) => row.compared_with).filter(Boolean));
+  shows.which = names.size > 1;
+  const baseline = shows.which ? "Baseline" : [...names][0];
   const headings = ["Cluster", ...(shows.identity ? ["Identity"] : []), "Heard", "Acts on", "Running", "Waiting", "Done",
     "Avg. JCT", ...(shows.baseline ? [baseline, "Change"] : []), "Updates", ...Object.keys(rare).filter((heading) => shows[heading])];
   put("fleet-head", el("tr", {}, headings.map((heading, index) => el("th", { scope: "col", class: index ? null : "first" }, heading))));
@@ -24,7 +25,7 @@ function drawFleet(data) {
   const sorted = [...clusters].sort((one, other) => urgent(one) - urgent(other) || (one.cluster < other.cluster ? -1 : 1));
   const shown = allClusters ? sorted : sorted.slice(0, FEW_CLUSTERS);
   put("fleet-rows", shown.map((row) => named(fleetRow(row, shows), headings)));
-  put("fleet-note", shows.baseline ? `Times are of the jobs completed so far, while versions came and went; ${baseline} is simulated on the same jobs.` : "");
+  put("fleet-note", shows.baseline ? `Times are of the jobs completed so far, while versions came and went; ${shows.which ? "the baseline" : baseline} is simulated on the same jobs.` : "");
   more("fleet-more", sorted.length - shown.length, "cluster", () => { allClusters = true; drawFleet(data); });
 }
 
@@ -40,7 +41,7 @@ function fleetRow(row, shows) {
   const known = row.registered;
   const number = (value) => cell(known && value !== null ? whole(value) : "–");
   const rejected = rejectedOf(row);
-  const ratio = row.baseline_jct_seconds && row.avg_jct_seconds ? row.avg_jct_seconds / row.baseline_jct_seconds : null;
+  const ratio = row.compared_jct_seconds && row.avg_jct_seconds ? row.avg_jct_seconds / row.compared_jct_seconds : null;
   return el("tr", {},
     el("th", { scope: "row", class: "first" }, el("span", { class: "cut", title: row.cluster }, row.cluster),
       row.simulated && el("span", { class: "pill warn" }, "simulated"), " ",
@@ -49,7 +50,7 @@ function fleetRow(row, shows) {
     cell(row.seconds_since_heard === null ? "–" : `${duration(row.seconds_since_heard < 1 ? 0 : row.seconds_since_heard)} ago`),
     acting(row, known), number(row.jobs_running), number(row.jobs_waiting), number(row.jobs_done),
     cell(duration(row.avg_jct_seconds)),
-    shows.baseline && cell(duration(row.baseline_jct_seconds)),
+    shows.baseline && el("td", {}, duration(row.compared_jct_seconds), shows.which && row.compared_with && el("small", {}, row.compared_with)),
     shows.baseline && cell(ratio === null ? "–" : changed(ratio), { class: ratio === null ? null : ratio < 1 ? "better" : "worse" }),
     number(row.updates_accepted), shows.Duplicate && number(row.updates_duplicate),
     shows.Rejected && el("td", { class: rejected ? "bad" : null }, known ? whole(rejected) : "–",

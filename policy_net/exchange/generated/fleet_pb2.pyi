@@ -1282,7 +1282,7 @@ class GetReportRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetReportReply(_message.Message):
-    __slots__ = ("made_unix_seconds", "fleet", "versions", "enrolls", "identities", "staleness", "ended", "rollouts")
+    __slots__ = ("made_unix_seconds", "fleet", "versions", "enrolls", "identities", "staleness", "ended", "rollouts", "acts")
     MADE_UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
     FLEET_FIELD_NUMBER: _ClassVar[int]
     VERSIONS_FIELD_NUMBER: _ClassVar[int]
@@ -1291,6 +1291,7 @@ class GetReportReply(_message.Message):
     STALENESS_FIELD_NUMBER: _ClassVar[int]
     ENDED_FIELD_NUMBER: _ClassVar[int]
     ROLLOUTS_FIELD_NUMBER: _ClassVar[int]
+    ACTS_FIELD_NUMBER: _ClassVar[int]
     made_unix_seconds: float
     fleet: GetFleetReply
     versions: _containers.RepeatedCompositeFieldContainer[VersionCard]
@@ -1299,7 +1300,8 @@ class GetReportReply(_message.Message):
     staleness: _containers.RepeatedCompositeFieldContainer[StalenessCounts]
     ended: bool
     rollouts: _containers.RepeatedCompositeFieldContainer[Rollout]
-    def __init__(self, made_unix_seconds: _Optional[float] = ..., fleet: _Optional[_Union[GetFleetReply, _Mapping]] = ..., versions: _Optional[_Iterable[_Union[VersionCard, _Mapping]]] = ..., enrolls: _Optional[bool] = ..., identities: _Optional[_Iterable[_Union[ClusterIdentity, _Mapping]]] = ..., staleness: _Optional[_Iterable[_Union[StalenessCounts, _Mapping]]] = ..., ended: _Optional[bool] = ..., rollouts: _Optional[_Iterable[_Union[Rollout, _Mapping]]] = ...) -> None: ...
+    acts: _containers.RepeatedCompositeFieldContainer[AuditEntry]
+    def __init__(self, made_unix_seconds: _Optional[float] = ..., fleet: _Optional[_Union[GetFleetReply, _Mapping]] = ..., versions: _Optional[_Iterable[_Union[VersionCard, _Mapping]]] = ..., enrolls: _Optional[bool] = ..., identities: _Optional[_Iterable[_Union[ClusterIdentity, _Mapping]]] = ..., staleness: _Optional[_Iterable[_Union[StalenessCounts, _Mapping]]] = ..., ended: _Optional[bool] = ..., rollouts: _Optional[_Iterable[_Union[Rollout, _Mapping]]] = ..., acts: _Optional[_Iterable[_Union[AuditEntry, _Mapping]]] = ...) -> None: ...
 
 class EnrollRequest(_message.Message):
     __slots__ = ("cluster", "token", "signing_request")

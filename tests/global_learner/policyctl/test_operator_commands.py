@@ -107,7 +107,7 @@ def test_an_operator_moves_the_fleet_to_a_version_and_the_head_back(tmp_path: Pa
             ("noted", "v1"),
             ("head-reset", "v2"),
         ]
-        assert asked("audit", "--since", "2200-01-01") == []
+        _is_on_the_page(asked, tmp_path / "report", learner.http_port)
         assert len(asked("audit", "--since", "1h")) == len(actions)
         for words in (
             ("version", "list"),
@@ -151,6 +151,29 @@ def _is_shown_by_name(asked: Callable[..., Any], typed: Callable[..., tuple[int,
     assert (said["to_version"], said["dry_run"]) == (2, True)
     assert {entry["cluster"]: entry["assigned_version"] for entry in asked("fleet")["clusters"]}["north"] == 1
     assert "nothing was changed" in typed("unassign", "--all", "--dry-run")[1]
+
+
+def _is_on_the_page(asked: Callable[..., Any], out: Path, http_port: int) -> None:
+    """What was done stands among the report's events, who and why; on the learner's own page without either."""
+    asked("report", "--out", str(out))
+    inlined = (out / "index.html").read_text().partition('id="data">')[2].partition("</script>")[0]
+    with urllib.request.urlopen(f"http://127.0.0.1:{http_port}/report.json", timeout=60) as answer:
+        live = answer.read().decode()
+
+    def acts(content: str) -> list[tuple[str | None, str, str]]:
+        entries = [event for event in json.loads(content)["events"]["entries"] if "published" not in event["text"]]
+        return [(event["actor"], event["text"], event["why"]) for event in reversed(entries)][1:]  # v1 is there
+
+    told = acts(inlined)
+    assert told[3:6] == [
+        ("operator", "took the assignment from north: v1 in place of v2", "a trial"),
+        ("operator", "took south back from v2 to v3", "v2 is slow"),
+        ("operator", "pinned v2", "for the audit"),
+    ]
+    assert told[-1] == ("operator", "reset the head to v2, from step 2", "")
+    assert acts(live) == [(None, f"an operator {text}", "") for _, text, _ in told]
+    assert "v2 is slow" not in live
+    assert asked("audit", "--since", "2200-01-01") == []
 
 
 def _goes_back(asked, typed) -> None:

@@ -19,12 +19,23 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from global_learner.enrollment.authority import Authority
 from global_learner.enrollment.authority_files import open_authority
-from global_learner.policyctl.other_server import Spoken, spoken_at
+from global_learner.errors import LearnerError
+from global_learner.policyctl.client import AdminClient, TlsFiles
 from global_learner.roles import Role
+from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 from policy_net.exchange.identity_file import new_key, parse_identity
 
 PATIENCE_SECONDS = 60.0
-GRPC_WORDS = ("failed to connect", "last error", "ipv4:", "HTTP/2", "SSL_ERROR", "Handshake", "UNAVAILABLE")
+GRPC_WORDS = (
+    "failed to connect",
+    "last error",
+    "ipv4:",
+    "HTTP/2",
+    "SSL_ERROR",
+    "Handshake",
+    "UNAVAILABLE",
+    "Method not found",
+)
 
 
 pytestmark = pytest.mark.heavy
@@ -73,14 +84,18 @@ def pages(context: ssl.SSLContext | None = None) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def calls(certified: Certificates | None = None) -> Iterator[int]:
-    """A gRPC server, which wants certificates if there are any; its port."""
+def calls(
+    certified: Certificates | None = None, admin: fleet_pb2_grpc.AdminServicer | None = None, of_callers: bool = True
+) -> Iterator[int]:
+    """A gRPC server, which has a certificate if there are any, and wants one of callers; its port."""
     server = grpc.server(ThreadPoolExecutor(1))
+    if admin is not None:
+        fleet_pb2_grpc.add_AdminServicer_to_server(admin, server)
     if certified is None:
         port = server.add_insecure_port("127.0.0.1:0")
     else:
         pem = certified.authority.pem
-        credentials = grpc.ssl_server_credentials([certified.server], pem, require_client_auth=True)
+        credentials = grpc.ssl_server_credentials([certified.server], pem, require_client_auth=of_callers)
         port = server.add_secure_port("127.0.0.1:0", credentials)
     server.start()
     try:
@@ -137,20 +152,31 @@ def test_a_learner_without_certificates_wants_none(tmp_path: Path) -> None:
     assert "what listens there speaks no TLS; leave out --cert, --key and --ca (and FEDL2_CERT)" in line
 
 
+def test_a_port_of_enrollments_is_called_one(tmp_path: Path) -> None:
+    made = certificates(tmp_path / "authority")
+    with calls(made, of_callers=False) as port:
+        line = told(port, "--cert", str(made.admin))
+    assert f"no learner answers at 127.0.0.1:{port}: what listens there takes no operator's commands, as a" in line
+    assert "enrollment port (identity.enroll_port) does; name the HOST:PORT of a learner's `listen`" in line
+
+
+class Earlier(fleet_pb2_grpc.AdminServicer):
+    """A learner that knows the oldest call alone."""
+
+    def GetFleet(self, request: object, context: object) -> fleet_pb2.GetFleetReply:  # noqa: N802
+        return fleet_pb2.GetFleetReply()
+
+
+def test_a_learner_of_before_is_no_other_server() -> None:
+    with calls(admin=Earlier()) as port:
+        client = AdminClient(f"127.0.0.1:{port}", TlsFiles(), PATIENCE_SECONDS)
+        with pytest.raises(LearnerError, match="of an earlier version, which does not know this command; upgrade it"):
+            client.audit(0.0)
+        client.close()
+
+
 def test_who_is_not_there_is_to_be_started() -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))  # bound, not listening
         line = told(held.getsockname()[1])
     assert "nobody listens there; start it, or name another one with --learner" in line
-
-
-def test_who_accepts_and_says_nothing_is_told_from_nobody() -> None:
-    with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))
-        silent.listen()
-        times = iter([0.0, 59.99, 59.99])
-        assert spoken_at("127.0.0.1", silent.getsockname()[1], PATIENCE_SECONDS, lambda: next(times)) is Spoken.SILENT
-
-
-def test_a_name_that_no_host_has_is_called_one() -> None:
-    assert spoken_at("no-such-host.invalid", 7070, PATIENCE_SECONDS) is Spoken.NO_HOST

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import math
@@ -10,12 +11,15 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
+from foundation.output import Form, show
 from foundation.tables import NOTHING
 from global_learner.errors import UnknownCluster
+from global_learner.policyctl.audit_commands import chains_table
 from global_learner.policyctl.cluster_commands import clusters_table
 from global_learner.policyctl.rollout_views import changes_table, history_table, line_of, rollout_facts, rollout_table
 from global_learner.policyctl.version_views import version_facts, version_table, versions_table
 from global_learner.policyctl.views import Order, fleet_facts, fleet_table
+from global_learner.storage.audit_chain import Chain
 from policy_net.exchange.generated import fleet_pb2 as pb
 
 NOON = 1_790_000_000.0
@@ -256,3 +260,48 @@ def test_programs_read_whole_moments_bytes_and_digests_of_lists() -> None:
     begun = {"number": 1, "candidate_version": 3, "phase": "done", "started_unix_seconds": NOON, "stage": ""}
     (line,) = history_table([{**begun, "actor": "ada", "why": "", "reason": ""}]).cells
     assert line[3] == "2026-09-21T14:13:20.000+00:00"
+
+
+def in_csv(table: Table, capsys: pytest.CaptureFixture[str]) -> list[dict[str, str]]:
+    show(Form.CSV, None, table)
+    return list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+
+
+def test_a_csv_has_one_bare_value_a_column(capsys: pytest.CaptureFixture[str]) -> None:
+    score = pb.ReplayScore(state="scored", over={"drf": 0.704})
+    card = pb.VersionCard(
+        version=3, kept=True, pinned=True, size_bytes=9, score=score, contributions={"north": 1, "west": 2}
+    )
+    (version,) = in_csv(versions_table([version_facts(card)]), capsys)
+    assert (version["over drf"], version["score"], version["files"], version["pinned"]) == (
+        "-0.296",
+        "scored",
+        "9",
+        "yes",
+    )
+    assert (version["clusters"], version["from"]) == ("2", "")
+
+    status = pb.ClusterStatus(
+        jobs_running=8, jobs_done=172, acting_version=1, rollout=4, rollout_role="alternating", beside_version=2
+    )
+    view = pb.ClusterView(cluster="north", seconds_since_heard=1.0, assigned_version=1, held=True, status=status)
+    (north,) = in_csv(fleet_table(fleet_facts(pb.GetFleetReply(clusters=[view]))), capsys)
+    assert [north[f"jobs {what}"] for what in ("running", "waiting", "done")] == ["8", "0", "172"]
+    assert [north[heading] for heading in ("acts on", "beside", "to act on", "held")] == ["v1", "v2", "v1", "yes"]
+
+    members = [
+        pb.RolloutMember(cluster="north", role="alternating", incumbent_version=1, away=True),
+        pb.RolloutMember(cluster="west", role="shadow", acting_version=1, shadow_decisions=9, shadow_agreed=5),
+    ]
+    rollout = pb.Rollout(number=1, candidate_version=2, phase="running", members=members)
+    first, second = in_csv(rollout_table(rollout_facts(rollout)), capsys)
+    assert [first[heading] for heading in ("role", "away", "acts on", "in turn with")] == [
+        "alternating",
+        "yes",
+        "v1",
+        "v2",
+    ]
+    assert (second["alike"], second["shadowed"]) == ("5", "9")
+
+    logs = in_csv(chains_table([Chain("versions", 3, 5, "0f", None)], "whole"), capsys)
+    assert logs == [{"log": "versions", "first line": "3", "lines": "5", "head": "0f"}]

@@ -24,7 +24,9 @@ DRAW = random.Random(7)
 
 
 def jobs(done: int, jct_seconds: float, baseline_seconds: float, name: str = "north") -> pb.ClusterView:
-    return view(name, DRAW, jobs_done=done, avg_jct_seconds=jct_seconds, baseline_jct_seconds=baseline_seconds)
+    """A cluster whose agent tells of its fallback alone."""
+    seconds = {"avg_jct_seconds": jct_seconds, "baseline_jct_seconds": baseline_seconds}
+    return view(name, DRAW, jobs_done=done, baselines=[], **seconds)
 
 
 def test_the_headline_weighs_jobs_and_says_how_many_clusters_it_is_about() -> None:
@@ -38,6 +40,37 @@ def test_the_headline_weighs_jobs_and_says_how_many_clusters_it_is_about() -> No
     )
 
 
+def usual(cluster: pb.ClusterView, seconds: float) -> pb.ClusterView:
+    """The cluster, with what FIFO with EASY backfill takes for its jobs."""
+    cluster.status.baselines.add(policy="fifo-easy", avg_jct_seconds=seconds)
+    return cluster
+
+
+def test_jobs_are_compared_with_what_most_clusters_run() -> None:
+    views = [usual(jobs(90, 3600.0, 7200.0), 14400.0), usual(jobs(10, 3600.0, 7200.0, "south"), 14400.0)]
+    said = headline(views)
+    assert said.text.startswith("In simulation, jobs took 75% less time than under FIFO with EASY backfill: 300 hours")
+    assert "against a simulation of FIFO with EASY backfill on exactly these jobs" in said.note
+    rows = report_content(report(views))["clusters"]
+    assert {(row["compared_with"], row["compared_jct_seconds"]) for row in rows} == {
+        ("FIFO with EASY backfill", 14400.0)
+    }
+    assert {(row["baseline"], row["baseline_jct_seconds"]) for row in rows} == {("DRF", 7200.0)}
+
+
+def test_where_that_is_not_known_the_fallback_stands_for_it_and_is_named() -> None:
+    views = [
+        jobs(10, 3600.0, 7200.0, "west"),
+        usual(jobs(10, 3600.0, 7200.0), 14400.0),
+        jobs(10, 3600.0, 7200.0, "east"),
+    ]
+    said = headline(views)
+    assert said.text.startswith("In simulation, jobs took 62% less time than under FIFO with EASY backfill and DRF: ")
+    assert "against a simulation of FIFO with EASY backfill of north and DRF of east and west on exactly" in said.note
+    found = {row["cluster"]: row["compared_with"] for row in report_content(report(views))["clusters"]}
+    assert found == {"east": "DRF", "north": "FIFO with EASY backfill", "west": "DRF"}
+
+
 def test_the_headline_owns_up_to_a_loss_and_to_a_draw() -> None:
     assert headline([jobs(10, 7200.0, 3600.0)]).text == (
         "In simulation, jobs took 100% more time than under DRF: 10 hours of simulated waiting and training lost"
@@ -48,7 +81,7 @@ def test_the_headline_owns_up_to_a_loss_and_to_a_draw() -> None:
 def test_the_headline_says_when_nothing_is_known() -> None:
     assert headline([]).text == "No cluster has joined this fleet yet"
     assert headline([jobs(0, 0.0, 0.0)]).text == "What the fleet saves in simulation is not known yet"
-    unknown = headline([view("north", DRAW, baseline_policy="", baseline_jct_seconds=0.0)])
+    unknown = headline([view("north", DRAW, baseline_policy="", baseline_jct_seconds=0.0, baselines=[])])
     assert unknown.text == "What the fleet saves is not known"
     assert "policy-net replay" in unknown.note
 

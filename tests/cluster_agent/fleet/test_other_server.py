@@ -1,0 +1,108 @@
+"""An agent that is sent to another port than its learner's: what is there, and which setting to mend, in one line."""
+
+import contextlib
+import http.server
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import pytest
+from reserved_port import ReservedPort
+
+from cluster_agent.errors import AgentError, LearnerRefused, LearnerUnreachable
+from cluster_agent.fleet.learner_client import LearnerClient
+from cluster_agent.fleet.other_server import OtherServers
+from cluster_agent.settings import LearnerSettings
+
+GRPC_WORDS = ("failed to connect", "last error", "ipv4:", "HTTP/2", "Handshake", "Method not found", "refused (")
+BROKEN = "failed to connect to all addresses; last error: UNKNOWN: ipv4:"
+
+
+@contextlib.contextmanager
+def pages() -> Iterator[int]:
+    """A server of pages; its port."""
+
+    class Quiet(http.server.BaseHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield int(server.server_address[1])
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def told(address: str, error: type[AgentError]) -> str:
+    """What an agent's log says of its registration there; none of it is gRPC's."""
+    settings = LearnerSettings.model_validate({"address": address, "retry": {"call_seconds": 60.0}})
+    client = LearnerClient(settings, "north", lambda _method, _outcome: None)
+    with pytest.raises(error) as caught:
+        client.register("", ())
+    client.close()
+    line = str(caught.value)
+    assert [word for word in GRPC_WORDS if word in line] == []
+    return line
+
+
+def test_a_port_of_pages_is_called_one() -> None:
+    with pages() as port:
+        line = told(f"127.0.0.1:{port}", LearnerUnreachable)
+    assert f"no learner answers at 127.0.0.1:{port}: what listens there speaks HTTP, as a learner's page" in line
+    assert line.endswith("; set learner.address to the HOST:PORT of a learner's `listen`")
+
+
+def test_a_port_that_takes_no_clusters_is_called_one() -> None:
+    server = grpc.server(ThreadPoolExecutor(1))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    line = told(f"127.0.0.1:{port}", LearnerRefused)
+    server.stop(None).wait()
+    assert f"what listens at 127.0.0.1:{port} takes no clusters, as a learner's enrollment port" in line
+    assert line.endswith("; set learner.address to the HOST:PORT of a learner's `listen`")
+
+
+def test_nobody_there_is_said_so() -> None:
+    with contextlib.closing(ReservedPort()) as nobody:
+        assert told(nobody.address, LearnerUnreachable).endswith(
+            f"no learner answers at {nobody.address}: nobody listens there"
+        )
+
+
+def explained(servers: OtherServers, call: str, code: grpc.StatusCode, details: str, port: int = 1) -> str:
+    return servers.explained(call, code, details, f"127.0.0.1:{port}", certified=True)
+
+
+def test_an_address_is_looked_at_once_a_minute() -> None:
+    now = [0.0]
+    servers = OtherServers(60.0, lambda: now[0])
+    with pages() as port:
+        first = explained(servers, "Heartbeat", grpc.StatusCode.UNAVAILABLE, BROKEN, port)
+    assert "speaks HTTP" in first
+    now[0] = 59.0
+    assert explained(servers, "Heartbeat", grpc.StatusCode.UNAVAILABLE, BROKEN, port) == first
+    now[0] = 61.0
+    assert "nobody listens there" in explained(servers, "Heartbeat", grpc.StatusCode.UNAVAILABLE, BROKEN, port)
+
+
+def test_the_port_of_enrollments_is_told_from_the_learners() -> None:
+    said = explained(OtherServers(60.0), "Enroll", grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
+    assert "enrolls nobody, as a learner's `listen` does" in said
+    assert said.endswith("; set learner.enroll_address to the HOST:PORT of a learner's `identity.enroll_port`")
+
+
+@pytest.mark.parametrize(
+    ("call", "code", "details"),
+    [
+        ("Register", grpc.StatusCode.UNAVAILABLE, "another learner is the active one"),
+        ("Register", grpc.StatusCode.PERMISSION_DENIED, "alpha was revoked"),
+        ("ShareSketch", grpc.StatusCode.UNIMPLEMENTED, "Method not found!"),  # of a learner of before
+    ],
+)
+def test_what_a_learner_says_stays_its_own(call: str, code: grpc.StatusCode, details: str) -> None:
+    assert explained(OtherServers(60.0), call, code, details) == ""
