@@ -92,7 +92,8 @@ class Operator(Generic[Status]):
             BadRequest: the reason cannot be used.
         """
         check_reason(why)
-        return await self._registry.call(self._registry.registry.pin, version, pinned, actor, self._wall_clock(), why)
+        remarks = self._registry.registry.remarks
+        return await self._registry.call(remarks.pin, version, pinned, actor, self._wall_clock(), why)
 
     async def note_version(self, version: int, text: str, actor: str) -> bool:
         """Say something of a version to whoever looks at it, or nothing any more; False if it says so already.
@@ -102,8 +103,30 @@ class Operator(Generic[Status]):
             BadRequest: the note is no line, or too long.
         """
         check_reason(text, "note")
-        registry = self._registry.registry
-        return await self._registry.call(registry.note_version, version, text.strip(), actor, self._wall_clock())
+        remarks = self._registry.registry.remarks
+        return await self._registry.call(remarks.note, version, text.strip(), actor, self._wall_clock())
+
+    async def give_alias(self, alias: str, version: int, actor: str, why: str = "", *, move: bool = False) -> int:
+        """Let a word mean a version, which is kept then; which one it meant before, 0: none.
+
+        Raises:
+            UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
+            BadRequest: the word or the reason cannot be used, or it is another version's, and it is not to `move`.
+        """
+        check_reason(why)
+        remarks = self._registry.registry.remarks
+        return await self._registry.call(remarks.give_alias, alias, version, move, actor, self._wall_clock(), why)
+
+    async def take_alias(self, alias: str, actor: str, why: str = "") -> int:
+        """Let a word mean no version any more; which one it meant.
+
+        Raises:
+            UnknownPolicyVersion: no version has it.
+            BadRequest: the reason cannot be used.
+        """
+        check_reason(why)
+        remarks = self._registry.registry.remarks
+        return await self._registry.call(remarks.take_alias, alias, actor, self._wall_clock(), why)
 
     async def release(self, cluster: str, actor: str, why: str = "") -> bool:
         """End a cluster's quarantine; False if it was in none.

@@ -96,6 +96,7 @@ NEEDS: Mapping[str, Need] = MappingProxyType(
         "RollBack": _OPERATOR,
         "PinVersion": _OPERATOR,
         "NoteVersion": _OPERATOR,
+        "AliasVersion": _OPERATOR,
         "ResetHead": _OPERATOR,
         "ReleaseCluster": _OPERATOR,
         "StartRollout": _OPERATOR,

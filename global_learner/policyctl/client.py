@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 
 _LARGEST_REPLY_BYTES = 256 * 1024 * 1024
 """A fleet of a thousand clusters and ten thousand versions takes a few megabytes."""
+LATEST = "latest"
+"""The newest version, as it is asked for."""
+_SHOWN_ALIASES = 10
 _UNREACHABLE = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
 _REFUSALS: dict[grpc.StatusCode, type[LearnerError]] = {
     grpc.StatusCode.NOT_FOUND: Unknown,
@@ -131,6 +135,31 @@ class AdminClient:
         """Put a note on a version in the place of the one before; False if it was so already."""
         request = fleet_pb2.NoteVersionRequest(version=version, text=text)
         return bool(self._call(self._admin.NoteVersion, request).changed)
+
+    def alias(self, alias: str, version: int, move: bool = False, reason: str = "") -> int:
+        """Let a word mean a version, 0: none any more; which one it meant before, 0: none."""
+        request = fleet_pb2.AliasVersionRequest(alias=alias, version=version, move=move, reason=reason)
+        return int(self._call(self._admin.AliasVersion, request).from_version)
+
+    def number_of(self, asked: int | str) -> int:
+        """The number of the version that was asked for: `latest`, an alias, or a number, which is not looked up.
+
+        Raises:
+            Unknown: no version has the alias.
+        """
+        if isinstance(asked, int):
+            return asked
+        if asked == LATEST:
+            return self.newest_version()
+        cards = self.versions()
+        for card in cards:
+            if asked in card.aliases:
+                return int(card.version)
+        known = sorted(alias for card in cards for alias in card.aliases)
+        near = difflib.get_close_matches(asked, [*known, LATEST], 1)
+        advice = f"did you mean {near[0]}?" if near else f"use a number such as 3 or v3, or `{LATEST}`"
+        there_are = ", ".join(known[:_SHOWN_ALIASES]) or "none yet"
+        raise Unknown(f"no version has the alias {asked!r} (there are: {there_are}); {advice}")
 
     def assign(
         self, version: int, clusters: Sequence[str], every: bool, reason: str = "", dry_run: bool = False

@@ -18,7 +18,7 @@ from global_learner.policyctl.options import (
     VersionArgument,
     Yes,
     confirm,
-    version_number,
+    version_asked,
 )
 from global_learner.policyctl.views import Facts, version_name
 from policy_net.exchange.generated import fleet_pb2
@@ -46,9 +46,9 @@ def assign_version(
 ) -> None:
     """Let clusters act on a version from their next heartbeat on, and hold them there."""
     _check_whom(cluster, every)
-    number = version_number(version)
+    asked = version_asked(version)
     with options.client() as client:
-        number = number or client.newest_version()
+        number = client.number_of(asked)
         if every:
             confirm(f"let every cluster act on v{number}", yes or dry_run, _fleet_of(client, options))
         reply = client.assign(number, cluster or [], every, reason, dry_run)
@@ -102,7 +102,7 @@ def roll_back(
 @head_app.command("reset")
 @with_option_groups
 def reset_head(
-    to: Annotated[str, typer.Option("--to", help="A version such as 3 or v3, or `latest`.")],
+    to: Annotated[str, typer.Option("--to", help="A version such as 3 or v3, its alias, or `latest`.")],
     yes: Yes = False,
     reason: Reason = "",
     dry_run: DryRun = False,
@@ -110,9 +110,9 @@ def reset_head(
     options: CallOptions,
 ) -> None:
     """Let the head go on from a version: weights and moments. What was learned since is given up."""
-    number = version_number(to)
+    asked = version_asked(to)
     with options.client() as client:
-        number = number or client.newest_version()
+        number = client.number_of(asked)
         what = f"reset the head to v{number}, and give up what it learned since"
         confirm(what, yes or dry_run, _fleet_of(client, options))
         facts = {**reset_facts(number, client.reset_head(number, reason, dry_run)), "dry_run": dry_run}

@@ -33,10 +33,11 @@ if TYPE_CHECKING:
     from global_learner.policyctl.client import AdminClient
 
 Found = TypeVar("Found", Facts, list[Facts])
-VersionArgument = Annotated[str, typer.Argument(help="A version such as 3 or v3, or `latest`.")]
+VersionArgument = Annotated[str, typer.Argument(help="A version such as 3 or v3, its alias, or `latest`.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would happen, and change nothing.")]
 Reason = Annotated[str, typer.Option("--reason", help="Why, in a line for others.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+_ALIAS, _NUMBERED = re.compile(r"[a-z][a-z0-9.-]{0,62}", re.ASCII), re.compile(r"v[0-9]+", re.ASCII)
 _AGO = re.compile(r"(\d{1,6})([smhd])", re.ASCII)
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 Debug = Annotated[bool, typer.Option("--debug", help="Print the traceback of an error.")]
@@ -196,18 +197,18 @@ def confirm(what: str, yes: bool, where: Callable[[], str]) -> None:
         raise BadConfig("nothing was changed")
 
 
-def version_number(text: str) -> int | None:
-    """The number in `3` or `v3`; None for `latest`.
+def version_asked(text: str) -> int | str:
+    """The number in `3` or `v3`; `latest` and aliases as they are: the learner knows which versions these are.
 
     Raises:
-        BadConfig: it is neither.
+        BadConfig: it is none of these.
     """
-    if text == "latest":
-        return None
     digits = text.removeprefix("v")
-    if not (digits.isascii() and digits.isdecimal()) or not 0 < int(digits) < 2**63:
-        raise BadConfig(f"{text!r} is no version: use a number such as 3 or v3, or `latest`")
-    return int(digits)
+    if digits.isascii() and digits.isdecimal() and 0 < int(digits) < 2**63:
+        return int(digits)
+    if _ALIAS.fullmatch(text) and not _NUMBERED.fullmatch(text):
+        return text
+    raise BadConfig(f"{text!r} is no version: use a number such as 3 or v3, an alias, or `latest`")
 
 
 def moment_of(text: str, now_unix_seconds: float) -> float:

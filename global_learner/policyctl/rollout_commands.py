@@ -20,7 +20,7 @@ from global_learner.policyctl.options import (
     LookOptions,
     Reason,
     VersionArgument,
-    version_number,
+    version_asked,
 )
 from global_learner.policyctl.rollout_views import (
     changes_table,
@@ -66,12 +66,12 @@ def start_rollout(
     options: CallOptions,
 ) -> None:
     """Bring a version to the fleet in stages: gate, shadow, canary, waves, fleet."""
-    number = version_number(version)
+    asked = version_asked(version)
     from global_learner.rollout.plan import read_plan  # noqa: PLC0415  (loads pydantic, NumPy and SciPy)
 
     plan_json = "" if plan is None else read_plan(plan).model_dump_json()
     with options.client() as client:
-        number = number or client.newest_version()
+        number = client.number_of(asked)
         reply = client.start_rollout(number, plan_json, reason, dry_run)
     facts = {**rollout_facts(reply.rollout), "changes": list(reply.changes), "dry_run": dry_run, "note": reply.note}
     options.show(facts, changes_table(facts))

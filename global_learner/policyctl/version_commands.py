@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from foundation.command_line import group_with_habits
 from foundation.option_groups import with_option_groups
 from global_learner.errors import BadConfig, StateUnusable, VersionsUnsound
-from global_learner.policyctl.options import CallOptions, LookOptions, Reason, VersionArgument, version_number
+from global_learner.policyctl.options import CallOptions, LookOptions, Reason, VersionArgument, version_asked
 from global_learner.policyctl.version_verify import check_file, signer, trusted_root, verified, verify_table
 from global_learner.policyctl.version_views import (
+    alias_facts,
+    alias_table,
     note_facts,
     note_table,
     pin_table,
@@ -26,7 +29,18 @@ from policy_net.errors import NotTrusted
 if TYPE_CHECKING:
     from global_learner.policyctl.client import AdminClient
 
-version_app = typer.Typer(no_args_is_help=True, help="Published policy versions.")
+_HABITS = {
+    "name": "policyctl version alias",
+    "rename": "policyctl version alias",
+    "tag": "policyctl version alias",
+    "label": "policyctl version alias",
+    "untag": "policyctl version unalias",
+    "annotate": "policyctl version note",
+    "describe": "policyctl version show",
+    "get": "policyctl version list",
+    "ls": "policyctl version list",
+}
+version_app = typer.Typer(cls=group_with_habits(_HABITS), no_args_is_help=True, help="Published policy versions.")
 
 
 @version_app.command("list")
@@ -47,10 +61,10 @@ def list_versions(
 @with_option_groups
 def show_version(version: VersionArgument, options: LookOptions) -> None:
     """One version's whole card, and the spec of its weights."""
-    number = version_number(version)
+    asked = version_asked(version)
 
     def shown(client: AdminClient) -> Facts:
-        found = client.version(number or client.newest_version())
+        found = client.version(client.number_of(asked))
         return {**shown_version_facts(found), "signed_by": signer(client, found.card)}
 
     options.look(shown, version_table)
@@ -60,11 +74,11 @@ def show_version(version: VersionArgument, options: LookOptions) -> None:
 @with_option_groups
 def diff_versions(first: VersionArgument, second: VersionArgument, options: CallOptions) -> None:
     """How two versions differ: cards, specs, weights by layer, scores on the same replays, fixed decisions."""
-    numbers = version_number(first), version_number(second)
+    both = version_asked(first), version_asked(second)
     from global_learner.policyctl.version_diff import diff_table, difference  # noqa: PLC0415  (loads NumPy)
 
     with options.client() as client:
-        one, other = (client.version(number or client.newest_version()) for number in numbers)
+        one, other = (client.version(client.number_of(asked)) for asked in both)
         facts = difference(one, other, client.policy_file(one.card), client.policy_file(other.card))
     options.show(facts, diff_table(facts))
 
@@ -73,7 +87,7 @@ def diff_versions(first: VersionArgument, second: VersionArgument, options: Call
 @with_option_groups
 def verify_versions(
     version: Annotated[
-        str | None, typer.Argument(help="A version such as 3 or v3, or `latest`; all unless given.")
+        str | None, typer.Argument(help="A version such as 3 or v3, its alias, or `latest`; all unless given.")
     ] = None,
     file: Annotated[
         Path | None, typer.Option("--file", help="Look at this copy of the version's policy file too.")
@@ -88,12 +102,12 @@ def verify_versions(
     """Whether versions bear the fleet's signature, and their files are what was signed; exit code 1 if one is not."""
     if file is not None and version is None:
         raise BadConfig("--file needs the version that it is said to be: `policyctl version verify v3 --file FILE`")
-    number = None if version is None else version_number(version)
+    asked = None if version is None else version_asked(version)
     with options.client() as client:
         roots = client.keys().roots
         cards = client.versions()
-        if version is not None:
-            wanted = number or client.newest_version()
+        if asked is not None:
+            wanted = client.number_of(asked)
             cards = [card for card in cards if card.version == wanted] or [client.version(wanted).card]
         try:
             root = trusted_root(roots, root_key)
@@ -130,8 +144,9 @@ def note_version(
     options: CallOptions,
 ) -> None:
     """Say something of a version to whoever looks at it; `list`, `show` and the audit log have it, with your name."""
+    asked = version_asked(version)
     with options.client() as client:
-        number = version_number(version) or client.newest_version()
+        number = client.number_of(asked)
         changed = client.note(number, text)
         facts: Facts = {
             "version": number,
@@ -142,9 +157,44 @@ def note_version(
     options.show(facts, note_table(facts))
 
 
-def _pin(version: str, pinned: bool, reason: str, options: CallOptions) -> None:
+@version_app.command("alias")
+@with_option_groups
+def alias_version(
+    version: VersionArgument,
+    alias: Annotated[str, typer.Argument(help="A word such as `stable`.")],
+    move: Annotated[bool, typer.Option("--move", help="Take it from the version that has it.")] = False,
+    reason: Reason = "",
+    *,
+    options: CallOptions,
+) -> None:
+    """Let a word mean a version wherever one is asked for; the version is kept as long as it has one."""
+    asked = version_asked(version)
     with options.client() as client:
-        number = version_number(version) or client.newest_version()
+        number = client.number_of(asked)
+        before = client.alias(alias, number, move, reason)
+    facts = alias_facts(alias, before, number)
+    options.show(facts, alias_table(facts))
+
+
+@version_app.command("unalias")
+@with_option_groups
+def unalias_version(
+    alias: Annotated[str, typer.Argument(help="The word that is to mean no version any more.")],
+    reason: Reason = "",
+    *,
+    options: CallOptions,
+) -> None:
+    """Take an alias away; its version is left to the retention settings again."""
+    with options.client() as client:
+        before = client.alias(alias, 0, reason=reason)
+    facts = alias_facts(alias, before, 0)
+    options.show(facts, alias_table(facts))
+
+
+def _pin(version: str, pinned: bool, reason: str, options: CallOptions) -> None:
+    asked = version_asked(version)
+    with options.client() as client:
+        number = client.number_of(asked)
         changed = client.pin(number, pinned, reason)
     facts: Facts = {"version": number, "name": f"v{number}", "pinned": pinned, "changed": changed}
     options.show(facts, pin_table(facts))

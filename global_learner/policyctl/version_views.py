@@ -55,6 +55,7 @@ def version_facts(card: fleet_pb2.VersionCard) -> Facts:
         "prior_statistics": details.prior_statistics,
         "notes": details.notes,
         "note": note_facts(card),
+        "aliases": list(card.aliases),
         "privacy": privacy_facts(details.privacy) if details.HasField("privacy") else None,
         "score": score_facts(card.score),
     }
@@ -108,7 +109,7 @@ def versions_table(versions: list[Facts]) -> FittedTable:
         Column("from", 6, text=True),
         Column("stale", 7),
         Column("digest", 8, text=True),
-        Column("note", words=True),
+        Column("alias: note" if any(card["aliases"] for card in versions) else "note", words=True),
     )
     rows = [
         (
@@ -123,7 +124,7 @@ def versions_table(versions: list[Facts]) -> FittedTable:
             _source(card),
             f"{card['staleness_p50']:g}",
             card["digest"][:SHOWN_OF_A_DIGEST],
-            card["note"]["text"] if card["note"] else "",
+            ": ".join(said for said in (", ".join(card["aliases"]), _noted(card)) if said),
         )
         for card in versions
     ]
@@ -138,10 +139,11 @@ def versions_table(versions: list[Facts]) -> FittedTable:
             row[7] if len(card["contributions"]) < 2 else NOTHING,
             row[8],
             card["digest"],
-            row[10],
+            _noted(card),
             card["score"]["state"],
             "yes" if card["pinned"] else "no",
             str(len(card["contributions"])),
+            ", ".join(card["aliases"]),
         )
         for card, row in zip(versions, rows, strict=True)
     ]
@@ -151,8 +153,12 @@ def versions_table(versions: list[Facts]) -> FittedTable:
 
 _OF_PROGRAMS = (
     *("version", "over drf", "created UTC", "head step", "parent", "files", "updates", "from", "stale", "digest"),
-    *("note", "score", "pinned", "clusters"),
+    *("note", "score", "pinned", "clusters", "aliases"),
 )
+
+
+def _noted(card: Facts) -> str:
+    return card["note"]["text"] if card["note"] else ""
 
 
 def _share(ratio: float | None) -> str:
@@ -249,3 +255,17 @@ def note_table(facts: Facts) -> FactSheet:
     """What a version's card says now."""
     changed = "yes" if facts["changed"] else "no, it was so"
     return FactSheet("", [("version", facts["name"]), ("note", note_words(facts["note"])), ("changed", changed)])
+
+
+def alias_facts(alias: str, before: int, now: int) -> Facts:
+    """What an alias meant and means, as JSON shows it; no version is null."""
+    return {"alias": alias, "version": now or None, "from_version": before or None, "changed": before != now}
+
+
+def alias_table(facts: Facts) -> FactSheet:
+    """What an alias means now."""
+    changed = "yes" if facts["changed"] else "no, it was so"
+    rows = [("alias", facts["alias"]), ("version", version_name(facts["version"] or 0)), ("changed", changed)]
+    if facts["from_version"] and facts["changed"]:
+        rows.insert(2, ("before", version_name(facts["from_version"])))
+    return FactSheet("", rows)

@@ -85,6 +85,7 @@ class VersionCard:
     head_size_bytes: int = 0
     signed: bytes = b""
     note: dict[str, Any] | None = None
+    aliases: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, row: VersionRow) -> VersionCard:
@@ -107,6 +108,7 @@ class VersionCard:
             head_size_bytes=row.head_size_bytes,
             signed=row.signed or b"",
             note=row.note,
+            aliases=tuple(row.aliases),
         )
 
 
@@ -175,6 +177,7 @@ def version_message(card: VersionCard, *, scoring: bool = True) -> fleet_pb2.Ver
         head_size_bytes=card.head_size_bytes,
         signed=signed_message(card),
         note=fleet_pb2.VersionNote(**card.note) if card.note else None,
+        aliases=card.aliases,
     )
 
 

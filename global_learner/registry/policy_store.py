@@ -87,13 +87,13 @@ def superfluous(
 ) -> list[VersionRow]:
     """Those of the kept versions (newest first) whose files may go.
 
-    Never: v1, the newest, those assigned or pinned, the one that the head was reset to, and the parents of all these,
-    with which they are compared and to which one goes back.
+    Never: v1, the newest, those that are assigned, pinned or have an alias, the one that the head was reset to, and the
+    parents of all these, with which they are compared and to which one goes back.
     """
     if not rows:
         return []
     needed = {FIRST_VERSION, rows[0].version, *assigned}
-    needed |= {row.version for row in rows if row.pinned or row.reset_base}
+    needed |= {row.version for row in rows if row.pinned or row.aliases or row.reset_base}
     needed |= {row.parent for row in rows if row.version in needed}
     beyond = {row.version for row in rows[rule.versions :]} if rule.versions else set()
     if rule.days is not None:

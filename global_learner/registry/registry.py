@@ -16,7 +16,7 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from global_learner.errors import StateUnusable
-from global_learner.registry import assignments, registrations, version_files, version_remarks
+from global_learner.registry import assignments, registrations, version_files
 from global_learner.registry.assignments import AUDIT, Assignment
 from global_learner.registry.cards import FIRST_VERSION, VersionCard, VersionDetails
 from global_learner.registry.policy_store import PolicyStore
@@ -24,6 +24,7 @@ from global_learner.registry.registrations import Registration
 from global_learner.registry.signing import Signing
 from global_learner.registry.tables import Base, ClusterRow, VersionRow
 from global_learner.registry.version_files import LostFile
+from global_learner.registry.version_remarks import VersionRemarks
 from global_learner.section_settings import Retention
 from global_learner.storage.audit_chain import AuditLine
 from global_learner.storage.commits import VERSIONS, VERSIONS_LOST, Commits
@@ -75,6 +76,8 @@ class Registry:
             )
         self._database = self.databases.open(path, STORE, "registry", Base.metadata)
         self.where = self._database.where
+        self.remarks = VersionRemarks(self._database)
+        """What operators say of versions; on the registry's thread."""
         with usable(self.where, "registry"):
             AUDIT.check(self._database)
             newest = self.newest()
@@ -283,24 +286,6 @@ class Registry:
         with self._database.session() as session:
             row = assignments.kept_row(session, version)
             self._policies.check_size(row.digest, row.size_bytes)
-
-    def pin(self, version: int, pinned: bool, actor: str, now: float, why: str = "") -> bool:
-        """Keep a version whatever its age, or no longer; False if it was so already.
-
-        Raises:
-            UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
-        """
-        with self._database.transaction() as session:
-            return version_remarks.pin(session, version, pinned, actor, now, why)
-
-    def note_version(self, version: int, text: str, actor: str, now: float) -> bool:
-        """Have a version's card say something to people, or nothing any more; False if it says so already.
-
-        Raises:
-            UnknownPolicyVersion: there is none of this number.
-        """
-        with self._database.transaction() as session:
-            return version_remarks.note(session, version, text, actor, now)
 
     def note_reset(self, version: int, from_step: int, head_step: int, actor: str, now: float) -> None:
         """Write down that the head was reset to a version; once for each step that it was reset at."""

@@ -24,6 +24,7 @@ class VersionRow(Base):
         head_digest: of the head's file, which holds the moments; empty where none is kept.
         score: `ReplayScore.to_json`; None until there is one.
         note: what an operator says of it, as `Note.to_json`; None: nothing.
+        aliases: other names of it, in order; each is one version's.
         signed: a `SignedDocument` of fleet.proto; None of a version from before there were signatures.
     """
 
@@ -49,6 +50,7 @@ class VersionRow(Base):
     score: Mapped[dict[str, Any] | None] = mapped_column(JSON)
     signed: Mapped[bytes | None] = mapped_column(LargeBinary)
     note: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    aliases: Mapped[list[str]] = mapped_column(JSON, default=list, server_default="[]")
 
 
 class ClusterRow(Base):

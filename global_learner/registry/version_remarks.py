@@ -1,49 +1,131 @@
-"""Remarks of operators on versions: which are kept whatever their age, and what a note says of one, for people.
+"""Remarks of operators on versions: which are kept whatever their age, what a note says of one, which aliases it has.
 
-Neither changes what a version is: its file, its digest and its signature stay as they were. A remark and its line in
-the audit log are one transaction. Of a version there is one note at a time; the log has those before.
+None of them changes what a version is: its file, its digest and its signature stay as they were. A remark and its line
+in the audit log are one transaction. Of a version there is one note at a time; the log has those before. An alias is
+one version's at a time, and a version may have several.
 """
 
 from __future__ import annotations
 
-from sqlalchemy.orm import Session
+import re
 
+from sqlalchemy import select
+
+from global_learner.errors import BadRequest, UnknownPolicyVersion
 from global_learner.registry.assignments import AUDIT, kept_row, version_row
+from global_learner.registry.tables import VersionRow
+from global_learner.storage.database import Database
+
+_ALIAS = re.compile(r"[a-z][a-z0-9.-]{0,62}", re.ASCII)
+_NUMBERED = re.compile(r"v[0-9]+", re.ASCII)
+_MEANT_OTHERWISE = frozenset({"latest", "newest", "all", "none", "head"})
+_MOST_ALIASES = 1_000
+"""Of a fleet: who looks one up reads all cards."""
 
 
-def pin(session: Session, version: int, pinned: bool, actor: str, now: float, why: str = "") -> bool:
-    """Keep a version whatever its age, or no longer; False if it was so already.
-
-    Args:
-        now: Unix seconds.
-
-    Raises:
-        UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
-    """
-    row = kept_row(session, version)
-    if row.pinned == pinned:
-        return False
-    row.pinned = pinned
-    AUDIT.record(session, now, actor, "pinned" if pinned else "unpinned", f"v{version}", why)
-    return True
-
-
-def note(session: Session, version: int, text: str, actor: str, now: float) -> bool:
-    """Put a note in the place of the one before; an empty one takes it away. False if it was so already.
-
-    A note stays also when the version's file has gone: why it went nowhere is worth knowing then.
-
-    Args:
-        text: on one line.
-        now: Unix seconds.
+def check_alias(alias: str) -> None:
+    """Whether a word can be a version's alias.
 
     Raises:
-        UnknownPolicyVersion: there is none of this number.
+        BadRequest: it is no name, or names versions in another way.
     """
-    row = version_row(session, version)
-    before = row.note["text"] if row.note else ""
-    if text == before:
-        return False
-    row.note = {"text": text, "actor": actor, "unix_seconds": now} if text else None
-    AUDIT.record(session, now, actor, "noted" if text else "note-removed", f"v{version}", text or before)
-    return True
+    if not _ALIAS.fullmatch(alias):
+        raise BadRequest(
+            f"{alias[:63]!r} is no alias: use up to 63 lower-case letters, digits, '-' and '.', a letter first"
+        )
+    if _NUMBERED.fullmatch(alias) or alias in _MEANT_OTHERWISE:
+        raise BadRequest(f"{alias!r} cannot be an alias: it means something else already; use another word")
+
+
+class VersionRemarks:
+    """What operators say of versions, in the registry's database; every method blocks, on the registry's thread."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def pin(self, version: int, pinned: bool, actor: str, now: float, why: str = "") -> bool:
+        """Keep a version whatever its age, or no longer; False if it was so already.
+
+        Args:
+            now: Unix seconds.
+
+        Raises:
+            UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
+        """
+        with self._database.transaction() as session:
+            row = kept_row(session, version)
+            if row.pinned == pinned:
+                return False
+            row.pinned = pinned
+            AUDIT.record(session, now, actor, "pinned" if pinned else "unpinned", f"v{version}", why)
+            return True
+
+    def note(self, version: int, text: str, actor: str, now: float) -> bool:
+        """Put a note in the place of the one before; an empty one takes it away. False if it was so already.
+
+        A note stays also when the version's file has gone: why it went nowhere is worth knowing then.
+
+        Args:
+            text: on one line.
+            now: Unix seconds.
+
+        Raises:
+            UnknownPolicyVersion: there is none of this number.
+        """
+        with self._database.transaction() as session:
+            row = version_row(session, version)
+            before = row.note["text"] if row.note else ""
+            if text == before:
+                return False
+            row.note = {"text": text, "actor": actor, "unix_seconds": now} if text else None
+            AUDIT.record(session, now, actor, "noted" if text else "note-removed", f"v{version}", text or before)
+            return True
+
+    def give_alias(self, alias: str, version: int, move: bool, actor: str, now: float, why: str = "") -> int:
+        """Let an alias mean a version, which is then kept whatever its age; which one it meant before, 0: none.
+
+        Args:
+            move: take it from the version that has it.
+            now: Unix seconds.
+
+        Raises:
+            UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
+            BadRequest: it cannot be an alias, is another version's, or there are too many.
+        """
+        check_alias(alias)
+        with self._database.transaction() as session:
+            row = kept_row(session, version)
+            named = [other for other in session.scalars(select(VersionRow)) if other.aliases]
+            owner = next((other for other in named if alias in other.aliases), None)
+            if owner is row:
+                return version
+            if owner is not None and not move:
+                remedy = f"`policyctl version alias v{version} {alias} --move` takes it from that one"
+                raise BadRequest(f"{alias!r} is v{owner.version}'s: {remedy}")
+            if owner is None and sum(len(other.aliases) for other in named) >= _MOST_ALIASES:
+                raise BadRequest(
+                    f"there are {_MOST_ALIASES:,} aliases already; `policyctl version unalias` takes one away"
+                )
+            before = 0
+            if owner is not None:
+                before = owner.version
+                owner.aliases = [name for name in owner.aliases if name != alias]
+            row.aliases = sorted([*row.aliases, alias])
+            said = f"{alias}, which was v{before}'s" if before else alias
+            AUDIT.record(session, now, actor, "alias-given", f"v{version}", f"{said}: {why}" if why else said)
+            return before
+
+    def take_alias(self, alias: str, actor: str, now: float, why: str = "") -> int:
+        """Let an alias mean nothing any more; which version it meant.
+
+        Raises:
+            UnknownPolicyVersion: no version has it.
+        """
+        with self._database.transaction() as session:
+            for row in session.scalars(select(VersionRow)):
+                if alias in row.aliases:
+                    row.aliases = [name for name in row.aliases if name != alias]
+                    said = f"{alias}: {why}" if why else alias
+                    AUDIT.record(session, now, actor, "alias-removed", f"v{row.version}", said)
+                    return row.version
+        raise UnknownPolicyVersion(f"no version has the alias {alias[:63]!r}; see `policyctl version list`")

@@ -100,12 +100,12 @@ def _with_reason(words: str) -> Callable[[str, str], tuple[str, str]]:
     return lambda subject, detail: (words.format(subject), detail)
 
 
-def _with_cluster(words: str) -> Callable[[str, str], tuple[str, str]]:
-    """Words of an act of which the log has the cluster, and a reason behind it; `{1}` is the cluster."""
+def _with_word(words: str) -> Callable[[str, str], tuple[str, str]]:
+    """Words of an act of which the log has a cluster or an alias, and a reason behind it; `{1}` is that word."""
 
     def said(subject: str, detail: str) -> tuple[str, str]:
-        cluster, _, why = detail.partition(": ")
-        return words.format(subject, cluster), why
+        word, _, why = detail.partition(": ")
+        return words.format(subject, word), why
 
     return said
 
@@ -127,6 +127,8 @@ _ACTIONS: Mapping[str, Callable[[str, str], tuple[str, str]]] = MappingProxyType
         "unpinned": _with_reason("unpinned {0}"),
         "noted": _with_reason("noted on {0}"),
         "note-removed": lambda version, _: (f"removed the note on {version}", ""),
+        "alias-given": _with_word("gave {0} the alias {1}"),
+        "alias-removed": _with_word("took the alias {1} from {0}"),
         _RESET: lambda version, detail: (f"reset the head to {version}, {detail.partition(' to ')[0]}", ""),
         _RESET_WHY: _with_reason("reset the head to {0}"),
         "released": _with_counts("let {0} out of quarantine"),
@@ -136,7 +138,7 @@ _ACTIONS: Mapping[str, Callable[[str, str], tuple[str, str]]] = MappingProxyType
         "rollout-promoted": _with_counts("promoted {0}"),
         "rollout-paused": _with_counts("paused {0}"),
         "rollout-resumed": _with_reason("resumed {0}"),
-        "rollout-pinned": _with_cluster("pinned {1} in {0}"),
+        "rollout-pinned": _with_word("pinned {1} in {0}"),
         "rollout-rolling-back": _with_counts("aborted {0}"),
         "invited": lambda cluster, _: (f"invited {cluster}", ""),
         "revoked": _with_counts("revoked {0}"),

@@ -130,4 +130,5 @@ def _row(card: fleet_pb2.VersionCard, assigned: list[str], scores: Scores, ended
         "policy": card.details.policy,
         "origin": card.details.origin,
         "pinned": card.pinned,
+        "aliases": list(card.aliases),
     }

@@ -304,6 +304,19 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
         return fleet_pb2.NoteVersionReply(changed=changed)
 
     @answered
+    async def AliasVersion(
+        self, request: fleet_pb2.AliasVersionRequest, context: Context
+    ) -> fleet_pb2.AliasVersionReply:
+        """Let a word mean a version, or nothing any more."""
+        actor = self._identity.person(context.auth_context())
+        operator = self._learner.operator
+        if request.version:
+            before = await operator.give_alias(request.alias, request.version, actor, request.reason, move=request.move)
+        else:
+            before = await operator.take_alias(request.alias, actor, request.reason)
+        return fleet_pb2.AliasVersionReply(from_version=before)
+
+    @answered
     async def ResetHead(self, request: fleet_pb2.ResetHeadRequest, context: Context) -> fleet_pb2.ResetHeadReply:
         """Let the head go on from a version."""
         actor = self._identity.person(context.auth_context())

@@ -88,7 +88,7 @@ def test_words_are_completed_where_they_stand() -> None:
         ["audit", "export", "--o"],
     ) == [
         ["version"],
-        ["unpin"],
+        ["unalias", "unpin"],
         ["--output"],
         ["json"],
         ["yaml"],

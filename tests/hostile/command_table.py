@@ -112,6 +112,8 @@ SOUND: dict[str, Line] = {
     "policyctl version list": asked(),
     "policyctl version pin": asked("v1"),
     "policyctl version note": asked("v1", "from the new queue"),
+    "policyctl version alias": asked("v1", "steady"),
+    "policyctl version unalias": asked("steady"),
     "policyctl version unpin": asked("v1"),
     "policyctl version show": asked("v1"),
     "policyctl version verify": asked("v1"),

@@ -142,6 +142,7 @@ ROWS: dict[str, Row] = {
         frozenset({"all=false", "reason", "dry_run"}),
     ),
     "PinVersion": Row(Caller.ADMIN, {"version": 1, "pinned": True}, frozenset({"pinned", "reason"}), changes=True),
+    "AliasVersion": Row(Caller.ADMIN, {"version": 1, "alias": "steady"}, frozenset({"move", "reason"}), changes=True),
     "NoteVersion": Row(Caller.ADMIN, {"version": 1, "text": "as a test"}, frozenset({"text"}), changes=True),
     "ResetHead": Row(Caller.ADMIN, {"version": 1}, frozenset({"reason", "dry_run"}), changes=True),
     "ListAudit": Row(  # a moment is only compared with

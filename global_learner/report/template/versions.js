@@ -23,7 +23,7 @@ function drawVersions(data) {
 function versionRow(row, scored) {
   const contributors = Object.keys(row.contributions).length;
   return el("tr", {},
-    el("th", { scope: "row", class: "first" }, `v${row.version}`, row.pinned && el("span", { class: "pill idle" }, "pinned")),
+    el("th", { scope: "row", class: "first" }, `v${row.version}`, ...row.aliases.map((alias) => el("span", { class: "pill now" }, alias)), row.pinned && el("span", { class: "pill idle" }, "pinned")),
     cell(row.parent ? `v${row.parent}` : "–"), cell(whole(row.head_step)), cell(whole(row.updates)),
     scored && (row.score === null ? cell(row.score_state === "scored" ? "on other replays" : row.score_state || "–")
       : cell(row.score.toFixed(3), { class: row.score < 1 ? "better" : "worse" })),

@@ -589,7 +589,7 @@ class ReplyReply(_message.Message):
     def __init__(self, taken: _Optional[bool] = ...) -> None: ...
 
 class VersionCard(_message.Message):
-    __slots__ = ("version", "head_step", "parent", "digest", "created_unix_seconds", "size_bytes", "updates", "contributions", "staleness_p50", "spec_digest", "details", "score", "pinned", "kept", "head_size_bytes", "signed", "note")
+    __slots__ = ("version", "head_step", "parent", "digest", "created_unix_seconds", "size_bytes", "updates", "contributions", "staleness_p50", "spec_digest", "details", "score", "pinned", "kept", "head_size_bytes", "signed", "note", "aliases")
     class ContributionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -614,6 +614,7 @@ class VersionCard(_message.Message):
     HEAD_SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
     SIGNED_FIELD_NUMBER: _ClassVar[int]
     NOTE_FIELD_NUMBER: _ClassVar[int]
+    ALIASES_FIELD_NUMBER: _ClassVar[int]
     version: int
     head_step: int
     parent: int
@@ -631,7 +632,8 @@ class VersionCard(_message.Message):
     head_size_bytes: int
     signed: SignedDocument
     note: VersionNote
-    def __init__(self, version: _Optional[int] = ..., head_step: _Optional[int] = ..., parent: _Optional[int] = ..., digest: _Optional[str] = ..., created_unix_seconds: _Optional[float] = ..., size_bytes: _Optional[int] = ..., updates: _Optional[int] = ..., contributions: _Optional[_Mapping[str, int]] = ..., staleness_p50: _Optional[float] = ..., spec_digest: _Optional[str] = ..., details: _Optional[_Union[VersionDetails, _Mapping]] = ..., score: _Optional[_Union[ReplayScore, _Mapping]] = ..., pinned: _Optional[bool] = ..., kept: _Optional[bool] = ..., head_size_bytes: _Optional[int] = ..., signed: _Optional[_Union[SignedDocument, _Mapping]] = ..., note: _Optional[_Union[VersionNote, _Mapping]] = ...) -> None: ...
+    aliases: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, version: _Optional[int] = ..., head_step: _Optional[int] = ..., parent: _Optional[int] = ..., digest: _Optional[str] = ..., created_unix_seconds: _Optional[float] = ..., size_bytes: _Optional[int] = ..., updates: _Optional[int] = ..., contributions: _Optional[_Mapping[str, int]] = ..., staleness_p50: _Optional[float] = ..., spec_digest: _Optional[str] = ..., details: _Optional[_Union[VersionDetails, _Mapping]] = ..., score: _Optional[_Union[ReplayScore, _Mapping]] = ..., pinned: _Optional[bool] = ..., kept: _Optional[bool] = ..., head_size_bytes: _Optional[int] = ..., signed: _Optional[_Union[SignedDocument, _Mapping]] = ..., note: _Optional[_Union[VersionNote, _Mapping]] = ..., aliases: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class VersionNote(_message.Message):
     __slots__ = ("text", "actor", "unix_seconds")
@@ -908,6 +910,24 @@ class NoteVersionReply(_message.Message):
     CHANGED_FIELD_NUMBER: _ClassVar[int]
     changed: bool
     def __init__(self, changed: _Optional[bool] = ...) -> None: ...
+
+class AliasVersionRequest(_message.Message):
+    __slots__ = ("alias", "version", "move", "reason")
+    ALIAS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    MOVE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    alias: str
+    version: int
+    move: bool
+    reason: str
+    def __init__(self, alias: _Optional[str] = ..., version: _Optional[int] = ..., move: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class AliasVersionReply(_message.Message):
+    __slots__ = ("from_version",)
+    FROM_VERSION_FIELD_NUMBER: _ClassVar[int]
+    from_version: int
+    def __init__(self, from_version: _Optional[int] = ...) -> None: ...
 
 class ResetHeadRequest(_message.Message):
     __slots__ = ("version", "reason", "dry_run")

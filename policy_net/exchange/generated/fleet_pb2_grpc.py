@@ -700,6 +700,11 @@ class AdminStub:
                 request_serializer=fleet__pb2.NoteVersionRequest.SerializeToString,
                 response_deserializer=fleet__pb2.NoteVersionReply.FromString,
                 _registered_method=True)
+        self.AliasVersion = channel.unary_unary(
+                '/fedl2.fleet.v1.Admin/AliasVersion',
+                request_serializer=fleet__pb2.AliasVersionRequest.SerializeToString,
+                response_deserializer=fleet__pb2.AliasVersionReply.FromString,
+                _registered_method=True)
         self.ResetHead = channel.unary_unary(
                 '/fedl2.fleet.v1.Admin/ResetHead',
                 request_serializer=fleet__pb2.ResetHeadRequest.SerializeToString,
@@ -844,6 +849,12 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AliasVersion(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ResetHead(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -976,6 +987,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.NoteVersion,
                     request_deserializer=fleet__pb2.NoteVersionRequest.FromString,
                     response_serializer=fleet__pb2.NoteVersionReply.SerializeToString,
+            ),
+            'AliasVersion': grpc.unary_unary_rpc_method_handler(
+                    servicer.AliasVersion,
+                    request_deserializer=fleet__pb2.AliasVersionRequest.FromString,
+                    response_serializer=fleet__pb2.AliasVersionReply.SerializeToString,
             ),
             'ResetHead': grpc.unary_unary_rpc_method_handler(
                     servicer.ResetHead,
@@ -1451,6 +1467,33 @@ class Admin:
             '/fedl2.fleet.v1.Admin/NoteVersion',
             fleet__pb2.NoteVersionRequest.SerializeToString,
             fleet__pb2.NoteVersionReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AliasVersion(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedl2.fleet.v1.Admin/AliasVersion',
+            fleet__pb2.AliasVersionRequest.SerializeToString,
+            fleet__pb2.AliasVersionReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -60,7 +60,10 @@ def test_an_operator_moves_the_fleet_to_a_version_and_the_head_back(tmp_path: Pa
             (("assign", "v2"), "say whom: --cluster NAME (repeatable), or --all"),
             (("assign", "v2", "--all", "--cluster", "north"), "say whom"),
             (("assign", "v2", "--all"), "add --yes: there is no terminal to ask on"),
-            (("assign", "two", "--all", "--yes"), "'two' is no version"),
+            (("assign", "Two", "--all", "--yes"), "'Two' is no version"),
+            (("assign", "two", "--all", "--yes"), "no version has the alias 'two' (there are: none yet)"),
+            (("version", "alias", "v2", "v7"), "'v7' cannot be an alias"),
+            (("version", "unalias", "two"), "no version has the alias 'two'"),
             (("rollback",), "say whom"),
             (("rollback", "--all"), "add --yes: there is no terminal to ask on"),
             (("rollback", "--cluster", "north"), "on which north acted before v1, so nothing was changed"),
@@ -88,7 +91,7 @@ def test_an_operator_moves_the_fleet_to_a_version_and_the_head_back(tmp_path: Pa
         assert [typed("version", "diff", *pair)[0] for pair in (("v2", "v9"), ("v1", "v2"))] == [2, 0]
         assert asked("version", "pin", "v2", "--reason", "for the audit")["changed"] is True
         assert (asked("version", "show", "v2")["pinned"], "v2: for the audit" in typed("audit")[1]) == (True, True)
-        _is_noted(asked, typed)
+        _is_noted_and_called(asked, typed)
         done = asked("head", "reset", "--to", "v2", "--yes")
         assert (done["from_step"], done["head_step"], done["moments"], done["changed"]) == (2, 3, "kept", True)
         assert asked("head", "reset", "--to", "v2", "--yes")["changed"] is False
@@ -105,6 +108,10 @@ def test_an_operator_moves_the_fleet_to_a_version_and_the_head_back(tmp_path: Pa
             ("noted", "v2"),
             ("note-removed", "v2"),
             ("noted", "v1"),
+            ("alias-given", "v2"),
+            ("alias-given", "v1"),
+            ("alias-removed", "v1"),
+            ("alias-given", "v3"),
             ("head-reset", "v2"),
         ]
         _is_on_the_page(asked, tmp_path / "report", learner.http_port)
@@ -119,6 +126,35 @@ def test_an_operator_moves_the_fleet_to_a_version_and_the_head_back(tmp_path: Pa
         assert learner.end() == 0
     finally:
         learner.close()
+
+
+def _is_noted_and_called(asked: Callable[..., Any], typed: Callable[..., tuple[int, str, str]]) -> None:
+    _is_noted(asked, typed)
+    _is_called(asked, typed)
+
+
+def _is_called(asked: Callable[..., Any], typed: Callable[..., tuple[int, str, str]]) -> None:
+    """An alias stands for its version wherever one is asked for, and goes to another one only where that is said."""
+    assert asked("version", "alias", "v2", "steady") == {
+        "alias": "steady",
+        "version": 2,
+        "from_version": None,
+        "changed": True,
+    }
+    assert asked("version", "show", "steady")["aliases"] == ["steady"]
+    assert "steady" in typed("version", "list")[1]
+    assert asked("version", "diff", "v1", "steady")["to"] == "v2"
+    assert [line["name"] for line in asked("version", "verify", "steady")] == ["v2"]
+    assert [entry["to_version"] for entry in asked("assign", "steady", "--cluster", "north", "--dry-run")] == [2]
+    code, _, error = typed("version", "alias", "v1", "steady")
+    assert (code, "'steady' is v2's: `policyctl version alias v1 steady --move`" in error) == (2, True)
+    moved = asked("version", "alias", "v1", "steady", "--move", "--reason", "calmer")
+    assert (moved["from_version"], moved["version"]) == (2, 1)
+    assert "did you mean steady?" in typed("version", "show", "stedy")[2]
+    assert asked("version", "unalias", "steady")["from_version"] == 1
+    assert typed("version", "show", "steady")[0] == 2
+    assert asked("version", "alias", "latest", "newest-of-today")["changed"] is True
+    assert typed("version", "tag", "v2", "x")[2].count("policyctl version alias") == 1
 
 
 def _is_noted(asked: Callable[..., Any], typed: Callable[..., tuple[int, str, str]]) -> None:

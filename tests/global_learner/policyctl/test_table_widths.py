@@ -39,6 +39,8 @@ from global_learner.policyctl.rollout_views import changes_table, history_table,
 from global_learner.policyctl.version_diff import diff_table, difference
 from global_learner.policyctl.version_verify import verify_table
 from global_learner.policyctl.version_views import (
+    alias_facts,
+    alias_table,
     note_table,
     pin_table,
     shown_version_facts,
@@ -91,6 +93,8 @@ def cards() -> list[pb.VersionCard]:
                 ],
             )
         )  # fmt: skip
+        if number > 9:
+            card.aliases.extend(["calm", "the-one-of-1189-jobs"])
         made.append(card)
     return made
 
@@ -259,6 +263,7 @@ SAMPLES: dict[Callable[..., object], Callable[[], RenderableType]] = {
             "changed": True,
         }
     ),
+    alias_table: lambda: alias_table(alias_facts("the-one-of-1189-jobs", 1189, 119)),
     pin_table: lambda: pin_table({"name": "v1190", "pinned": True, "changed": False}),
     released_table: lambda: released_table({"cluster": NAME, "released": True}),
     report_table: lambda: report_table(

@@ -89,17 +89,28 @@ def test_the_version_to_which_a_cluster_would_go_back_stays(tmp_path: Path) -> N
 
 def test_a_pinned_version_stays_until_it_is_unpinned(tmp_path: Path) -> None:
     registry = published(tmp_path, 5)
-    assert registry.pin(3, True, "ada", 7.0)
-    assert not registry.pin(3, True, "ada", 8.0)
+    assert registry.remarks.pin(3, True, "ada", 7.0)
+    assert not registry.remarks.pin(3, True, "ada", 8.0)
     assert registry.prune(Retention(1), 0.0) == 0, "v3, and v2, its parent"
-    assert registry.pin(3, False, "bob", 9.0)
+    assert registry.remarks.pin(3, False, "bob", 9.0)
     assert registry.prune(Retention(1), 0.0) == 2
     with pytest.raises(UnknownPolicyVersion, match="no longer kept"):
-        registry.pin(3, True, "ada", 10.0)
+        registry.remarks.pin(3, True, "ada", 10.0)
     with pytest.raises(UnknownPolicyVersion, match="v99"):
-        registry.pin(99, True, "ada", 10.0)
+        registry.remarks.pin(99, True, "ada", 10.0)
     lines = [(line.actor, line.action, line.subject) for line in registry.audit()]
     assert lines == [("ada", "pinned", "v3"), ("bob", "unpinned", "v3")]
+    registry.close()
+
+
+def test_a_version_with_an_alias_stays_until_it_has_none(tmp_path: Path) -> None:
+    registry = published(tmp_path, 5)
+    registry.remarks.give_alias("steady", 3, False, "ada", 7.0)
+    assert registry.prune(Retention(1), 0.0) == 0, "v3, and v2, its parent"
+    registry.remarks.take_alias("steady", "ada", 8.0)
+    assert registry.prune(Retention(1), 0.0) == 2
+    with pytest.raises(UnknownPolicyVersion, match="no longer kept"):
+        registry.remarks.give_alias("steady", 3, False, "ada", 9.0)
     registry.close()
 
 
