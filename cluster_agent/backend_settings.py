@@ -30,8 +30,9 @@ class EpisodeSettings(Section):
     """Which run of `limit_jobs` jobs of a csv is taken; the first is 0."""
     limit_jobs: int | None = Field(None, ge=1)
     """At most so many jobs; all of them unless set."""
-    job_kind: Literal["ps", "async", "allreduce", "mix"] = "ps"
-    """How the jobs of a csv train: ps, async or allreduce; mix: half ps, half allreduce, drawn from the seed."""
+    job_kind: Literal["ps", "async", "allreduce", "mix"] = "allreduce"
+    """How recorded jobs train: by allreduce as most of today's, ps or async; mix: half ps, half allreduce, drawn from
+    the seed."""
     arrival_scale: float = Field(1.0, gt=0.0, le=1000.0)
     """Multiplies the times between arrivals; 1 leaves the workload as it is."""
     durations: str = "known"

@@ -30,6 +30,10 @@ VERSION_OPTION = "--version"
 """Every program takes it, where its name stands alone."""
 OUT_OPTION = "--out"
 """What a command writes: never what a word that stands alone was meant for."""
+_FOLLOW_OPTION = "--follow"
+"""Commands that print what was written take it, and go on as there is more."""
+WATCH_OPTION = "--watch"
+"""Commands that print how things are take it, and show them again and again."""
 _DISTRIBUTION = "fedl2"
 Debug = Annotated[bool, typer.Option("--debug", help="Print the traceback of an error.")]
 """A command takes it and does nothing with it: `run` looks for the flag itself."""
@@ -72,7 +76,8 @@ class HabitGroup(TyperGroup):
     """A group of commands that knows what they are called elsewhere.
 
     Attributes:
-        habits: the word that somebody types, and the whole command that does it here.
+        habits: the word that somebody types, and the whole command that does it here. `NAME --watch` is one where
+            the command called NAME shows nothing again and again, and another does.
     """
 
     habits: ClassVar[Mapping[str, str]] = MappingProxyType({})
@@ -110,7 +115,7 @@ def _ended(program: str, error: BaseException, typed: Sequence[str]) -> int:
         return BAD_INPUT
     if isinstance(error, click.ClickException):
         usage = f" (see `{error.ctx.command_path} --help`)" if isinstance(error, click.UsageError) and error.ctx else ""
-        _say(program, error.format_message() + _meant(error, typed) + usage)
+        _say(program, _of_watch(error) or error.format_message() + _meant(error, typed) + usage)
         return BAD_INPUT
     if isinstance(error, (BrokenPipeError, SystemExit)):
         # The reader, such as `head`, has seen enough; there is nobody left to tell. click and rich exit by themselves.
@@ -141,6 +146,40 @@ def _meant(error: click.ClickException, typed: Sequence[str]) -> str:
             option = error.param.opts[0]
             return f" Did you mean `{option} {loose[0]}`?" if option != OUT_OPTION else f" {loose[0]!r} has no option."
     return ""
+
+
+def _of_watch(error: click.ClickException) -> str:
+    """What to use where a command does not take `--watch`; empty for other errors, and where nothing takes it."""
+    if not isinstance(error, click.NoSuchOption) or error.option_name != WATCH_OPTION or error.ctx is None:
+        return ""
+    context = error.ctx
+    root = context.find_root()
+    name = context.command_path.removeprefix(f"{root.command_path} ")
+    if isinstance(root.command, HabitGroup) and (meant := root.command.habits.get(f"{name} {WATCH_OPTION}")):
+        return f"{name} takes no {WATCH_OPTION}; use `{meant}`"
+    if _takes(context.command, _FOLLOW_OPTION):
+        return f"{name} takes no {WATCH_OPTION}; use `{context.command_path} {_FOLLOW_OPTION}`"
+    takers = _takers(root.command, root.command_path, WATCH_OPTION)
+    group = f"{context.command_path.rpartition(' ')[0]} "
+    near = [taker for taker in takers if taker.startswith(group)] or takers
+    used = ", ".join(f"`{taker} {WATCH_OPTION}`" for taker in near)
+    return f"{name} takes no {WATCH_OPTION}; those that do: {used}" if near else ""
+
+
+def _takers(command: click.Command, path: str, option: str) -> list[str]:
+    """All commands that take an option, as they are typed."""
+    if isinstance(command, click.Group):
+        return [
+            taker
+            for name, child in command.commands.items()
+            if not child.hidden
+            for taker in _takers(child, f"{path} {name}", option)
+        ]
+    return [path] if _takes(command, option) else []
+
+
+def _takes(command: click.Command, option: str) -> bool:
+    return any(option in parameter.opts for parameter in command.params)
 
 
 def _line_of(error: BaseException) -> str:

@@ -14,14 +14,16 @@ from typing import Annotated
 
 import typer
 
-from foundation.command_line import leave, run
+from foundation.command_line import group_with_habits, leave, run
 from foundation.completion import COMMAND, completion_command
 from foundation.output import Form, Output, show
 from foundation.program_life import importing
 from global_learner.errors import BadConfig
 
 PROGRAM = "global-learner"
+_HABITS = {"status": "policyctl fleet", "serve --watch": "policyctl fleet --watch"}
 app = typer.Typer(
+    cls=group_with_habits(_HABITS),
     no_args_is_help=True,
     add_completion=False,
     help="The central learner: applies the gradients of all clusters to one policy and publishes its versions.",

@@ -1,4 +1,4 @@
-"""Problems of settings, in words: which one is wrong, what was written, and what to write in its place.
+"""Problems of settings, and of whatever else people write in files, in words: what is wrong, and what to write instead.
 
 Pydantic's own texts are for programmers, and speak of dictionaries and instances; nobody who edits a file should have
 to read them.
@@ -6,9 +6,12 @@ to read them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from dataclasses import field as attribute
 from enum import Enum
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -31,6 +34,8 @@ _IN_WORDS = {
 }
 """What to do about a value that does not match a pattern, which few people read."""
 _KINDS_OF_VALUE = frozenset({"int", "float", "bool", "str"})
+_OF_NAME = "[key]"
+"""Where the problem is the name itself, where any name may stand."""
 _PROBLEMS_SAID = 3
 """In one line."""
 _SECTION_WANTED = frozenset({"model_type", "model_attributes_type", "dataclass_type", "dict_type", "mapping_type"})
@@ -43,13 +48,57 @@ _BOUNDS = {
 }
 """Pydantic's name of a problem, the bound in words, and where it stands in the problem."""
 _SCALARS = (str, int, float)
+_IN_BRIEF: dict[Any, str] = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+    Path: "a path",
+}
+"""What to give where nothing stands."""
 
 
-def first_problems(error: ValidationError, model: type[BaseModel]) -> str:
+@dataclass(frozen=True)
+class FileWords:
+    """How a kind of file is spoken of.
+
+    Attributes:
+        noun: what it calls that which has a name and a value.
+        json: whether it is JSON, where names and text stand in quotes, rather than YAML.
+        patterns: what to do about a value that does not match a pattern, beside those that settings share.
+    """
+
+    noun: str = "setting"
+    json: bool = False
+    patterns: Mapping[str, str] = attribute(default_factory=dict)
+
+    def name(self, name: str) -> str:
+        """A name as it is written."""
+        return json.dumps(name) if self.json else name
+
+    def value(self, value: Any) -> str:
+        """A value as it is written, its beginning if it is long."""
+        shown = _in_yaml(value)
+        return json.dumps(shown, ensure_ascii=False) if self.json and isinstance(value, str) else shown
+
+    @property
+    def section(self) -> str:
+        """What holds names and values."""
+        return "an object" if self.json else "a section"
+
+
+SETTINGS = FileWords()
+
+
+def first_problems(error: ValidationError, model: type[BaseModel], words: FileWords = SETTINGS) -> str:
     """The first problems in words, and how many more there are.
 
     A misspelt key is also a missing one, and of a value that may be of several kinds each says why it is none: one
     problem each. Keys that were written come first, as they say what to do.
+
+    Args:
+        model: what the file should have been.
+        words: how the file is spoken of.
     """
     problems = sorted(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
     said: dict[str, str] = {}
@@ -58,6 +107,8 @@ def first_problems(error: ValidationError, model: type[BaseModel]) -> str:
         # The last part of an unknown setting's place is what was written, whatever it looks like.
         last = len(problem["loc"]) - 1 if problem["type"] == "extra_forbidden" else None
         parts = [part for place, part in enumerate(problem["loc"]) if place == last or not _is_kind_of_value(part)]
+        if problem["loc"][-1:] == (_OF_NAME,):
+            parts.pop()
         location = _settings_path(tuple(parts), model)
         where = ".".join(brief.repr(part)[1:-1] if isinstance(part, str) else str(part) for part in location)
         if problem["type"] == "missing" and where in meant:
@@ -67,9 +118,9 @@ def first_problems(error: ValidationError, model: type[BaseModel]) -> str:
         if problem["type"] == "extra_forbidden":
             near, advice = _suggestion(location, model)
             meant |= {near} if near else set()
-            said[where] = f"unknown setting {where}{advice}"
+            said[where] = f"unknown {words.noun} {where}{advice}"
         else:
-            said[where] = _in_words(problem, where, location, model)
+            said[where] = _in_words(problem, where, location, model, words)
     left = len(said) - _PROBLEMS_SAID
     first, *others = list(said.values())[:_PROBLEMS_SAID]
     for other in others:
@@ -82,25 +133,57 @@ def _is_kind_of_value(part: int | str) -> bool:
     return isinstance(part, str) and (part in _KINDS_OF_VALUE or "[" in part or part.startswith("constrained-"))
 
 
-def _in_words(problem: ErrorDetails, where: str, location: tuple[int | str, ...], model: type[BaseModel]) -> str:
+def _in_words(
+    problem: ErrorDetails, where: str, location: tuple[int | str, ...], model: type[BaseModel], words: FileWords
+) -> str:
     """One problem of a setting that is known."""
     kind, said = problem["type"], problem["msg"].removeprefix("Value error, ")
+    found = _field_at(location, model)
     if kind == "missing":
-        return f"setting {where} is missing"
-    if not where:
-        return said
+        return f"{words.noun} {where} is missing{_to_give(found, location, words)}"
     if kind == "value_error":
-        return f"setting {where}: {said}"
-    field = _field_at(location, model)
-    if kind == "union_tag_invalid":
-        key = str(problem["ctx"]["discriminator"]).strip("'")
-        wrong = brief.repr(problem["ctx"]["tag"])
-        return f"setting {where}.{key} = {wrong}: use one of {problem['ctx']['expected_tags']}"
-    if kind == "union_tag_not_found":
-        key = str(problem["ctx"]["discriminator"]).strip("'")
-        kinds = [repr(name) for section in _sections_of(field) for name in _kinds(section)]
-        return f"setting {where}.{key} is missing: use one of {', '.join(kinds)}"
-    return f"setting {where} = {_shown(problem['input'])}: {_wanted(problem, location, field)}"
+        return f"{words.noun} {where}: {said}" if where else said
+    if not where:
+        return _of_the_whole(problem, said, model, words)
+    if kind.startswith("union_tag_"):
+        return f"{words.noun} {where}.{_of_which_kind(problem, found)}"
+    wanted = _wanted(problem, location, found, words)
+    if problem["loc"][-1] == _OF_NAME:
+        return f"a name in {where}, {_shown(problem['input'])}: {wanted}"
+    return f"{words.noun} {where} = {_shown(problem['input'])}: {wanted}"
+
+
+def _of_which_kind(problem: ErrorDetails, field: FieldInfo | None) -> str:
+    """What is wrong with the name of a section's kind, or that there is none."""
+    details = problem["ctx"]
+    key = str(details["discriminator"]).strip("'")
+    if problem["type"] == "union_tag_invalid":
+        return f"{key} = {brief.repr(details['tag'])}: use one of {details['expected_tags']}"
+    kinds = [repr(name) for section in _sections_of(field) for name in _kinds(section)]
+    return f"{key} is missing: use one of {', '.join(kinds)}"
+
+
+def _to_give(field: FieldInfo | None, location: tuple[int | str, ...], words: FileWords) -> str:
+    """What to write where nothing stands; empty where its name says all."""
+    name = words.name(str(location[-1]))
+    if (sections := _sections_of(field)) and field is not None:
+        section = _section_for(None, sections, words)
+        return f"; write {name}: {f'[{section}]' if _of_list(field.annotation) else section}"
+    wanted = None if field is None else _IN_BRIEF.get(field.annotation or object)
+    return f"; give {wanted}" if wanted else ""
+
+
+def _of_list(annotation: Any) -> bool:
+    return getattr(annotation, "__origin__", None) in (tuple, list)
+
+
+def _of_the_whole(problem: ErrorDetails, said: str, model: type[BaseModel], words: FileWords) -> str:
+    """A problem of all that there is, rather than of one part of it."""
+    if problem["type"] == "json_invalid":
+        return f"no JSON ({problem['ctx']['error']})"
+    if problem["type"] in _SECTION_WANTED:
+        return f"{_shown(problem['input'])} is not {words.section}; write {_section_for(None, [model], words)}"
+    return said
 
 
 def _shown(value: Any) -> str:
@@ -108,17 +191,20 @@ def _shown(value: Any) -> str:
     return _in_yaml(value) if isinstance(value, bool) else "nothing" if value is None else brief.repr(value)
 
 
-def _wanted(problem: ErrorDetails, location: tuple[int | str, ...], field: FieldInfo | None) -> str:
+def _wanted(problem: ErrorDetails, location: tuple[int | str, ...], field: FieldInfo | None, words: FileWords) -> str:
     """What to write in place of a value of another type, or beyond what it may be."""
     kind, value = problem["type"], problem["input"]
-    name = f"{location[-1]}: " if isinstance(location[-1], str) else ""
+    name = f"{words.name(location[-1])}: " if isinstance(location[-1], str) else ""
     if kind in _SECTION_WANTED:
         sections = _sections_of(field)
-        return f"is a section; write {name}{_section_for(value, sections) if sections else '{NAME: VALUE}'}"
+        usual = f"{{{words.name('NAME')}: {words.value('VALUE')}}}"
+        return f"is {words.section}; write {name}{_section_for(value, sections, words) if sections else usual}"
     if kind in _LIST_WANTED:
-        return f"is a list; write {name}{_list_for(value, _sections_of(field))}"
-    if kind in ("string_type", "string_pattern_mismatch") and (advice := _IN_WORDS.get(_pattern(problem, field))):
-        return advice
+        return f"is a list; write {name}{_list_for(value, _sections_of(field), words)}"
+    if kind in ("string_type", "string_pattern_mismatch"):
+        pattern = _pattern(problem, field)
+        if advice := words.patterns.get(pattern) or _IN_WORDS.get(pattern):
+            return advice
     if kind in ("string_type", "path_type"):
         return _text_for(value, field, "text" if kind == "string_type" else "the path of a file or folder")
     return _number_for(kind, field) or _within(problem) or problem["msg"].replace("Input should", "it should")
@@ -179,13 +265,13 @@ def _text_for(value: Any, field: FieldInfo | None, wanted: str) -> str:
     return f"use {wanted}"
 
 
-def _list_for(value: Any, sections: list[type[BaseModel]]) -> str:
+def _list_for(value: Any, sections: list[type[BaseModel]], words: FileWords) -> str:
     if sections:
-        return f"[{_section_for(value, sections)}]"
-    return f"[{_in_yaml(value)}]" if isinstance(value, _SCALARS) and value != "" else "[…]"
+        return f"[{_section_for(value, sections, words)}]"
+    return f"[{words.value(value)}]" if isinstance(value, _SCALARS) and value != "" else "[…]"
 
 
-def _section_for(value: Any, sections: list[type[BaseModel]]) -> str:
+def _section_for(value: Any, sections: list[type[BaseModel]], words: FileWords) -> str:
     """A section as it could be written: with the value in it, if it is one of its main setting, and what it needs."""
     kinds = {kind: section for section in sections for kind in _kinds(section)}
     section = kinds.get(value, sections[0]) if isinstance(value, str) else sections[0]
@@ -193,7 +279,7 @@ def _section_for(value: Any, sections: list[type[BaseModel]]) -> str:
     if len(sections) > 1 and kinds:
         told["kind"] = value if value in list(kinds) else next(iter(kinds))
     elif (main := _taking(section, value)) is not None:
-        told[main] = _in_yaml(value)
+        told[main] = words.value(value)
     for name, field in section.model_fields.items():
         if field.is_required():
             told.setdefault(field.alias or name, "…")
@@ -203,7 +289,7 @@ def _section_for(value: Any, sections: list[type[BaseModel]]) -> str:
             told[field.alias or name] = usual
     if not told:
         told[next(iter(section.model_fields))] = "…"
-    return f"{{{', '.join(f'{name}: {shown}' for name, shown in told.items())}}}"
+    return f"{{{', '.join(f'{words.name(name)}: {shown}' for name, shown in told.items())}}}"
 
 
 def _taking(section: type[BaseModel], value: Any) -> str | None:
@@ -268,7 +354,7 @@ def _settings_path(location: tuple[int | str, ...], model: type[BaseModel]) -> t
     """Where a problem is, in words of the file: which of several kinds a section is, pydantic names in between."""
     sections, path = [model], []
     for part in location:
-        fields = [section.model_fields[part] for section in sections if part in section.model_fields]
+        fields = [_fields(section)[str(part)] for section in sections if part in _fields(section)]
         of_kind = [section for section in sections if part in _kinds(section)]
         if not fields and of_kind:
             sections = of_kind

@@ -21,6 +21,7 @@ from policy_net.exchange.connection_files import read_connection_files
 from policy_net.exchange.enrollment_file import EnrollmentFile
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 from policy_net.exchange.identity_file import BACKDATE_SECONDS, IdentityFile
+from policy_net.exchange.other_server import CallerWords
 from policy_net.exchange.signed_documents import SignedDocument
 
 _log = structlog.get_logger()
@@ -44,6 +45,16 @@ OPTIONS = (
 RENEWAL_PAUSE_SECONDS = 60.0
 """Least time between two attempts to replace an identity, or a tenth of its life: failures must not hold up other
 calls, and a clock that is far ahead must not ask for a certificate with every call."""
+
+WORDS = CallerWords(
+    "learner",
+    "learner.address",
+    "set learner.enroll_address to the HOST:PORT of a learner's `identity.enroll_port`",
+    "name this agent's enrollment file (learner.enrollment_file) or certificates (learner.tls)",
+    "enroll this agent with that learner, or name its certificates in learner.tls",
+    "leave out learner.tls and learner.enrollment_file, or name another address",
+)
+"""An agent's settings, for lines about a port that is no learner's."""
 
 Call = Callable[[str, Callable[..., fleet_pb2.CertificateReply], object], fleet_pb2.CertificateReply]
 """Makes a call by name, with the deadline and the errors of all calls to the learner."""

@@ -20,7 +20,7 @@ import grpc
 import numpy as np
 
 from cluster_agent.errors import LearnerRefused, LearnerUnreachable
-from cluster_agent.fleet.connection import Connection, OnEnrolled
+from cluster_agent.fleet.connection import WORDS, Connection, OnEnrolled
 from cluster_agent.fleet.learner_protocol import (
     AgentStatus,
     Assignment,
@@ -32,7 +32,6 @@ from cluster_agent.fleet.learner_protocol import (
     Registration,
     ShareAnswer,
 )
-from cluster_agent.fleet.other_server import OtherServers
 from cluster_agent.recording.job_timelines import JobTimeline
 from cluster_agent.recording.replayed_past import ReplayedPast
 from cluster_agent.rollout.evidence import Evidence, evidence_request
@@ -40,6 +39,7 @@ from cluster_agent.settings import LearnerSettings
 from foundation.text import plain_line
 from policy_net.errors import PolicyNetError, SpecMismatch
 from policy_net.exchange.generated import fleet_pb2
+from policy_net.exchange.other_server import OtherServers
 from policy_net.exchange.policy_file import spec_from_json
 from policy_net.exchange.rollout_duty import RolloutDuty
 from policy_net.exchange.signed_documents import SignedDocument
@@ -115,7 +115,7 @@ class LearnerClient:
         self._seconds = settings.retry.call_seconds
         self._observe = observe
         self._heads = HeadCheck()
-        self._others = OtherServers(self._seconds)
+        self._others = OtherServers(WORDS, self._seconds)
         self._connection = Connection(settings, cluster, folder, self._call, clock, on_enrolled)
 
     @property
@@ -288,7 +288,7 @@ class LearnerClient:
             kind = LearnerRefused if code in _FINAL else LearnerUnreachable
             details = error.details() or ""
             address = self._connection.enroll_address if name == "Enroll" else self._connection.address_of(turn)
-            said = self._others.explained(name, code, details, address, self._connection.certified) or plain_line(
+            said = self._others.explained(name, code.name, details, address, self._connection.certified) or plain_line(
                 details
             )
             raise kind(f"{name}: {code.name}: {said}{self._connection.advice}") from error

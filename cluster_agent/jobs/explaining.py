@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cluster_agent.jobs.client import JobClient
 from cluster_agent.jobs.cluster_access import Config, Context, Kubeconfig
-from cluster_agent.jobs.options import Debug, Name, Socket, Watch
+from cluster_agent.jobs.options import Debug, Name, Socket, Watch, changing_looks
 from cluster_agent.jobs.views import GUARD, TRIGGERS, clock_time, tasks
 from foundation.figures import counted
 from foundation.output import Form, Output, show
@@ -68,21 +67,10 @@ def _answer(
     output: Form,
 ) -> None:
     if watch:
-        show_again(_looks(ask), lambda facts: view(facts, time.time()), output)
+        show_again(changing_looks(ask, _WATCH_SECONDS), lambda facts: view(facts, time.time()), output)
     else:
         facts = ask()
         show(output, facts, lambda: view(facts, time.time()))
-
-
-def _looks(ask: Callable[[], dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The answer now and whenever it has changed; on a terminal each time, as it says how long ago a decision was."""
-    before = None
-    while True:
-        found = ask()
-        if sys.stdout.isatty() or found != before:
-            yield found
-        before = found
-        time.sleep(_WATCH_SECONDS)
 
 
 def _simulated_state(config: Path) -> Path | None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
@@ -46,5 +49,20 @@ Names = Annotated[
         metavar="NAME...", help="The jobs', as `cluster-agent jobs` shows them.", autocompletion=names_that_begin
     ),
 ]
+Found = TypeVar("Found")
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Show it again whenever it changes, until Ctrl-C.")]
 Debug = Annotated[bool, typer.Option(help="Print a traceback with an error.")]
+
+
+def changing_looks(ask: Callable[[], Found], pause_seconds: float) -> Iterator[Found]:
+    """What is found now and whenever it has changed, without an end; whatever `ask` raises ends it.
+
+    On a terminal each look, as it may say how long ago something was.
+    """
+    before: Found | None = None
+    while True:
+        found = ask()
+        if sys.stdout.isatty() or found != before:
+            yield found
+        before = found
+        time.sleep(pause_seconds)

@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cluster_agent.errors import BadConfig
-from cluster_agent.jobs.options import Debug
+from cluster_agent.jobs.options import Debug, Watch, changing_looks
 from foundation.figures import counted, unit_for
 from foundation.output import Form, Output, show
+from foundation.output import watch as show_again
 
 if TYPE_CHECKING:
     from rich.console import Group
 
 _CASES = ("recorded", "requested", "advised")
+_WATCH_SECONDS = 30.0
+"""Between two looks: each replays the jobs of days, and these change by the hour."""
 Log = Annotated[
     Path | None,
     typer.Argument(
@@ -44,6 +47,7 @@ def report(
     days: Days = 7.0,
     policy: Policy = "",
     folder: Page = None,
+    watch: Watch = False,
     output: Output = Form.TABLE,
     debug: Debug = False,  # noqa: ARG001  (read by foundation.command_line)
 ) -> None:
@@ -53,6 +57,8 @@ def report(
     """
     if (log is None) == (config is None):
         raise BadConfig("name one of the two: a decision log (or a state directory), or an agent's --config")
+    if watch and folder is not None:
+        raise BadConfig("--report and --watch do not go together: a page is written once")
     source = log
     if config is not None:
         from cluster_agent.settings_file import read_settings  # noqa: PLC0415
@@ -66,8 +72,17 @@ def report(
     # Loaded here: this takes a second, and the program's other commands need nothing of it.
     from cluster_agent.jobs.past_week import Past, past_week  # noqa: PLC0415
 
-    found = past_week(Past(source, days, policy, folder))
-    show(output, found, lambda: told(found), [{"case": case} | found[case] for case in _CASES])
+    past = Past(source, days, policy, folder)
+    if watch:
+        show_again(changing_looks(lambda: past_week(past), _WATCH_SECONDS), told, output, _rows)
+        return
+    found = past_week(past)
+    show(output, found, lambda: told(found), _rows(found))
+
+
+def _rows(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """The answer's csv."""
+    return [{"case": case} | found[case] for case in _CASES]
 
 
 def told(found: dict[str, Any]) -> Group:

@@ -27,6 +27,7 @@ from policy_net.exchange.log_lines import LogLine, read_lines
 from policy_net.exchange.state_codec import JsonObject, decode_progress, encode_decision
 from policy_net.policy import SchedulerPolicy, build_policy, policy_names
 from policy_net.set_policy.policy import DEFAULT_SET_FILE
+from policy_net.settings import checked_settings
 from policy_net.throughput.beliefs import Beliefs, beliefs_of
 
 _UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
@@ -177,7 +178,7 @@ class Replayer:
             if content["format"] != LOG_FORMAT:
                 raise StateDamaged(f"{where}: log format {content['format']}, this program reads {LOG_FORMAT}")
             self.result.programs.add(str(content["program"]))
-            settings = PolicySettings.model_validate(content["settings"])
+            settings = checked_settings(content["settings"], PolicySettings, f"{where}: settings")
             identity = Identity(**content["policy"])
             candidate = self._candidate(where, identity, settings)
             fallback = build_policy(content["fallback"], PolicyContext(seed=settings.seed))

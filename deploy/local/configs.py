@@ -136,6 +136,8 @@ def write_agent_config(
     }
     if world.limit_jobs is not None:
         workload["limit_jobs"] = world.limit_jobs
+    if world.job_kind is not None:
+        workload["job_kind"] = world.job_kind.value
     return write_yaml(
         path,
         {

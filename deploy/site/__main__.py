@@ -10,6 +10,7 @@ from pathlib import Path
 
 from deploy.site.sources import BrokenLink
 from deploy.site.staging import stage
+from deploy.site.tables import with_headings
 from foundation.errors import BAD_INPUT, DONE
 
 _ROOT = Path(__file__).parents[2]
@@ -56,8 +57,12 @@ def generate(configuration: Path, out: Path) -> list[str]:
     done = subprocess.run(  # noqa: S603
         command, check=False, timeout=_DEADLINE_SECONDS, env=environment, capture_output=True, text=True
     )
-    lines = (done.stderr + done.stdout).splitlines()
-    return [] if done.returncode == 0 else [line for line in lines if line and not line.startswith("INFO")]
+    if done.returncode != 0:
+        lines = (done.stderr + done.stdout).splitlines()
+        return [line for line in lines if line and not line.startswith("INFO")]
+    for page in out.rglob("*.html"):
+        page.write_text(with_headings(page.read_text(encoding="utf-8")), encoding="utf-8")
+    return []
 
 
 if __name__ == "__main__":

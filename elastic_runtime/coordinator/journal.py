@@ -193,7 +193,10 @@ class Journal:
             self._end = self._reserved = len(header)
             self._sequence = 1
             sync_folder(self._path.parent)
-        return restore(bodies[1:])
+        try:
+            return restore(bodies[1:])
+        except JournalDamaged as error:
+            raise JournalDamaged(f"{self._path} {error}") from error
 
     def _header(self) -> bytes:
         return pack(0, json.dumps({"format": _FORMAT, "job": self._job}).encode())
@@ -296,7 +299,10 @@ def decode(body: bytes) -> dict[str, Any]:
         parts = json.loads(body)
         return {name: _SECTIONS[name].validate_python(value) for name, value in parts.items()}
     except (ValueError, ValidationError, KeyError, AttributeError) as error:
-        raise JournalDamaged(f"a record that this version cannot read ({type(error).__name__})") from error
+        raise JournalDamaged(
+            "holds a record that this version cannot read: go on with the version that wrote it, or begin a new job "
+            "from the newest checkpoint"
+        ) from error
 
 
 def restore(records: list[bytes]) -> State | None:

@@ -15,6 +15,7 @@ from elastic_runtime.control.credentials import ServerCredentials, read_pem, rea
 from elastic_runtime.coordinator.checkpoint_store import Restore
 from elastic_runtime.coordinator.rules.settings import CoordinatorSettings
 from elastic_runtime.errors import BadInput
+from foundation.text import plain_line
 
 
 @dataclass(frozen=True)
@@ -98,9 +99,7 @@ def parse(arguments: Sequence[str]) -> Options:
     try:
         checked = CoordinatorSettings.model_validate(settings)
     except ValidationError as error:
-        first = error.errors()[0]
-        flag = "--" + str(first["loc"][0]).replace("_", "-")
-        raise BadInput(f"{flag} {first.get('input')!r}: {first['msg']}") from error
+        raise BadInput(_problem(error)) from error
     folder: Path = given["folder"]
     bind = _address(given["bind"], given["port"])
     of_bind = "127.0.0.1" if path_of_socket(bind) else bind.rpartition(":")[0].strip("[]")
@@ -123,6 +122,20 @@ def parse(arguments: Sequence[str]) -> Options:
         metrics_port=given["metrics_port"],
         end_file=given["end_file"],
     )
+
+
+def _problem(error: ValidationError) -> str:
+    """What is wrong with the first option that cannot be used; argparse has seen to the types."""
+    first = error.errors()[0]
+    name, given = str(first["loc"][0]), plain_line(str(first["input"]), 80)
+    if name == "job":
+        wanted = "use lower case letters, digits, dots and dashes, at most 63"
+    else:
+        limits = CoordinatorSettings.model_fields[name].metadata
+        words = {"ge": "at least", "gt": "above", "le": "at most"}
+        found = [(words[kind], getattr(limit, kind)) for limit in limits for kind in words if hasattr(limit, kind)]
+        wanted = "must be " + " and ".join(f"{word} {bound:g}" for word, bound in found)
+    return f"--{name.replace('_', '-')} {given}: {wanted}"
 
 
 def _address(bind: str, port: int | None) -> str:

@@ -17,6 +17,7 @@ from elastic_runtime.control.addresses import is_loopback
 from elastic_runtime.control.messages import Size
 from elastic_runtime.errors import BadInput
 from elastic_runtime.launcher.job_folder import JobFolder
+from foundation.text import nearest, plain_line
 
 WORKER = "worker"
 COORDINATOR = "coordinator"
@@ -103,9 +104,20 @@ def spec_of(record: Mapping[str, Any], where: Path) -> JobSpec:
     try:
         return JobSpec.model_validate({key: value for key, value in record.items() if key != "name"})
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise BadInput(f"{where}: {place}: {first['msg']}; start the job anew") from error
+        raise BadInput(f"{where}: {_problem(error)} (the file was changed); start the job anew") from error
+
+
+def _problem(error: ValidationError) -> str:
+    """What is wrong with a record that only we write: its place, and what stands there."""
+    problems = error.errors()
+    first = next((problem for problem in problems if problem["type"] == "extra_forbidden"), problems[0])
+    place = plain_line(".".join(str(part) for part in first["loc"]))
+    if first["type"] == "extra_forbidden":
+        near = nearest(place, JobSpec.model_fields)
+        return f"unknown field {place}" + (f"; did you mean {near}?" if near else "")
+    if first["type"] == "missing":
+        return f"field {place} is missing"
+    return f"field {place} = {plain_line(repr(first['input']), 80)} cannot be"
 
 
 @dataclass(frozen=True, slots=True)

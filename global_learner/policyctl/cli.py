@@ -35,6 +35,11 @@ _HABITS = {
     "undo": "policyctl rollback",
     "log": "policyctl audit",
     "login": "policyctl context set",
+    "report --watch": "policyctl fleet --watch",
+    **{
+        f"rollout {verb} --watch": "policyctl rollout watch"
+        for verb in ("start", "promote", "pause", "resume", "abort")
+    },
 }
 
 app = typer.Typer(

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from foundation.output import Form, Output, show
+from foundation.output import watch as show_again
 from foundation.tables import NOTHING, Column, FittedTable
 from global_learner.policyctl.contexts import (
     Context,
@@ -18,7 +19,8 @@ from global_learner.policyctl.contexts import (
     read_contexts,
     write_contexts,
 )
-from global_learner.policyctl.options import Debug
+from global_learner.policyctl.looks import looks
+from global_learner.policyctl.options import LOOK_SECONDS, Debug, Every, Watch
 from global_learner.policyctl.views import Facts
 
 context_app = typer.Typer(no_args_is_help=True, help="Learners by name, in a file of your own.")
@@ -73,11 +75,20 @@ def use_context(name: Name, output: Output = Form.TABLE, debug: Debug = False) -
 
 
 @context_app.command("list")
-def list_contexts(output: Output = Form.TABLE, debug: Debug = False) -> None:
+def list_contexts(
+    watch: Watch = False, every: Every = LOOK_SECONDS, output: Output = Form.TABLE, debug: Debug = False
+) -> None:
     """All contexts, by name."""
     del debug
-    contexts = read_contexts(contexts_file(os.environ))
-    facts = [context_facts(name, context, contexts.current) for name, context in sorted(contexts.by_name.items())]
+
+    def listed() -> list[Facts]:
+        contexts = read_contexts(contexts_file(os.environ))
+        return [context_facts(name, context, contexts.current) for name, context in sorted(contexts.by_name.items())]
+
+    if watch:
+        show_again(looks(listed, every), contexts_table, output)
+        return
+    facts = listed()
     show(output, facts, contexts_table(facts))
 
 

@@ -147,14 +147,22 @@ class CallOptions:
         show(self.output, facts, table)
 
 
+Watch = Annotated[bool, typer.Option("--watch", help="Look again and again, until Ctrl-C.")]
+Every = Annotated[float, typer.Option("--every", min=0.1, max=3600.0, help="Seconds between two looks.")]
+LOOK_SECONDS = 2.0
+"""Between two looks, unless somebody says otherwise."""
+
+
 @dataclass(frozen=True, slots=True)
 class LookOptions(CallOptions):
     """What a command that only looks can be told besides."""
 
-    watch: Annotated[bool, typer.Option("--watch", help="Look again and again, until Ctrl-C.")] = False
-    every: Annotated[float, typer.Option("--every", min=0.1, max=3600.0, help="Seconds between two looks.")] = 2.0
+    watch: Watch = False
+    every: Every = LOOK_SECONDS
 
-    def look(self, ask: Callable[[AdminClient], Found], table: Callable[[Found], FittedTable | FactSheet]) -> None:
+    def look(
+        self, ask: Callable[[AdminClient], Found], table: Callable[[Found], FittedTable | FactSheet | Group]
+    ) -> None:
         """Ask a learner for something and print it; with --watch, again and again.
 
         Raises:

@@ -72,15 +72,16 @@ def show_version(version: VersionArgument, options: LookOptions) -> None:
 
 @version_app.command("diff")
 @with_option_groups
-def diff_versions(first: VersionArgument, second: VersionArgument, options: CallOptions) -> None:
+def diff_versions(first: VersionArgument, second: VersionArgument, options: LookOptions) -> None:
     """How two versions differ: cards, specs, weights by layer, scores on the same replays, fixed decisions."""
     both = version_asked(first), version_asked(second)
     from global_learner.policyctl.version_diff import diff_table, difference  # noqa: PLC0415  (loads NumPy)
 
-    with options.client() as client:
+    def differ(client: AdminClient) -> Facts:
         one, other = (client.version(client.number_of(asked)) for asked in both)
-        facts = difference(one, other, client.policy_file(one.card), client.policy_file(other.card))
-    options.show(facts, diff_table(facts))
+        return difference(one, other, client.policy_file(one.card), client.policy_file(other.card))
+
+    options.look(differ, diff_table)
 
 
 @version_app.command("verify")

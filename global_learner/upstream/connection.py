@@ -6,6 +6,7 @@ and gRPC's errors become `ParentUnreachable` or `ParentRefused`.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,6 +23,7 @@ from policy_net.exchange.enrolled_identity import EnrolledIdentity
 from policy_net.exchange.enrollment_file import EnrollmentFile
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 from policy_net.exchange.identity_file import BACKDATE_SECONDS, IdentityFile
+from policy_net.exchange.other_server import CallerWords, OtherServers
 from policy_net.exchange.signed_documents import SignedDocument
 
 _log = structlog.get_logger()
@@ -51,6 +53,14 @@ _RENEWAL_PAUSE_SECONDS = 60.0
 """Least time between two attempts to replace an identity, or a tenth of its life: failures must not hold up other
 calls."""
 
+_WORDS = CallerWords(
+    "learner above",
+    "upstream.address",
+    "set upstream.address to the learner that wrote the enrollment file, or put a new file in its place",
+    "name this region's enrollment file in upstream.enrollment_file; `policyctl cluster enroll` there writes it",
+    "put an enrollment file of that learner in the place of upstream.enrollment_file",
+    "leave out upstream.enrollment_file, or name another address",
+)
 _NO_IDENTITY = (
     "the enrollment file was refused, or is gone; this region needs a new one, which `policyctl cluster enroll` at the "
     "learner above writes"
@@ -87,6 +97,7 @@ class ConnectionAbove:
         self._channel: grpc.aio.Channel | None = None
         self._enrolled: EnrolledIdentity | None = None
         self._not_before = 0.0
+        self._others = OtherServers(_WORDS, settings.call_seconds)
         if settings.enrollment_file is not None:
             try:
                 self._enrolled = EnrolledIdentity(folder, settings.name, settings.enrollment_file)
@@ -119,13 +130,21 @@ class ConnectionAbove:
             return "; this region's certificate has expired: it needs a new enrollment file from the learner above"
         return ""
 
-    async def _answered(self, name: str, method: Callable[..., Any], request: object) -> Any:
+    async def _answered(
+        self, name: str, method: Callable[..., Any], request: object, address: str | None = None
+    ) -> Any:
         try:
             return await method(request, timeout=self._settings.call_seconds)
         except grpc.aio.AioRpcError as error:
             kind = ParentRefused if error.code() in _FINAL else ParentUnreachable
-            said = plain_line(error.details() or "")
-            raise kind(f"{name}: {error.code().name}: {said}{self._advice}") from error
+            details, address, certified = (
+                error.details() or "",
+                address or self._settings.address,
+                self._enrolled is not None,
+            )
+            # What is there may have to be asked, for seconds; the region's clusters are served meanwhile.
+            said = await asyncio.to_thread(self._others.explained, name, error.code().name, details, address, certified)
+            raise kind(f"{name}: {said or plain_line(details) or 'no reason was given'}{self._advice}") from error
         except grpc.aio.UsageError as error:  # of a channel that was closed amid the call
             raise ParentUnreachable(f"{name}: the connection is closed") from error
 
@@ -160,7 +179,7 @@ class ConnectionAbove:
         credentials = grpc.ssl_channel_credentials(invitation.authority.encode())
         async with grpc.aio.secure_channel(address, credentials, options=_OPTIONS) as channel:
             try:
-                reply = await self._answered("Enroll", fleet_pb2_grpc.EnrollmentStub(channel).Enroll, message)
+                reply = await self._answered("Enroll", fleet_pb2_grpc.EnrollmentStub(channel).Enroll, message, address)
             except ParentRefused:
                 enrolled.looked_at()  # The same token would be refused again; a new file is looked at.
                 raise

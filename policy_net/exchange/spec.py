@@ -34,7 +34,9 @@ from pydantic import (
     model_validator,
 )
 
+from foundation.text import plain_line
 from policy_net.errors import PolicyFileError, SpecMismatch
+from policy_net.settings_problems import FileWords, first_problems
 
 FEATURE_VERSION = 1
 """Raised whenever the meaning of an input column changes."""
@@ -103,9 +105,8 @@ class WeightSpec(BaseModel):
         try:
             spec = cls.model_validate_json(text)
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"]) or "spec"
-            raise PolicyFileError(f"policy spec, {where}: {first['msg']}") from error
+            said = plain_line(first_problems(error, cls, FileWords("field", json=True)))
+            raise PolicyFileError(f"policy spec: {said}") from error
         if spec.written_for != cls.reads:
             (policy, version), (read_policy, read_version) = spec.written_for, cls.reads
             raise PolicyFileError(

@@ -5,13 +5,14 @@ Every field but a job's id and type, the time, and the nodes of the first line m
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from foundation.text import parse_json
+from foundation.text import parse_json, plain_line
 from policy_net.domain import (
     MAX_ALLREDUCE_WORKERS,
     MAX_TASKS_PER_ROLE,
@@ -26,12 +27,15 @@ from policy_net.domain import (
 )
 from policy_net.errors import BadInput
 from policy_net.exchange.log_lines import numbered_lines
+from policy_net.settings_problems import FileWords, first_problems
+from policy_net.strict_yaml import brief
 
 LARGEST_WORK = 1e18
 """Samples of a job: a billion a second for thirty years."""
 LATEST_SECONDS = 1e12
 """Thirty thousand years either way."""
 _MILLI = 1000
+_IN_JSON = FileWords("field", json=True)
 
 
 class _Entry(BaseModel):
@@ -88,8 +92,9 @@ class PlainLine(_Entry):
     @field_validator("jobs")
     @classmethod
     def _ids_differ(cls, jobs: tuple[PlainJob, ...]) -> tuple[PlainJob, ...]:
-        if len({job.id for job in jobs}) < len(jobs):
-            raise ValueError("two jobs have the same id")
+        twice = next((name for name, count in Counter(job.id for job in jobs).items() if count > 1), None)
+        if twice is not None:
+            raise ValueError(f"two jobs have the id {brief.repr(twice)}; give each its own")
         return jobs
 
 
@@ -111,9 +116,7 @@ class PlainSnapshots:
                 try:
                     line = PlainLine.model_validate(parse_json(raw))
                 except ValidationError as error:
-                    first = error.errors()[0]
-                    field = ".".join(str(part) for part in first["loc"]) or "line"
-                    raise BadInput(f"{where}: {field}: {first['msg']}") from error
+                    raise BadInput(f"{where}: {plain_line(first_problems(error, PlainLine, _IN_JSON))}") from error
                 except ValueError as error:
                     if not raw.endswith(b"\n"):
                         return

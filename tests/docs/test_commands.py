@@ -14,6 +14,7 @@ from cluster_agent.cli import app as cluster_agent
 from deploy.reference.commands import all_commands
 from deploy.reference.metrics import metrics_page
 from foundation.command_line import HabitGroup
+from global_learner.cli import app as global_learner
 from global_learner.policyctl.cli import app as policyctl
 
 COMMANDS = dict(all_commands())
@@ -129,9 +130,17 @@ def test_commands_with_a_missing_option_would_be_noticed() -> None:
 
 
 def test_what_a_habit_is_answered_with_is_a_command() -> None:
-    habits = [habit for app in (cluster_agent, policyctl) for habit in habits_of(typer.main.get_command(app))]
+    habits = [
+        habit for app in (cluster_agent, global_learner, policyctl) for habit in habits_of(typer.main.get_command(app))
+    ]
     assert {word for word, _ in habits} >= {"ps", "rm", "status", "history", "approve", "rollback"}
-    assert {command for _, command in habits} <= COMMANDS.keys()
+    meant = [command.partition(" --") for _, command in habits]
+    assert {command for command, _, _ in meant} <= COMMANDS.keys()
+    assert all(f"--{option}" in options_of(command) for command, _, option in meant if option)
+
+
+def options_of(command: str) -> set[str]:
+    return {option for parameter in COMMANDS[command].params for option in parameter.opts}
 
 
 def habits_of(group: click.Command) -> Iterator[tuple[str, str]]:

@@ -42,7 +42,7 @@ def _texts() -> list[str]:
     files = [path for room in rooms for path in room.glob("*.py")]
     return [
         node.value
-        for path in (*files, ROOT / "policy_net" / "strict_yaml.py")
+        for path in (*files, *(ROOT / "policy_net" / name for name in ("strict_yaml.py", "settings_problems.py")))
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     ]

@@ -1,5 +1,6 @@
 from importlib.metadata import version
 
+import pytest
 import typer
 
 from foundation import command_line, errors
@@ -121,6 +122,47 @@ def test_a_program_says_its_version(capsys) -> None:
     assert _run(BadInput("no"), "--number", "3", "--version") == 0  # and does nothing else
     assert _run(None, "--help") == 0
     assert "--version" in capsys.readouterr().out
+
+
+def watched_app() -> typer.Typer:
+    app = typer.Typer(cls=command_line.group_with_habits({"page --watch": "prog list --watch"}))
+    jobs = typer.Typer()
+    for group in (app, jobs):
+
+        @group.command("list")
+        def listed(watch: bool = False) -> None:
+            del watch
+
+        @group.command("logs")
+        def logs(follow: bool = False) -> None:
+            del follow
+
+        group.command("page")(lambda: None)
+    app.add_typer(jobs, name="job")
+    app.command("other")(lambda: None)
+    return app
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("page",), "page takes no --watch; use `prog list --watch`"),
+        (("logs",), "logs takes no --watch; use `prog logs --follow`"),
+        (("job", "logs"), "job logs takes no --watch; use `prog job logs --follow`"),
+        (("job", "page"), "job page takes no --watch; those that do: `prog job list --watch`"),
+        (("other",), "other takes no --watch; those that do: `prog list --watch`, `prog job list --watch`"),
+    ],
+)
+def test_who_cannot_watch_a_command_is_told_what_can_be_watched(capsys, words: tuple[str, ...], says: str) -> None:
+    app = watched_app()
+    assert command_line.run(app, "prog", [*words, "--watch"]) == 2
+    assert capsys.readouterr().err == f"prog: {says}\n"
+    assert command_line.run(app, "prog", ["job", "list", "--watch"]) == 0
+
+
+def test_where_nothing_can_be_watched_the_option_is_unknown(capsys) -> None:
+    assert _run(None, "--number", "3", "--watch") == 2
+    assert capsys.readouterr().err == "prog: No such option: --watch (see `prog --help`)\n"
 
 
 def test_a_word_of_another_program_is_answered_with_the_command_that_does_it_here(capsys) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -25,13 +25,24 @@ from pydantic.alias_generators import to_camel
 
 from cluster_agent.errors import BadJobFile
 from elastic_runtime.launcher.script_source import joins
-from foundation.text import LONGEST_ERROR_CHARACTERS, nearest, plain_line
+from foundation.text import LONGEST_ERROR_CHARACTERS, plain_line
 from policy_net.domain import MAX_ALLREDUCE_WORKERS, MAX_TASKS_PER_ROLE, Allocation, JobKind, Resources
 from policy_net.errors import BadInput
 from policy_net.settings import Section
+from policy_net.settings_problems import FileWords, first_problems
 from policy_net.strict_yaml import read_yaml_documents, said_path
 
 NAME = r"^[a-z0-9]([a-z0-9-]{0,51}[a-z0-9])?$"
+_MODEL_TYPE = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
+_VARIABLE = r"^[^=]+$"
+_IN_WORDS = FileWords(
+    "key",
+    patterns={
+        NAME: "use lower case letters, digits and -, with a letter or digit at both ends",
+        _MODEL_TYPE: "use letters, digits, . _ and -, with a letter or digit at its beginning",
+        _VARIABLE: "is no variable's name; use a letter or more, and no =",
+    },
+)
 _LARGEST_BYTES = 65_536
 """A job file has some ten lines; to read a megabyte of YAML takes a minute."""
 _LONGEST_COMMAND_BYTES = 65_536
@@ -65,7 +76,7 @@ def _passable(text: str) -> str:
 
 Word = Annotated[str, AfterValidator(_passable)]
 PathName = Annotated[Path, AfterValidator(lambda path: Path(_passable(str(path))))]
-Variable = Annotated[str, Field(pattern=r"^[^=]+$"), AfterValidator(_passable)]
+Variable = Annotated[str, Field(pattern=_VARIABLE), AfterValidator(_passable)]
 Cores = Annotated[int, BeforeValidator(_milli), Field(ge=1), PlainSerializer(lambda milli: f"{milli}m")]
 
 
@@ -146,7 +157,7 @@ class JobFile(_Words):
 
     name: str | None = Field(None, pattern=NAME)
     """Of the job; from the script's and a counter unless set."""
-    model_type: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")
+    model_type: str = Field(pattern=_MODEL_TYPE)
     """What it trains, such as `digits-cnn`: what is learned of speeds is learned by this name."""
     communication: Literal["PS", "AllReduce"] = "PS"
     """How its workers exchange gradients."""
@@ -249,17 +260,17 @@ def check_job(content: dict[str, Any], folder: Path, source: str) -> JobFile:
     try:
         job = JobFile.model_validate(content)
     except ValidationError as error:
-        raise BadJobFile(f"{source}: {_problem(error)}") from error
+        raise BadJobFile(f"{source}: {plain_line(first_problems(error, JobFile, _IN_WORDS))}") from error
     script, workdir = folder / job.script, folder / (job.workdir or ".")
     size_bytes = sum(len(word.encode()) + 1 for word in (*job.args, *job.env, *job.env.values()))
     if size_bytes > _LONGEST_COMMAND_BYTES:
         raise BadJobFile(
             f"{source}: args and env have {size_bytes} bytes, and may have {_LONGEST_COMMAND_BYTES}; put them in a file"
         )
-    if not workdir.is_dir():
-        raise BadJobFile(f"{source}: workdir = {workdir}: there is no such folder")
-    if not script.is_file():
-        raise BadJobFile(f"{source}: script = {script}: there is no such file")
+    if not _is(Path.is_dir, workdir):
+        raise BadJobFile(f"{source}: workdir = {plain_line(str(workdir))}: there is no such folder")
+    if not _is(Path.is_file, script):
+        raise BadJobFile(f"{source}: script = {plain_line(str(script))}: there is no such file")
     elastic = _joins(script, source) if job.elastic is None else job.elastic
     if not elastic:
         job = _of_fixed_size(job, source)
@@ -271,6 +282,14 @@ def check_job(content: dict[str, Any], folder: Path, source: str) -> JobFile:
             f"workers; use that, or communication: AllReduce, with up to {MAX_ALLREDUCE_WORKERS}"
         )
     return job.model_copy(update={"script": script.resolve(), "workdir": workdir.resolve(), "elastic": elastic})
+
+
+def _is(kind: Callable[[Path], bool], path: Path) -> bool:
+    """Whether something of a kind is there; what the system cannot even look for, such as a long name, is not."""
+    try:
+        return kind(path)
+    except OSError:
+        return False
 
 
 def _of_fixed_size(job: JobFile, source: str) -> JobFile:
@@ -301,28 +320,3 @@ def _joins(script: Path, source: str) -> bool:
     except OSError as error:
         raise BadJobFile(f"{source}: script = {script}: cannot be read ({error.strerror})") from error
     return joins(script, tree)
-
-
-def _problem(error: ValidationError) -> str:
-    problems = error.errors()
-    first = next((problem for problem in problems if problem["type"] == "extra_forbidden"), problems[0])
-    where = ".".join(str(part) for part in first["loc"])
-    said = first["msg"].removeprefix("Value error, ")
-    if first["type"] == "extra_forbidden":
-        meant = nearest(str(first["loc"][-1]), _known_keys(first["loc"][:-1]))
-        return plain_line(f"unknown key {where}" + (f"; did you mean {meant}?" if meant else ""))
-    if first["type"] == "string_pattern_mismatch" and first["loc"][0] == "env":
-        return plain_line(f"env: {first['input']!r} is no variable's name; it has a letter or more, and no =")
-    if first["type"] == "string_pattern_mismatch":
-        letters = "lower case letters, digits and -" if where == "name" else "letters, digits, . _ and -"
-        return plain_line(f"{where} = {first['input']}: use {letters}, with a letter or digit at its beginning")
-    if first["type"] == "missing":
-        return plain_line(f"{where} is missing")
-    return plain_line(f"{where}: {said}" if where else said)
-
-
-def _known_keys(place: tuple[int | str, ...]) -> list[str]:
-    """The keys that may stand there."""
-    parts: dict[str, type[_Words]] = {"work": Work, "worker": Tasks, "ps": Servers}
-    part = parts.get(str(place[0]), JobFile) if place else JobFile
-    return [to_camel(name) for name in part.model_fields]

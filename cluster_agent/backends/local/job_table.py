@@ -23,6 +23,7 @@ from foundation.files import make_durable_folder, write_whole
 from foundation.text import plain_line
 from policy_net.domain import Allocation
 from policy_net.settings import Section
+from policy_net.settings_problems import FileWords, first_problems
 
 _log = structlog.get_logger()
 SUBMITTED = "submitted"
@@ -278,7 +279,8 @@ def _read(path: Path) -> JobRecord:
     try:
         record = JobRecord.model_validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
-        said = error.strerror if isinstance(error, OSError) else error.errors()[0]["msg"]
+        words = FileWords("field", json=True)
+        said = error.strerror if isinstance(error, OSError) else first_problems(error, JobRecord, words)
         raise StateDamaged(_damaged(path, plain_line(str(said)))) from error
     if record.name != path.stem:
         raise StateDamaged(_damaged(path, f"it is of a job named {plain_line(record.name)}"))

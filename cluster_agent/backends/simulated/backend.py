@@ -224,6 +224,11 @@ class SimulatedBackend:
         saved = read_json(self._path)
         if saved is None:
             return
+        if saved.get("digest") != self._episodes.digest and saved.get("digest") == self._episodes.digest_with_ps:
+            raise StateDamaged(
+                f"{self._path}: its recorded jobs have parameter servers, as all had that were of no stated kind; "
+                "write job_kind: ps at each of backend.workloads to go on with it, or use another state_dir"
+            )
         if saved.get("digest") != self._episodes.digest:
             raise StateDamaged(
                 f"{self._path}: was written for other workloads, episodes or machines; use another state_dir, or "

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from typing import Any
 
 import structlog
 
@@ -16,7 +18,7 @@ from policy_net.laboratory.speeds.placement_effect import default_placement_effe
 from policy_net.laboratory.speeds.speed import default_speeds, read_speed_table
 from policy_net.laboratory.workloads.estimates import parse_durations, with_estimates
 from policy_net.laboratory.workloads.loaders.intake import MALFORMED
-from policy_net.laboratory.workloads.sources import WorkloadOptions, load_workload
+from policy_net.laboratory.workloads.sources import WorkloadOptions, is_recording, load_workload
 from policy_net.laboratory.workloads.workload import (
     USUAL_CPUS_PER_NODE,
     USUAL_GPUS_PER_NODE,
@@ -46,12 +48,14 @@ class Episodes:
         speeds: the truth; no policy may see it.
         placement_effect: what places do to it; None if nothing.
         digest: of everything that a saved simulation depends on.
+        digest_with_ps: the same if recorded jobs of no stated kind had parameter servers, as they once had.
     """
 
     items: tuple[Episode, ...]
     speeds: SpeedModel
     digest: str
     placement_effect: PlacementEffect | None = None
+    digest_with_ps: str = ""
 
     @property
     def jobs_total(self) -> int:
@@ -81,11 +85,25 @@ def load_episodes(settings: SimulatedBackendSettings) -> Episodes:
     for size in ("gpus_per_node", "cpus_per_node"):  # what was taken counts, be it set or not
         found = list(dict.fromkeys(getattr(episode.environment, size) for episode in items))
         depends_on["environment"][size] = found[0] if len(found) == 1 else found
-    digest = sha256(json.dumps(depends_on, sort_keys=True).encode()).hexdigest()
+    of_no_kind = [chosen for chosen in settings.workloads if "job_kind" not in chosen.model_fields_set]
+    digest = _digest(depends_on, settings, [chosen for chosen in of_no_kind if not is_recording(chosen.source)])
     machines = settings.environment
     if machines.locality and machines.capacity_mode is CapacityMode.POOLED:
         raise BadConfig("setting backend.environment.locality needs capacity_mode nodes: pooled tasks lie nowhere")
-    return Episodes(tuple(items), speeds, digest, default_placement_effect() if machines.locality else None)
+    effect = default_placement_effect() if machines.locality else None
+    return Episodes(tuple(items), speeds, digest, effect, _digest(depends_on, settings, of_no_kind))
+
+
+def _digest(depends_on: Any, settings: SimulatedBackendSettings, with_ps: Sequence[EpisodeSettings]) -> str:
+    """Of what a simulation depends on, where these workloads say `ps`: the setting's value while that was the default.
+
+    Jobs that are not recorded have a kind of their own, so their simulations are the same under either default.
+    """
+    said = [
+        told | ({"job_kind": "ps"} if any(chosen is other for other in with_ps) else {})
+        for told, chosen in zip(depends_on["workloads"], settings.workloads, strict=True)
+    ]
+    return sha256(json.dumps(depends_on | {"workloads": said}, sort_keys=True).encode()).hexdigest()
 
 
 def _load(settings: SimulatedBackendSettings, chosen: EpisodeSettings, turn: int, speeds: SpeedModel) -> Episode:

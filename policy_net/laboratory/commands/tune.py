@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -20,7 +22,7 @@ from foundation.option_groups import with_option_groups
 from foundation.output import Form, Output
 from policy_net.domain import PlacementEffect, SpeedModel
 from policy_net.errors import BadInput
-from policy_net.laboratory.commands.world_options import WorldOptions, warn_of_malformed_rows
+from policy_net.laboratory.commands.world_options import WorldOptions, assumptions
 from policy_net.laboratory.training import SetMethod
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from policy_net.laboratory.tuning.space import Space
     from policy_net.laboratory.tuning.study_file import StudyFile
     from policy_net.laboratory.tuning.tuner import Plan
+    from policy_net.laboratory.tuning.worlds import Worlds
 
 USUAL_STEPS = {"dl2": 200, "set": 12}
 """A trial takes half a minute of one core."""
@@ -168,6 +171,7 @@ def tune_command(
     if machine.max_seconds is not None and not math.isfinite(machine.max_seconds):
         raise BadInput(f"--max-seconds is {machine.max_seconds}; use a finite number")
     plan = _plan(policy, workload, trial, world)
+    said = [*_assumed(plan.worlds, world, for_people=output.for_people)]  # bad input is said before any work is done
     from contextlib import closing  # noqa: PLC0415
 
     from rich.console import Console  # noqa: PLC0415
@@ -188,6 +192,7 @@ def tune_command(
         raise BadInput(f"{out}: another run (process {error.holder}) tunes there; wait for its end") from error
     try:
         with lock, closing(StudyFile(out, plan.space, _identity(plan, workload, trial, world))) as study:
+            print(*said, sep="\n", end="\n" if said else "", file=sys.stderr)
             if study.trials():
                 console.print(_where_it_stands(study, trial.trials), soft_wrap=True, markup=False)
             write_space_file(out, plan.space)
@@ -233,7 +238,7 @@ def _plan(policy: str, sources: list[str], trial: TrialOptions, world: WorldOpti
         raise BadInput(f"--window {world.window}: tuning takes windows to train and to choose by itself; leave it out")
     from policy_net.laboratory.tuning.trial import Budget  # noqa: PLC0415
     from policy_net.laboratory.tuning.tuner import Plan  # noqa: PLC0415
-    from policy_net.laboratory.tuning.worlds import Part, Worlds, check_source  # noqa: PLC0415
+    from policy_net.laboratory.tuning.worlds import Worlds, check_source  # noqa: PLC0415
 
     for source in sources:
         check_source(source)
@@ -241,11 +246,24 @@ def _plan(policy: str, sources: list[str], trial: TrialOptions, world: WorldOpti
     worlds = Worlds(
         loader, tuple(sources), {source: found for source in sources if (found := _windows(loader, source))}
     )
-    for part in Part:
-        for number in range(len(sources)):
-            warn_of_malformed_rows(worlds.episode(part, number)[0])  # bad input is said before any work is done
     budget = Budget(steps, trial.rungs, trial.score_worlds)
     return Plan(space, worlds, budget, world.seed, trial.batch, trial.confirm)
+
+
+def _assumed(worlds: Worlds, world: WorldOptions, *, for_people: bool) -> Iterator[str]:
+    """What a reader must know to believe the trials, once a source, in the words of `replay`; reads every world.
+
+    Raises:
+        BadInput: a source cannot be used.
+    """
+    from policy_net.laboratory.tuning.worlds import Part  # noqa: PLC0415
+
+    for number, source in enumerate(worlds.sources):
+        training, *_ = [worlds.episode(part, number) for part in Part]
+        yield from assumptions(*training, world, for_people=for_people)
+        if for_people and source in worlds.windows:
+            trains, chooses, judges = (window + 1 for window in worlds.windows[source])
+            yield f"  windows of --limit-jobs: {trains} trains, as told here, {chooses} chooses, {judges} judges"
 
 
 def _space(policy: str, trial: TrialOptions) -> Space:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -160,12 +159,6 @@ ResizeCluster = Annotated[
     list[str] | None,
     typer.Option("--resize-cluster", metavar="HOUR:NODES", help="From that hour on, so many nodes (repeatable)."),
 ]
-
-
-def warn_of_malformed_rows(workload: Workload) -> None:
-    """Say on stderr what was skipped as malformed, where the other assumptions are not printed."""
-    for line in _of_malformed_rows(workload):
-        print(line, file=sys.stderr)
 
 
 def assumptions(

@@ -28,7 +28,7 @@ from policy_net.laboratory.workloads.reference import read_reference
 from policy_net.laboratory.workloads.source_options import WorkloadOptions
 from policy_net.laboratory.workloads.workload import Workload, take_window
 
-__all__ = ["WorkloadOptions", "load_workload", "parse_generator", "read_source"]
+__all__ = ["WorkloadOptions", "is_recording", "load_workload", "parse_generator", "read_source"]
 
 GENERATOR_PREFIX = "dl2:"
 REFERENCE_PREFIX = "reference:"
@@ -40,13 +40,18 @@ _CALLED = {"slurm": "sacct", "kubernetes": "k8s", "kubectl": "k8s", "alibaba": "
 GENERATOR_OPTIONS = ("jobs", "arrivals", "max-arrivals", "sizes", "seed", "mix")
 
 
+def is_recording(source: str) -> bool:
+    """Whether `source` names jobs that a scheduler recorded, of which nobody knows how they trained."""
+    return not source.startswith((GENERATOR_PREFIX, REFERENCE_PREFIX, DECISIONS_PREFIX))
+
+
 def read_source(source: str, *, strict: bool = False) -> Recording | None:
     """The recorded jobs that `source` names; None if it names something else, or nothing.
 
     Raises:
         BadInput: the file cannot be used.
     """
-    if source.startswith((GENERATOR_PREFIX, REFERENCE_PREFIX, DECISIONS_PREFIX)):
+    if not is_recording(source):
         return None
     if source.partition(":")[0] in FORMATS and ":" in source:
         return read_recording(source, strict)

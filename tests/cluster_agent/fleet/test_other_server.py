@@ -1,41 +1,21 @@
 """An agent that is sent to another port than its learner's: what is there, and which setting to mend, in one line."""
 
 import contextlib
-import http.server
-import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import pytest
+from page_server import pages
 from reserved_port import ReservedPort
 
 from cluster_agent.errors import AgentError, LearnerRefused, LearnerUnreachable
+from cluster_agent.fleet.connection import WORDS
 from cluster_agent.fleet.learner_client import LearnerClient
-from cluster_agent.fleet.other_server import OtherServers
 from cluster_agent.settings import LearnerSettings
+from policy_net.exchange.other_server import OtherServers
 
 GRPC_WORDS = ("failed to connect", "last error", "ipv4:", "HTTP/2", "Handshake", "Method not found", "refused (")
 BROKEN = "failed to connect to all addresses; last error: UNKNOWN: ipv4:"
-
-
-@contextlib.contextmanager
-def pages() -> Iterator[int]:
-    """A server of pages; its port."""
-
-    class Quiet(http.server.BaseHTTPRequestHandler):
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield int(server.server_address[1])
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def told(address: str, error: type[AgentError]) -> str:
@@ -75,12 +55,12 @@ def test_nobody_there_is_said_so() -> None:
 
 
 def explained(servers: OtherServers, call: str, code: grpc.StatusCode, details: str, port: int = 1) -> str:
-    return servers.explained(call, code, details, f"127.0.0.1:{port}", certified=True)
+    return servers.explained(call, code.name, details, f"127.0.0.1:{port}", certified=True)
 
 
 def test_an_address_is_looked_at_once_a_minute() -> None:
     now = [0.0]
-    servers = OtherServers(60.0, lambda: now[0])
+    servers = OtherServers(WORDS, 60.0, lambda: now[0])
     with pages() as port:
         first = explained(servers, "Heartbeat", grpc.StatusCode.UNAVAILABLE, BROKEN, port)
     assert "speaks HTTP" in first
@@ -90,8 +70,19 @@ def test_an_address_is_looked_at_once_a_minute() -> None:
     assert "nobody listens there" in explained(servers, "Heartbeat", grpc.StatusCode.UNAVAILABLE, BROKEN, port)
 
 
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        (grpc.StatusCode.DEADLINE_EXCEEDED, "the learner at 127.0.0.1:1 gave no answer within 60 s"),
+        (grpc.StatusCode.INTERNAL, "no learner answers at 127.0.0.1:1: the connection broke off"),
+    ],
+)
+def test_silence_and_a_broken_answer_are_said_in_our_words(code: grpc.StatusCode, says: str) -> None:
+    assert explained(OtherServers(WORDS, 60.0), "Heartbeat", code, "RST_STREAM with error code 2") == says
+
+
 def test_the_port_of_enrollments_is_told_from_the_learners() -> None:
-    said = explained(OtherServers(60.0), "Enroll", grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
+    said = explained(OtherServers(WORDS, 60.0), "Enroll", grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
     assert "enrolls nobody, as a learner's `listen` does" in said
     assert said.endswith("; set learner.enroll_address to the HOST:PORT of a learner's `identity.enroll_port`")
 
@@ -105,4 +96,4 @@ def test_the_port_of_enrollments_is_told_from_the_learners() -> None:
     ],
 )
 def test_what_a_learner_says_stays_its_own(call: str, code: grpc.StatusCode, details: str) -> None:
-    assert explained(OtherServers(60.0), call, code, details) == ""
+    assert explained(OtherServers(WORDS, 60.0), call, code, details) == ""

@@ -94,7 +94,7 @@ def test_options_go_before_what_a_file_says(shell: Shell) -> None:
         (["train.py", "--workers", "2-x"], "--workers 2-x: use a number, or MIN-MAX such as 1-4"),
         (["train.py", "--workers", "3-2"], "worker: max = 2 is below min = 3"),
         (["train.py", "--cpu", "20"], "train.py: needs at least 20.5 cores; this machine's jobs have 6 cores"),
-        (["train.py", "--name", "Big"], "name = Big: use lower case letters, digits and -"),
+        (["train.py", "--name", "Big"], "name = 'Big': use lower case letters, digits and -"),
         (["typo.yaml"], "typo.yaml: unknown key work.epoch; did you mean epochs?"),
     ],
 )

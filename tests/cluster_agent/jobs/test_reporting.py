@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -257,6 +258,28 @@ def test_it_fits_a_narrow_terminal(tmp_path: Path, capsys: pytest.CaptureFixture
     assert " ".join("".join(f"{line} " for line in lines).split()).endswith(found["answer"]), "the answer comes last"
 
 
+def test_a_report_that_is_watched_is_said_again_when_another_job_has_ended(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, later = logged(tmp_path / "watched", jobs()[:2]), logged(tmp_path / "later", jobs())
+    looks = 0
+
+    def pause(seconds: float) -> None:
+        nonlocal looks
+        assert seconds >= 10, "it replays days of jobs each time"
+        looks += 1
+        if looks == 2:
+            shutil.rmtree(log)
+            later.rename(log)
+        elif looks == 4:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("cluster_agent.jobs.options.time.sleep", pause)
+    code, out, err = typed(capsys, str(log), "--watch", "-o", "json")
+    assert (code, err) == (0, "")
+    assert [json.loads(line)["jobs"] for line in out.splitlines()] == [2, 3]
+
+
 def test_what_cannot_be_reported_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = logged(tmp_path / "state", [Ran("long", 0.0, 1, 1e6)], slots=5)
     (tmp_path / "empty").mkdir()
@@ -272,6 +295,7 @@ def test_what_cannot_be_reported_is_one_line(tmp_path: Path, capsys: pytest.Capt
         ((str(ended), "--policy", "fibo"), "fifo"),
         ((str(ended), "--report", str(tmp_path / "file")), "cannot be written to"),
         (("--config", str(tmp_path / "none.yaml")), "none.yaml"),
+        ((str(ended), "--watch", "--report", str(tmp_path / "page")), "--report and --watch do not go together"),
     ]:
         code, _, err = typed(capsys, *words)
         assert (code, err.count("\n")) == (2, 1), (words, err)

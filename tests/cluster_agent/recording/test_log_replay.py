@@ -319,6 +319,14 @@ def test_whatever_a_forger_writes_is_refused_or_replayed(
         assert result.decisions <= 3
 
 
+def test_settings_that_were_changed_are_named_in_our_words(tmp_path: Path) -> None:
+    live(tmp_path, make_tape(3, jobs=2), candidate("marginal"))
+    path = tmp_path / CURRENT
+    rewritten(path, 1, lambda content: content["settings"].update(exploration="much"))
+    with pytest.raises(StateDamaged, match=r"line 1: settings: setting exploration = 'much': use a number, such as"):
+        replayed(path)
+
+
 def test_a_line_of_no_end_is_refused_before_it_is_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("policy_net.exchange.log_lines.LONGEST_LINE_BYTES", 1000)
     (tmp_path / CURRENT).write_bytes(b'{"state":' + b"[" * 5000)

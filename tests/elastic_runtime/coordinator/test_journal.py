@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from elastic_runtime.control.messages import RequestOutcome, RequestState, ResizeMode, Shard, Size
-from elastic_runtime.coordinator.journal import Journal, JournalUnusable, whole
+from elastic_runtime.coordinator.journal import Journal, JournalUnusable, pack, whole
 from elastic_runtime.coordinator.rules.state import (
     Checkpoints,
     Course,
@@ -111,6 +111,17 @@ def test_a_torn_tail_costs_the_last_record_and_damage_before_it_is_refused(
         else:
             with pytest.raises(JournalUnusable, match=r"damaged at byte \d+ of"):
                 Journal(folder, "job")
+
+
+def test_a_record_of_another_version_names_the_file_and_what_to_do(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, "job")
+    journal.append({"numbers": Numbers(1)})
+    journal.close()
+    path = tmp_path / "journal"
+    path.write_bytes(path.read_bytes().rstrip(b"\0") + pack(2, b'{"other":{}}'))
+    says = rf"{path} holds a record that this version cannot read: go on with the version that wrote it, or begin"
+    with pytest.raises(JournalUnusable, match=says):
+        Journal(tmp_path, "job")
 
 
 def test_another_coordinator_and_another_job_are_refused(tmp_path: Path) -> None:

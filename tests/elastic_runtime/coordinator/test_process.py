@@ -100,4 +100,8 @@ def test_what_cannot_be_used_is_said_in_one_line_with_exit_code_2(coordinator: P
         return done.stderr.strip().splitlines()[-1]
 
     assert "0.0.0.0:0 is not loopback" in refused("--bind=0.0.0.0")
-    assert "--lost-seconds -1.0" in refused("--lost-seconds=-1")
+    assert refused("--lost-seconds=-1").endswith("--lost-seconds -1.0: must be above 0")
+    assert refused("--workers=251").endswith("--workers 251: must be at least 1 and at most 250")
+    assert refused("--job=Digits!").endswith(
+        "--job Digits!: use lower case letters, digits, dots and dashes, at most 63"
+    )

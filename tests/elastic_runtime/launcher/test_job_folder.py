@@ -125,10 +125,14 @@ def test_a_record_that_was_changed_by_hand_is_refused_in_one_line(tmp_path: Path
     job = make_job(tmp_path, "pass")
     record = job.record()
     assert spec_of(record, job.record_file).workers == 1
-    with pytest.raises(BadInput, match=r"job\.json: workers: .*start the job anew"):
+    with pytest.raises(BadInput, match=r"job\.json: field workers = 0 cannot be .*; start the job anew$"):
         spec_of({**record, "workers": 0}, job.record_file)
-    with pytest.raises(BadInput, match="wrkers"):
+    with pytest.raises(
+        BadInput, match=r"job\.json: unknown field wrkers; did you mean workers\? .*start the job anew$"
+    ):
         spec_of({**record, "wrkers": 1}, job.record_file)
+    with pytest.raises(BadInput, match=r"job\.json: field script is missing .*; start the job anew$"):
+        spec_of({name: value for name, value in record.items() if name != "script"}, job.record_file)
     job.record_file.write_text("{")
     with pytest.raises(BadInput, match="no record of a job"):
         job.record()

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from foundation.command_line import run
-from global_learner.policyctl import client
+from global_learner.policyctl import client, context_commands
 from global_learner.policyctl import options as options_module
 from global_learner.policyctl.cli import app
 from global_learner.policyctl.contexts import Context, contexts_file, read_contexts, write_contexts
+from global_learner.policyctl.looks import looks
 from global_learner.policyctl.options import CallOptions
 
 Typed = Callable[..., tuple[int, str, str]]
@@ -61,6 +62,21 @@ def test_contexts_are_made_chosen_listed_and_forgotten(typed: Typed, file: Path,
     assert listed(typed) == {"lab": False}
     _, out, _ = typed("context", "list", "-o", "csv")
     assert out.splitlines()[0] == "context,current,learner,files"
+
+
+def test_a_list_that_is_watched_is_printed_again_and_again(typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
+    typed("context", "set", "lab", "--learner", NOBODY)
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(context_commands, "looks", lambda once, every: looks(once, every, sleep=pause))
+    code, out, err = typed("context", "list", "--watch", "--every", "5", "-o", "json")
+    assert (code, err, pauses) == (0, "", [5.0, 5.0])
+    assert [[entry["name"] for entry in json.loads(line)] for line in out.splitlines()] == [["lab"], ["lab"]]
 
 
 def test_the_file_is_its_owners_alone_and_holds_no_key(typed: Typed, file: Path, tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ def test_every_command_that_only_looks_can_be_watched() -> None:
     assert watched == {
         "policyctl fleet",
         "policyctl audit",
+        "policyctl version diff",
         *(words for words, _ in COMMANDS if words.rpartition(" ")[2] in looks),
     }
 

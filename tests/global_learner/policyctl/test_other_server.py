@@ -1,12 +1,10 @@
 """`policyctl` that is sent to another port than a learner's: what is there, and what to do, in one line of ours."""
 
 import contextlib
-import http.server
 import socket
 import ssl
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +14,7 @@ from pathlib import Path
 import grpc
 import pytest
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from page_server import pages
 
 from global_learner.enrollment.authority import Authority
 from global_learner.enrollment.authority_files import open_authority
@@ -59,28 +58,6 @@ def certificates(folder: Path) -> Certificates:
     issued = authority.for_client(public_key, "policyctl", now, 3600.0, Role.ADMIN)
     parse_identity(key + issued.pem + authority.pem).write(folder / "admin.pem")
     return Certificates(authority, authority.for_server(("127.0.0.1",), now), folder / "admin.pem")
-
-
-@contextlib.contextmanager
-def pages(context: ssl.SSLContext | None = None) -> Iterator[int]:
-    """A server of pages, over TLS if there is a context; its port."""
-
-    class Quiet(http.server.BaseHTTPRequestHandler):
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet)
-    server.handle_error = lambda *_: None  # type: ignore[method-assign]  # callers that hang up are the test
-    if context is not None:
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield int(server.server_address[1])
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 @contextlib.contextmanager

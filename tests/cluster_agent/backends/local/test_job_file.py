@@ -47,16 +47,22 @@ def test_what_is_written_down_reads_back_as_it_was(folder: Path) -> None:
             {"worker": {"replicas": 20}},
             "worker: max = 20: a job with parameter servers has at most 16 workers; use that",
         ),
-        ({"worker": {"replicas": 65}}, "less than or equal to 64"),
-        ({"communication": "AllReduce", "worker": {"max": 65}}, "less than or equal to 64"),
-        ({"ps": {"max": 17}}, "less than or equal to 16"),
+        ({"worker": {"replicas": 65}}, "key worker.replicas = 65: must be at most 64"),
+        ({"communication": "AllReduce", "worker": {"max": 65}}, "key worker.max = 65: must be at most 64"),
+        ({"ps": {"max": 17}}, "key ps.max = 17: must be at most 16"),
         ({"worker": {"min": 1, "max": 2, "replicas": 4}}, "replicas = 4 is not from min = 1 to max = 2"),
         ({"worker": {"cpu": "lots"}}, "worker.cpu: use a number of cores, such as 1, 0.5 or 500m"),
         ({"worker": {"cpu": True}}, "worker: cpu = true: YAML takes yes and on for true"),
         ({"worker": {"cpu": 0}}, "above 0"),
         ({"work": {"epochs": 3, "steps": 4}}, "give epochs or steps, one of them"),
-        ({"work": {"epochs": -1}}, "greater than 0"),
+        ({"work": {"epochs": -1}}, "key work.epochs = -1: must be above 0"),
         ({"modeltype": "x"}, "unknown key modeltype; did you mean modelType?"),
+        ({"worker": {"mn": 1}}, "unknown key worker.mn; did you mean min?"),
+        ({"script": None}, "key script = nothing: use the path of a file or folder"),
+        ({"worker": 3}, "key worker = 3: is a section; write worker: {min: 3}"),
+        ({"worker": {"min": "two"}}, "key worker.min = 'two': use a whole number, such as 1"),
+        ({"modelType": 3}, "key modelType = 3: use letters, digits, . _ and -"),
+        ({"communication": "allreduce"}, "key communication = 'allreduce': use 'PS' or 'AllReduce'"),
         ({"script": "gone.py"}, "there is no such file"),
         ({"script": "plain.py", "ps": {"max": 2}}, "ps: plain.py does not import elastic_runtime, so it runs as it is"),
         ({"script": "plain.py", "communication": "PS"}, "with a fixed size; say `elastic: true` if another module"),
@@ -65,21 +71,21 @@ def test_what_is_written_down_reads_back_as_it_was(folder: Path) -> None:
         ({"workdir": "gone"}, "there is no such folder"),
         ({"communication": "AllReduce", "ps": {"min": 2}}, "ps: an AllReduce job has no parameter servers"),
         ({"name": "Not/a name"}, "name"),
-        ({"name": ".."}, "name = ..: use lower case letters"),
-        ({"name": "night\n"}, "name = night : use lower case letters"),
+        ({"name": ".."}, "name = '..': use lower case letters"),
+        ({"name": "night\n"}, "name = 'night\\n': use lower case letters"),
         ({"env": {"A": "x\0"}}, "env.A: holds a NUL character, which no process can be given"),
-        ({"env": {"A=B": "x"}}, "env: 'A=B' is no variable's name"),
-        ({"env": {"": "x"}}, "env: '' is no variable's name"),
-        ({"env": {"A": 1}}, "env.A: Input should be a valid string"),
+        ({"env": {"A=B": "x"}}, "a name in env, 'A=B': is no variable's name; use a letter or more, and no ="),
+        ({"env": {"": "x"}}, "a name in env, '': is no variable's name"),
+        ({"env": {"A": 1}}, 'key env.A = 1: use text, in quotes where it is a number: "1"'),
         ({"args": ["x\0"]}, "args.0: holds a NUL character"),
         ({"args": ["\ud800"]}, "args.0: is no UTF-8 text"),
-        ({"args": "--epochs 3"}, "args: "),
-        ({"args": [3]}, "args.0: Input should be a valid string"),
+        ({"args": "--epochs 3"}, "key args = '--epochs 3': is a list; write args: [--epochs 3]"),
+        ({"args": [3]}, 'key args.0 = 3: use text, in quotes where it is a number: "3"'),
         ({"args": ["x" * 70_000]}, "args and env have 70001 bytes, and may have 65536; put them in a file"),
         ({"script": "a\0.py"}, "script: holds a NUL character"),
         ({"workdir": "a\0"}, "workdir: holds a NUL character"),
         ({"script": "."}, "there is no such file"),
-        ({"work": {"epochs": float("nan")}}, "work.epochs: Input should be a finite number"),
+        ({"work": {"epochs": float("nan")}}, "key work.epochs = nan: use a finite number"),
         ({"work": {"steps": 10**30}}, "work: steps = "),
     ],
 )
@@ -90,6 +96,11 @@ def test_what_cannot_be_is_refused_in_one_line_that_says_where(folder: Path, mor
     assert said.startswith("job.yaml: ")
     assert line in said
     assert "\n" not in said
+
+
+def test_a_missing_key_is_met_with_what_to_give(folder: Path) -> None:
+    with pytest.raises(BadJobFile, match=r"^job\.yaml: key script is missing; give a path$"):
+        check_job({"modelType": "cnn"}, folder, "job.yaml")
 
 
 def test_a_script_that_does_not_join_is_a_job_of_the_size_that_it_asks_for(folder: Path) -> None:

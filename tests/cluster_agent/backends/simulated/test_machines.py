@@ -7,7 +7,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from cluster_agent.backend_settings import SimulatedBackendSettings
+from cluster_agent.backends.simulated.backend import SimulatedBackend
 from cluster_agent.backends.simulated.episodes import Episodes, load_episodes
+from cluster_agent.backends.simulated.pace import FreePacer
+from cluster_agent.errors import StateDamaged
+from policy_net.domain import Decision
 
 HEADER = "JobID|Submit|Start|End|ElapsedRaw|State|AllocTRES|NodeList"
 DAY = "2024-03-04T"
@@ -61,6 +65,47 @@ def test_assumed_machines_are_told_with_the_settings_that_say_otherwise(tmp_path
     assert sizes(episodes)[1:] == (2, 8)
     [note] = [note for note in logs[0]["notes"] if note.startswith("machines assumed: 2 GPUs each")]
     assert note.endswith("say nodes, gpus_per_node and cpus_per_node in backend.environment")
+
+
+def kinds(episodes: Episodes) -> set[str]:
+    return {job.kind.value for job in episodes.items[0].workload.jobs}
+
+
+def workload(source: str, **said: str) -> dict[str, Any]:
+    return {"workloads": [{"source": source, **said}]}
+
+
+def test_recorded_jobs_train_by_all_reduce_as_in_a_replay_unless_said(log: str) -> None:
+    assert kinds(loaded(log)[0]) == {"allreduce"}
+    assert kinds(loaded(log, **workload(log, job_kind="ps"))[0]) == {"ps"}
+
+
+def test_what_was_saved_under_the_default_of_before_goes_on_where_its_kind_is_said(log: str, tmp_path: Path) -> None:
+    before, _ = loaded(log, **workload(log, job_kind="ps"))
+    now, _ = loaded(log)
+    assert now.digest_with_ps == before.digest != now.digest
+    assert loaded(log, **workload(log, job_kind="allreduce"))[0].digest == now.digest
+    live_on(before, tmp_path)
+    with pytest.raises(StateDamaged, match=r"write job_kind: ps at each of backend\.workloads to go on with it"):
+        live_on(now, tmp_path)
+    live_on(before, tmp_path)
+
+
+def test_what_was_saved_of_jobs_with_a_kind_of_their_own_goes_on_as_it_is() -> None:
+    generated = "dl2:jobs=4,seed=3"
+    nodes = {"environment": {"nodes": 3}}
+    assert (
+        loaded(generated, **nodes)[0].digest
+        == loaded(generated, **workload(generated, job_kind="ps"), **nodes)[0].digest
+    )
+
+
+def live_on(episodes: Episodes, folder: Path) -> None:
+    """One decision of a cluster that is kept in a folder."""
+    backend = SimulatedBackend(episodes, folder, FreePacer(lambda seconds: False))
+    observed = backend.observe()
+    assert observed is not None
+    backend.apply(Decision({job.job_id: job.requested for job in observed[0].jobs[:1]}))
 
 
 def test_a_saved_simulation_goes_on_only_on_the_machines_that_it_began_on(log: str) -> None:

@@ -51,6 +51,31 @@ def _inline(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_inline")
+def test_what_was_assumed_of_a_recording_and_which_rows_were_skipped_is_said_once_as_replay_says_it(
+    tmp_path: Path, capsys
+) -> None:
+    log = tmp_path / "big.csv"
+    rows = "".join(f"{job},{60 * job},600,{1 + job % 4}\n" for job in range(12))
+    log.write_text("job_id,submit_time_s,duration_s,num_gpus\n" + rows + "late,400,long,1\nodd,soon,600,1\n")
+    replay = ["replay", "--workload", str(log), "--policy", "fifo", "--limit-jobs", "4"]
+    assert command_line.run(app, "policy-net", replay) == 0
+    replays = [line for line in capsys.readouterr().err.splitlines() if line.startswith("  ") and "done:" not in line]
+    words = [
+        *("tune", "--policy", "set", "--workload", str(log), "--limit-jobs", "4", "--worlds", "2", "--steps", "3"),
+        *("--trials", "1", "--out", str(tmp_path / "study")),
+    ]
+    assert command_line.run(app, "policy-net", words) == 0
+    said = capsys.readouterr().err.splitlines()
+    assert [line for line in said if line in replays] == replays, "each once"
+    assert any("big.csv, line 14: duration_s is 'long'; use a finite number" in line for line in said)
+    assert any("big.csv, line 15: submit_time_s is 'soon'; use a finite number" in line for line in said)
+    assert "  windows of --limit-jobs: 1 trains, as told here, 2 chooses, 3 judges" in said
+    assert command_line.run(app, "policy-net", [*words, "-o", "json"]) == 0
+    said = capsys.readouterr().err.splitlines()
+    assert (sum("malformed" in line for line in said), sum("machines assumed" in line for line in said)) == (2, 0)
+
+
+@pytest.mark.usefixtures("_inline")
 def test_the_best_settings_are_a_file_that_training_takes(tmp_path: Path, capsys) -> None:
     study, trained = tmp_path / "new" / "study", tmp_path / "mine.safetensors"
     assert tune("--trials", "6", "--out", str(study), "-o", "json") == 0

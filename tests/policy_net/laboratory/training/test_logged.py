@@ -88,15 +88,36 @@ def test_a_job_may_have_the_usual_number_of_workers_or_what_it_asked_for(
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        (SMALL | {"jobs": [{"id": "a", "type": "t", "max_workers": 65}]}, "jobs.0.max_workers"),
+        (
+            SMALL | {"jobs": [{"id": "a", "type": "t", "max_workers": 65}]},
+            "field jobs.0.max_workers = 65: must be at most 64",
+        ),
         (SMALL | {"jobs": [{"id": "a", "type": "t", "ps": 1, "max_workers": 17}]}, "max_workers is 17: with parameter"),
         ({"time_s": 0, "jobs": []}, "nodes"),
-        (SMALL | {"jobs": [{"id": "a"}]}, "jobs.0.type"),
-        (SMALL | {"jobs": [{"id": "a", "type": "t", "worker": {"gpu": 1}}]}, "jobs.0.worker.gpu"),
-        (SMALL | {"jobs": [{"id": "a", "type": "t"}, {"id": "a", "type": "t"}]}, "same id"),
+        (SMALL | {"jobs": [{"id": "a"}]}, "field jobs.0.type is missing; give text"),
+        (
+            SMALL | {"jobs": [{"id": "a", "type": "t", "wokers": 2}]},
+            "unknown field jobs.0.wokers; did you mean workers?",
+        ),
+        (
+            SMALL | {"jobs": [{"id": "a", "type": 7}]},
+            'field jobs.0.type = 7: use text, in quotes where it is a number: "7"',
+        ),
+        (SMALL | {"jobs": {"a": 1}}, 'is a list; write "jobs": [{"id": …, "type": …}]'),
+        (SMALL | {"nodes": 4}, 'is a list; write "nodes": [{"count": 4, "cpus": …}]'),
+        (SMALL | {"jobs": [{"id": "a", "type": "t", "kind": "PS"}]}, "jobs.0.kind = 'PS': use 'ps'"),
+        (
+            SMALL | {"jobs": [{"id": "a", "type": "t", "worker": {"gpu": 1}}]},
+            "unknown field jobs.0.worker.gpu; did you mean gpus?",
+        ),
+        (SMALL | {"jobs": [{"id": "a", "type": "t", "worker": 2}]}, 'is an object; write "worker": {"cpus": 2}'),
+        (
+            SMALL | {"jobs": [{"id": "a", "type": "t"}, {"id": "a", "type": "t"}]},
+            "field jobs: two jobs have the id 'a'; give each its own",
+        ),
         (SMALL | {"jobs": [{"id": "a", "type": "t", "kind": "allreduce", "ps": 2}]}, "parameter servers"),
-        (SMALL | {"time_s": "noon"}, "time_s"),
-        ([], "line 1"),
+        (SMALL | {"time_s": "noon"}, "field time_s = 'noon': use a number"),
+        ([], 'line 1: [] is not an object; write {"time_s": …, "jobs": …}'),
     ],
 )
 def test_a_line_that_cannot_be_used_is_named(tmp_path: Path, line: object, said: str) -> None:

@@ -1,0 +1,127 @@
+"""Other server at an address where the learner was expected: what it is, and which setting to mend.
+
+Asked at most once a minute of an address: retries come every few seconds, and several threads make them. The settings
+to mend are those of the program that calls, an agent or a region.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from policy_net.exchange.spoken import NO_CONNECTION, Spoken, handshake_reason, spoken_at
+
+_KEPT_SECONDS = 60.0
+_LONGEST_LOOK_SECONDS = 5.0
+"""Who has not said by then what it speaks counts as silent; a thread of the agent's that asks the learner waits."""
+_REFUSED = "Connection refused"
+"""What gRPC says where nobody listens: the usual outage, in which a whole fleet need not knock once more."""
+
+_BROKEN = {"INTERNAL", "UNKNOWN", "CANCELLED"}
+"""What gRPC says where a call ended amid its answer; no learner answers with one of these."""
+
+
+@dataclass(frozen=True)
+class CallerWords:
+    """Settings of the program that calls, as its lines name them.
+
+    Attributes:
+        learner: who was expected.
+        address: the setting that says where.
+        enroll: what to do where its port of enrollments is another.
+        uncertified: what to do where TLS is spoken, and was not tried.
+        other_certificates: what to do where its certificates are not taken.
+        plain: what to do where no TLS is spoken, and it was tried.
+    """
+
+    learner: str
+    address: str
+    enroll: str
+    uncertified: str
+    other_certificates: str
+    plain: str
+
+    @property
+    def listen(self) -> str:
+        """What to do where the address is another port's."""
+        return f"set {self.address} to the HOST:PORT of a learner's `listen`"
+
+    def remedy(self, found: Spoken, call: str, *, certified: bool) -> str:
+        """What to do about what is there; empty where the learner is what is missing."""
+        if found in (Spoken.HTTP, Spoken.HTTPS):
+            return self.enroll if call == _ENROLL else self.listen
+        if found is Spoken.NO_HOST:
+            return f"see to the name in {self.address}"
+        if found is Spoken.TLS:
+            return self.other_certificates if certified else self.uncertified
+        return self.plain if found is Spoken.PLAIN and certified else ""
+
+
+_ENROLL = "Enroll"
+_OF_OTHER_PORTS = {
+    "Register": "takes no clusters, as a learner's enrollment port (identity.enroll_port) does",
+    _ENROLL: "enrolls nobody, as a learner's `listen` does",
+}
+"""By a call that every learner knows, what a port is that does not know it."""
+
+
+class OtherServers:
+    """What is said of addresses at which no learner answers; safe to use from several threads.
+
+    Args:
+        words: of the program that calls.
+        patience_seconds: of calls to the learner.
+        clock: seconds, never back.
+    """
+
+    def __init__(
+        self, words: CallerWords, patience_seconds: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._words = words
+        self._call_seconds = patience_seconds
+        self._patience_seconds = min(patience_seconds, _LONGEST_LOOK_SECONDS)
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._found: dict[str, tuple[float, Spoken]] = {}
+
+    def explained(self, call: str, code: str, details: str, address: str, certified: bool) -> str:
+        """Why a call met no learner, and what to do; empty where a learner answered, or too late.
+
+        Args:
+            call: its name.
+            code: gRPC's word for its end.
+            details: what gRPC, or the learner, said.
+            address: HOST:PORT that was called, IPv6 in brackets.
+            certified: whether by TLS.
+        """
+        words = self._words
+        if code == "UNIMPLEMENTED" and call in _OF_OTHER_PORTS:
+            mend = words.enroll if call == _ENROLL else words.listen
+            return f"what listens at {address} {_OF_OTHER_PORTS[call]}; {mend}"
+        if code == "DEADLINE_EXCEEDED":
+            return f"the {words.learner} at {address} gave no answer within {self._call_seconds:g} s"
+        if code in _BROKEN:
+            return f"no {words.learner} answers at {address}: the connection broke off"
+        if code != "UNAVAILABLE" or not details.startswith(NO_CONNECTION):
+            return ""
+        found = Spoken.NOBODY if _REFUSED in details else self._spoken(address)
+        said = f"no {words.learner} answers at {address}: {found}"
+        if found is Spoken.TLS and certified:
+            said += f", but not with these certificates ({handshake_reason(details)})"
+        elif found is Spoken.PLAIN and not certified:  # as learners do that end amid a call
+            return f"no {words.learner} answers at {address}: the connection broke off"
+        remedy = words.remedy(found, call, certified=certified)
+        return f"{said}; {remedy}" if remedy else said
+
+    def _spoken(self, address: str) -> Spoken:
+        with self._lock:
+            until, found = self._found.get(address, (-1.0, Spoken.NOBODY))
+        if self._clock() < until:
+            return found
+        host, _, port = address.rpartition(":")
+        found = spoken_at(host.strip("[]"), int(port), self._patience_seconds)
+        with self._lock:
+            self._found[address] = (self._clock() + _KEPT_SECONDS, found)
+        return found

@@ -1,0 +1,81 @@
+"""A region that is sent to another port than that of the learner above: one line in our words, and what to mend."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+from page_server import pages
+from reserved_port import ReservedPort
+
+from global_learner.errors import ParentRefused, ParentUnreachable
+from global_learner.settings import UpstreamSettings
+from global_learner.upstream.connection import ConnectionAbove
+from policy_net.exchange.generated import fleet_pb2
+
+GRPC_WORDS = (
+    *("failed to connect", "last error", "ipv4:", "HTTP/2", "Handshake", "Method not found", "refused (", "Deadline"),
+    *(code.name for code in grpc.StatusCode),
+)
+
+
+def told(folder: Path, address: str, error: type[Exception], call_seconds: float = 60.0) -> str:
+    """What a region's log says of its registration there; none of it is gRPC's."""
+    settings = UpstreamSettings.model_validate({"address": address, "name": "east", "call_seconds": call_seconds})
+
+    async def asked() -> None:
+        connection = ConnectionAbove(settings, folder, lambda _: None)
+        try:
+            await connection.call("Register", fleet_pb2.RegisterRequest(cluster="east"))
+        finally:
+            await connection.close()
+
+    with pytest.raises(error) as caught:
+        asyncio.run(asked())
+    line = str(caught.value)
+    assert [word for word in GRPC_WORDS if word in line] == []
+    assert "\n" not in line
+    return line
+
+
+def test_nobody_there_is_said_so(tmp_path: Path) -> None:
+    with closing(ReservedPort()) as nobody:
+        assert told(tmp_path, nobody.address, ParentUnreachable) == (
+            f"Register: no learner above answers at {nobody.address}: nobody listens there"
+        )
+
+
+def test_a_port_of_pages_is_called_one(tmp_path: Path) -> None:
+    with pages() as port:
+        line = told(tmp_path, f"127.0.0.1:{port}", ParentUnreachable)
+    assert f"no learner above answers at 127.0.0.1:{port}: what listens there speaks HTTP" in line
+    assert line.endswith("; set upstream.address to the HOST:PORT of a learner's `listen`")
+
+
+def test_a_port_that_takes_no_clusters_is_called_one(tmp_path: Path) -> None:
+    server = grpc.server(ThreadPoolExecutor(1))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    line = told(tmp_path, f"127.0.0.1:{port}", ParentRefused)
+    server.stop(None).wait()
+    assert f"what listens at 127.0.0.1:{port} takes no clusters, as a learner's enrollment port" in line
+    assert line.endswith("; set upstream.address to the HOST:PORT of a learner's `listen`")
+
+
+def test_silence_is_said_with_how_long_it_was(tmp_path: Path) -> None:
+    with silence() as port:
+        line = told(tmp_path, f"127.0.0.1:{port}", ParentUnreachable, call_seconds=0.2)
+    assert line == f"Register: the learner above at 127.0.0.1:{port} gave no answer within 0.2 s"
+
+
+@contextmanager
+def silence() -> Iterator[int]:
+    """A port that takes connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield int(server.getsockname()[1])
