@@ -177,7 +177,7 @@ COMMANDS = (
             "completion powershell": 2,
             "fleet --confg": 2,
             "version diff v1": 2,
-            f"version show {MISSING}": 2,
+            "version show 3rd": 2,
             "context list": 0,
             "context set --help": 0,
             "context set north": 2,
