@@ -51,7 +51,7 @@ def run(tasks: Sequence[Task], store: ResultStore, data: Path | None, processes:
         work = sum(rough_cost(task.policy, task.cell) for task in missing)
         done = bar.add_task("cells", total=work, cells=f"{resumed}/{len(tasks)}")
         items = [Measurement(task, data) for task in missing]
-        for index, outcome in run_in_processes(measure, items, processes):
+        for index, outcome in run_in_processes(measure, items, processes, alike=_cell):
             task = missing[index]
             if isinstance(outcome, Failure):
                 failures[task] = outcome.reason
@@ -62,6 +62,10 @@ def run(tasks: Sequence[Task], store: ResultStore, data: Path | None, processes:
             cells = f"{len(figures) + len(failures)}/{len(tasks)}"
             bar.update(done, advance=rough_cost(task.policy, task.cell), cells=cells)
     return RunResult(figures, failures, resumed)
+
+
+def _cell(measurement: Measurement) -> Cell:
+    return measurement.task.cell
 
 
 def _progress(console: Console) -> Progress:
