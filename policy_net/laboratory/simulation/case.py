@@ -22,10 +22,12 @@ from policy_net.domain import (
 )
 from policy_net.exchange.spec import SET_OUTPUTS
 from policy_net.laboratory.noise import JOB_PART, job_key, noise_factor
+from policy_net.laboratory.simulation import standstill
+from policy_net.laboratory.simulation.case_nodes import CaseNodes, all_node_ids
 from policy_net.laboratory.simulation.environment import DecideOn, Environment, PlacementStrategy
 from policy_net.laboratory.simulation.metrics import JobOutcome, RunCounters
 from policy_net.laboratory.workloads.workload import JobSpec, Workload
-from policy_net.placement.layout import blocking_sums, layout_of, placing_order
+from policy_net.placement.layout import placing_order
 from policy_net.policy import SchedulerPolicy
 from policy_net.set_policy.policy import SetPolicy
 from policy_net.throughput.by_type import BeliefsByType
@@ -36,18 +38,8 @@ from policy_net.twin.memory import FIT, JOB, CaseMemory, Standing, TypeMemory
 from policy_net.twin.parameters import parameters_of, widths_of
 from policy_net.twin.schedulers import Heuristic, heuristic_of
 
-NO_PROGRESS = 2
-"""The status of a run in which nothing makes progress any more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Standstill:
-    """Where a run stopped as nothing made progress any more: how many jobs were left, and the first of them."""
-
-    jobs: int
-    first_job_id: str
-    decisions: int
-    time_seconds: float
+NO_PROGRESS, LOSES = 2, 4
+"""Statuses of a run in which nothing makes progress any more, and of one in which jobs lose it again and again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +50,7 @@ class CompiledRun:
     counters: RunCounters
     training_gpu_seconds: float
     longest_gaps: Mapping[str, float]
-    standstill: Standstill | None = None
+    standstill: standstill.Standstill | None = None
 
 
 @dataclass
@@ -107,32 +99,32 @@ class Case:
             given = heuristic.speeds
             self._believed = None if heuristic.beliefs is None else _learned(heuristic.beliefs, kinds, beyond)
         self._types = (TypeMemory * len(kinds))()
+        most_nodes = len(all_node_ids(environment))
         for number, job_type in enumerate(kinds):
             self._fill_type(number, job_type, kinds[job_type], speeds, given)
             if placed_effect is not None:
                 most = MAX_ALLREDUCE_WORKERS if job_type in beyond else MAX_TASKS_PER_ROLE
-                relative = _relative_speeds(placed_effect, job_type, most, environment.nodes)
+                relative = _relative_speeds(placed_effect, job_type, most, most_nodes)
                 self._types[number].relative = self._arrays.floats(relative)
                 if isinstance(policy, SetPolicy) and policy.given_effect is not None:
-                    planned = _relative_speeds(policy.given_effect, job_type, most, max(environment.nodes, 2))
+                    planned = _relative_speeds(policy.given_effect, job_type, most, max(most_nodes, 2))
                     self._types[number].planned = self._arrays.floats(planned)
-        self.memory = memory = CaseMemory(
-            jobs=len(workload.jobs), types=len(kinds), nodes=environment.nodes, pooled=pooled
-        )
+        self.memory = memory = CaseMemory(jobs=len(workload.jobs), types=len(kinds), pooled=pooled)
         memory.on_events = environment.decide_on is DecideOn.EVENT
         memory.packed = environment.placement is PlacementStrategy.PACK
         memory.distance_matters = placed_effect is not None
         memory.slot_seconds, memory.debounce_seconds = environment.slot_seconds, environment.debounce_seconds
         memory.noise_variance = math.log1p(environment.speed_noise * environment.speed_noise)
         memory.resize_seconds, memory.resume_seconds = environment.resize_seconds, environment.resume_seconds
-        memory.start_seconds = environment.start_seconds
-        layout = layout_of(environment.node_list)
-        memory.node_cpu, memory.node_gpu = self._arrays.integers(layout.cpu_milli), self._arrays.integers(layout.gpu)
+        memory.start_seconds, memory.checkpoint_seconds = environment.start_seconds, environment.checkpoint_seconds
+        memory.most_idle, memory.most_waiting = standstill.MAX_IDLE_DECISIONS, standstill.MAX_WAITING_DECISIONS
+        memory.changes_nodes = environment.changes_nodes
         classes = _demand_classes(workload.jobs)
         memory.classes = len(classes)
         memory.class_cpu = self._arrays.integers([demand.cpu_milli for demand in classes])
         memory.class_gpu = self._arrays.integers([demand.gpu for demand in classes])
-        memory.class_limit = self._arrays.integers(blocking_sums(layout, tuple(classes)))
+        self._nodes = CaseNodes(environment, classes)
+        self._nodes.fill(memory)
         memory.job = self._arrays.keep(_job_rows(workload.jobs, environment, list(kinds), classes))
         memory.type = ctypes.addressof(self._types)
         if isinstance(policy, SetPolicy):
@@ -213,7 +205,7 @@ class Case:
     def failure(self) -> BaseException:
         """Why the run could not go on."""
         found = self._believed.failure if isinstance(self._believed, FittedTypes) else None
-        return found or MemoryError("no memory for a simulation")
+        return found or self._nodes.failure or MemoryError("no memory for a simulation")
 
     def result(self, standing: Standing) -> CompiledRun:
         """What the run gave."""
@@ -230,13 +222,15 @@ class Case:
             resizes=standing.resizes,
             resumes=standing.resumes,
             pause_seconds=standing.pause_seconds,
+            lost_training_seconds=standing.lost_training_seconds,
         )
         gaps = dict(zip((spec.job_id for spec in self._jobs), self._gap.tolist(), strict=True))
-        standstill = None
-        if standing.status == NO_PROGRESS:
-            first = self._jobs[standing.first].job_id
-            standstill = Standstill(standing.present, first, standing.waiting_decisions, standing.time_seconds)
-        return CompiledRun(outcomes, counters, standing.training_gpu_seconds, gaps, standstill)
+        still = None
+        if standing.status in (NO_PROGRESS, LOSES):
+            loses, first = standing.status == LOSES, self._jobs[standing.first].job_id
+            decisions = standing.losing_decisions if loses else standing.waiting_decisions
+            still = standstill.Standstill(standing.present, first, decisions, standing.time_seconds, loses=loses)
+        return CompiledRun(outcomes, counters, standing.training_gpu_seconds, gaps, still)
 
 
 def _learned(
