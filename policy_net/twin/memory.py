@@ -32,7 +32,7 @@ JOB = np.dtype(
 
 _ADDRESS, _FLOAT, _INTEGER = ctypes.c_void_p, ctypes.c_double, ctypes.c_int64
 FIT = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
-"""Fits the speeds of the type of this number to its cells; 0 if that went well."""
+"""Fits the type of this number to its cells, where the compiled code cannot; 0 if that went well."""
 
 CHANGE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_double)
 """Lets nodes come and go up to and including a time in seconds; 0 if that went well."""
@@ -48,13 +48,15 @@ class TypeMemory(ctypes.Structure):
 
     _fields_ = [
         *((name, _ADDRESS) for name in ("truth", "relative", "planned", "given", "hoped", "fitted")),
+        *((name, _ADDRESS) for name in ("features", "expected_times", "prior_products", "prior_target")),
+        *((name, _ADDRESS) for name in ("unseen_coefficients", "coefficients")),
         *((name, _ADDRESS) for name in ("prior_mean", "prior_smooth", "prior_sd_shape")),
         *((name, _FLOAT) for name in ("spread_smooth", "spread_cell", "deviation_unseen")),
         *(
             (name, _INTEGER)
             for name in (
                 *("uses_ps", "prior_of_type", "known", "span_kind"),
-                *("refit_at", "cells", "conditioned", "splits"),
+                *("refit_at", "cells", "conditioned", "terms", "splits"),
             )
         ),
         *((name, _ADDRESS) for name in ("cell", "conditioned_on")),

@@ -130,6 +130,8 @@ void nodes_lose(Twin *twin) {
             continue;
         job->held.workers -= job->lost.workers;
         job->held.ps -= job->lost.ps;
+        if (twin->pool && job->held.workers + job->held.ps == 0) /* it lies nowhere, even if its node is back */
+            twin->pool->lie[index].count = 0;
         if (job->can_train && twin->in->checkpoint_seconds) {
             twin->out->lost_training_seconds += job->since_checkpoint_seconds;
             job->done_epochs = job->checkpoint_epochs;

@@ -71,14 +71,17 @@ typedef struct {
     const double *planned;        /* as `relative`: plan on this in place of beliefs; NULL: on beliefs */
     const double *given;          /* CELLS: plan on these in place of beliefs; NULL: on beliefs */
     const double *hoped;          /* CELLS: speeds of a type of which nothing was seen */
-    const double *fitted;         /* CELLS: speeds of the last fit, where `fit` makes them */
+    double *fitted;               /* CELLS: speeds of the last fit, of heuristics that fit them in Optimus's form */
+    const double *features, *expected_times; /* of that form: terms of every split, and its time by the prior */
+    const double *prior_products, *prior_target, *unseen_coefficients;
+    double *coefficients; /* of the last fit */
     const double *prior_mean;     /* n */
     const double *prior_smooth;   /* n × n */
     const double *prior_sd_shape; /* n */
     double spread_smooth, spread_cell, deviation_unseen;
     int64_t uses_ps, prior_of_type, known; /* known: a process of this type exists */
     int64_t span_kind;                     /* of what is believed of lying apart */
-    int64_t refit_at, cells, conditioned;
+    int64_t refit_at, cells, conditioned, terms;
     int64_t splits; /* n: those of which anything is believed, with servers all, without as many workers as a job may have */
     Cell *cell;           /* room for CELLS */
     Cell *conditioned_on; /* room for CELLS */
@@ -113,7 +116,7 @@ typedef struct {
     Session *session;                        /* room for session_room */
     struct Mean *span_seen, *span_believed;  /* places/places.h: the logs of what lying apart does */
     int64_t *place_reports;                  /* `REPORTS` and what follows */
-    int64_t (*fit)(int64_t type);            /* fit a type's speeds to its cells, into `fitted`; 0 if that went well; NULL: by a Gaussian process */
+    int64_t (*fit)(int64_t type);            /* fit a type where `fit_type` cannot; 0 if that went well; NULL: by a Gaussian process */
     int64_t (*change)(double until);         /* let nodes come and go up to a time; 0 if that went well */
 } Case;
 

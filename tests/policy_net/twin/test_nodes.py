@@ -117,6 +117,15 @@ def test_a_node_that_comes_back_before_the_next_decision_has_lost_its_tasks(name
     assert found.counters.lost_training_seconds > 0.0
 
 
+def test_what_has_lost_everything_begins_anew_though_its_node_is_back() -> None:
+    """The node stands behind the other one now, and goes again later."""
+    times = ((1300.0, False), (1400.0, True), (5000.0, False), (6100.0, True))
+    changes = tuple(NodeChange(at, "node-0", up) for at, up in times)
+    workload = make_workload(make_spec(job_type="vgg-16", total_epochs=500.0))
+    found = assert_goes_the_same("set", Environment(2, node_changes=changes), workload, EFFECT)
+    assert found.counters.resumes == 1
+
+
 def what_is_said(workload: Workload, environment: Environment) -> set[str]:
     said = set()
     for compiled in (True, False):
