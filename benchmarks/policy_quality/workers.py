@@ -6,6 +6,7 @@ killed, they stop by themselves. (A pool of `concurrent.futures` gives up all of
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 from collections import deque
@@ -128,6 +129,7 @@ def _stop(worker: _Worker[Item]) -> None:
 
 def _serve(work: Callable[[Item], Result], pipe: Connection[object, Item]) -> None:
     """The life of a process: an item in, a result or failure out, until the pipe ends."""
+    gc.freeze()  # what was imported stays, and is not looked through again and again
     while True:
         try:
             item = pipe.recv()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,29 +12,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policy_net.domain import (
-    MAX_ALLREDUCE_WORKERS,
-    MAX_TASKS_PER_ROLE,
     CapacityMode,
     JobKind,
     PlacementEffect,
-    Resources,
     SpeedModel,
 )
 from policy_net.exchange.spec import SET_OUTPUTS
-from policy_net.laboratory.noise import JOB_PART, job_key, noise_factor
 from policy_net.laboratory.simulation import standstill
-from policy_net.laboratory.simulation.case_nodes import CaseNodes, all_node_ids
+from policy_net.laboratory.simulation.case_jobs import case_jobs, relative_speeds
+from policy_net.laboratory.simulation.case_nodes import CaseNodes
 from policy_net.laboratory.simulation.environment import DecideOn, Environment, PlacementStrategy
 from policy_net.laboratory.simulation.metrics import JobOutcome, RunCounters
-from policy_net.laboratory.workloads.workload import JobSpec, Workload
-from policy_net.placement.layout import placing_order
+from policy_net.laboratory.workloads.workload import Workload
 from policy_net.policy import SchedulerPolicy
 from policy_net.set_policy.policy import SetPolicy
 from policy_net.throughput.by_type import BeliefsByType
 from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
 from policy_net.twin.believed import BelievedTypes, ProcessTypes, address_of, cells_of, split_of
 from policy_net.twin.fitted import FittedTypes
-from policy_net.twin.memory import FIT, JOB, CaseMemory, Standing, TypeMemory
+from policy_net.twin.memory import FIT, CaseMemory, Standing, TypeMemory
 from policy_net.twin.parameters import parameters_of, widths_of
 from policy_net.twin.schedulers import Heuristic, heuristic_of
 
@@ -84,12 +80,10 @@ class Case:
         self._jobs = workload.jobs
         heuristic = None if isinstance(policy, SetPolicy) else heuristic_of(policy)
         self._arrays = _Arrays()
-        kinds = {job.job_type: job.kind for job in workload.jobs}
+        self._prepared = prepared = case_jobs(workload, environment)
+        kinds, beyond = prepared.kinds, prepared.beyond
         pooled = environment.capacity_mode is CapacityMode.POOLED
         placed_effect = None if pooled else effect
-        beyond = {
-            job.job_type for job in self._jobs if max(job.max_workers, job.requested.workers) > MAX_TASKS_PER_ROLE
-        }
         self._believed: ProcessTypes | FittedTypes | None = None
         given: SpeedModel | None = None
         if isinstance(policy, SetPolicy):
@@ -99,16 +93,14 @@ class Case:
             given = heuristic.speeds
             self._believed = None if heuristic.beliefs is None else _learned(heuristic.beliefs, kinds, beyond)
         self._types = (TypeMemory * len(kinds))()
-        most_nodes = len(all_node_ids(environment))
         for number, job_type in enumerate(kinds):
             self._fill_type(number, job_type, kinds[job_type], speeds, given)
             if placed_effect is not None:
-                most = MAX_ALLREDUCE_WORKERS if job_type in beyond else MAX_TASKS_PER_ROLE
-                relative = _relative_speeds(placed_effect, job_type, most, most_nodes)
-                self._types[number].relative = self._arrays.floats(relative)
+                relative = relative_speeds(placed_effect, workload, environment)
+                self._types[number].relative = self._arrays.keep(relative[job_type])
                 if isinstance(policy, SetPolicy) and policy.given_effect is not None:
-                    planned = _relative_speeds(policy.given_effect, job_type, most, max(most_nodes, 2))
-                    self._types[number].planned = self._arrays.floats(planned)
+                    planned = relative_speeds(policy.given_effect, workload, environment)
+                    self._types[number].planned = self._arrays.keep(planned[job_type])
         self.memory = memory = CaseMemory(jobs=len(workload.jobs), types=len(kinds), pooled=pooled)
         memory.on_events = environment.decide_on is DecideOn.EVENT
         memory.packed = environment.placement is PlacementStrategy.PACK
@@ -119,13 +111,13 @@ class Case:
         memory.start_seconds, memory.checkpoint_seconds = environment.start_seconds, environment.checkpoint_seconds
         memory.most_idle, memory.most_waiting = standstill.MAX_IDLE_DECISIONS, standstill.MAX_WAITING_DECISIONS
         memory.changes_nodes = environment.changes_nodes
-        classes = _demand_classes(workload.jobs)
+        classes = prepared.classes
         memory.classes = len(classes)
         memory.class_cpu = self._arrays.integers([demand.cpu_milli for demand in classes])
         memory.class_gpu = self._arrays.integers([demand.gpu for demand in classes])
         self._nodes = CaseNodes(environment, classes)
         self._nodes.fill(memory)
-        memory.job = self._arrays.keep(_job_rows(workload.jobs, environment, list(kinds), classes))
+        memory.job = address_of(prepared.rows)
         memory.type = ctypes.addressof(self._types)
         if isinstance(policy, SetPolicy):
             self._state_set(policy)
@@ -240,55 +232,3 @@ def _learned(
     if isinstance(beliefs, GaussianProcessBeliefs):
         return ProcessTypes(beliefs, kinds, beyond)
     return FittedTypes(beliefs, kinds)
-
-
-def _demand_classes(jobs: Sequence[JobSpec]) -> list[Resources]:
-    """What tasks need, each once, in placing order."""
-    demands = {job.worker_demand for job in jobs} | {job.ps_demand for job in jobs if job.max_ps}
-    return sorted(demands, key=placing_order)
-
-
-def _job_rows(
-    jobs: Sequence[JobSpec], environment: Environment, types: list[str], classes: list[Resources]
-) -> NDArray[Any]:
-    numbers = {job_type: number for number, job_type in enumerate(types)}
-    places = {demand: place for place, demand in enumerate(classes)}
-    keys = [job_key(environment.seed, job.job_id) for job in jobs]
-    columns: dict[str, Sequence[float]] = {
-        "submit_seconds": [job.submit_time_seconds for job in jobs],
-        "total_epochs": [job.total_epochs for job in jobs],
-        "declared_epochs": [math.nan if job.declared_epochs is None else job.declared_epochs for job in jobs],
-        "samples_per_epoch": [job.samples_per_epoch for job in jobs],
-        "speed_factor": [noise_factor(key, JOB_PART, environment.job_noise) for key in keys],
-        "noise_key": keys,
-        "type": [numbers[job.job_type] for job in jobs],
-        "uses_ps": [job.kind.uses_ps for job in jobs],
-        "work_known": [job.work_known for job in jobs],
-        "worker_cpu": [job.worker_demand.cpu_milli for job in jobs],
-        "worker_gpu": [job.worker_demand.gpu for job in jobs],
-        "ps_cpu": [job.ps_demand.cpu_milli for job in jobs],
-        "ps_gpu": [job.ps_demand.gpu for job in jobs],
-        "worker_class": [places[job.worker_demand] for job in jobs],
-        "ps_class": [places[job.ps_demand if job.max_ps else job.worker_demand] for job in jobs],
-        "requested_workers": [job.requested.workers for job in jobs],
-        "requested_ps": [job.requested.ps for job in jobs],
-        "max_workers": [job.max_workers for job in jobs],
-        "max_ps": [job.max_ps for job in jobs],
-        "min_workers": [job.min_workers for job in jobs],
-        "min_ps": [job.min_ps for job in jobs],
-    }
-    rows = np.zeros(len(jobs), dtype=JOB)
-    for name, values in columns.items():
-        rows[name] = values
-    return rows
-
-
-def _relative_speeds(effect: PlacementEffect, job_type: str, most: int, all_nodes: int) -> NDArray[np.float64]:
-    """Speeds of a type over that in its best place, shape (65, 65) [workers, nodes that hold some], up to `most`."""
-    side = MAX_ALLREDUCE_WORKERS + 1
-    relative = np.ones((side, side))
-    for workers in range(1, most + 1):
-        for nodes in range(1, min(workers, all_nodes) + 1):
-            apart = (("", workers - nodes + 1), *((("", 1),) * (nodes - 1)))
-            relative[workers, nodes] = effect.relative_speed(job_type, apart)
-    return relative

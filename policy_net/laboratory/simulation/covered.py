@@ -14,6 +14,7 @@ import numpy as np
 from policy_net.domain import CapacityMode, JobKind, PlacementEffect, SpeedModel
 from policy_net.errors import BadInput
 from policy_net.laboratory.simulation.environment import Environment
+from policy_net.laboratory.simulation.kept import kept_for_the_latest
 from policy_net.laboratory.speeds.placement_effect import FittedPlacementEffect
 from policy_net.laboratory.workloads.workload import Workload
 from policy_net.policy import SchedulerPolicy
@@ -103,6 +104,7 @@ def _has_gpu_types(environment: Environment) -> bool:
     return bool(environment.gpu_types) or any(change.gpu_type for change in environment.node_changes)
 
 
+@kept_for_the_latest
 def _unusual_jobs(workload: Workload) -> str | None:
     kinds: dict[str, JobKind] = {}
     for job in workload.jobs:

@@ -176,7 +176,7 @@ def replay(
         wall_seconds=clock() - started,
         timeline=timeline,
         gpu_training_share=simulation.counters.share_of_gpu_time(watch.training_gpu_seconds),
-        job_results=job_results(workload, speeds, outcomes, watch),
+        job_results=job_results(workload, speeds, outcomes, watch.longest_gaps),
     )
 
 
@@ -186,8 +186,6 @@ def _compiled_result(
     """The result of a run in the compiled twin, which times no single decision."""
     if run.standstill is not None:
         raise run.standstill.error(policy.name, workload.name)
-    watch = TrainingWatch(workload)
-    watch.take_over(run.training_gpu_seconds, run.longest_gaps)
     return ReplayResult(
         workload=workload.name,
         policy=policy.name,
@@ -197,8 +195,8 @@ def _compiled_result(
         inference_p50_us=None,
         slot_decide_p99_ms=None,
         wall_seconds=wall_seconds(),
-        gpu_training_share=run.counters.share_of_gpu_time(watch.training_gpu_seconds),
-        job_results=job_results(workload, speeds, run.outcomes, watch),
+        gpu_training_share=run.counters.share_of_gpu_time(run.training_gpu_seconds),
+        job_results=job_results(workload, speeds, run.outcomes, run.longest_gaps),
     )
 
 
