@@ -189,6 +189,7 @@ def _recorded(path: Path, model_seed: int, window_jobs: int, window: int, job_ki
     return workload_of(_recording(path), options)
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=32)
 def _recording(path: Path) -> Recording:
+    """All of them, some megabytes each: every condition goes through all clusters."""
     return read_csv(path)

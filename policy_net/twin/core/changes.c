@@ -104,13 +104,13 @@ static void find_losses(Twin *twin, int index, double until) {
 
 /* Let nodes come and go up to the next decision: when jobs stop, and what they lose; false if that failed. */
 bool nodes_change(Twin *twin, double until) {
-    const Case *in = twin->in;
+    twin->changed = twin->in->next_change_seconds <= until;
+    if (!twin->changed)
+        return true;
     for (int at = 0; at < twin->presents; at++) {
         twin->job[twin->present[at]].stop = until;
         twin->job[twin->present[at]].lost = (Split){0, 0};
     }
-    if (in->next_change_seconds > until)
-        return true;
     if (twin->keeps_lies && !twin->pool && !twin->places && !place(twin, twin->lain))
         return false;
     if (!change(twin, until))
@@ -123,7 +123,7 @@ bool nodes_change(Twin *twin, double until) {
 
 /* Take from jobs what they have lost, and what they have trained since the last checkpoint; they stop. */
 void nodes_lose(Twin *twin) {
-    for (int at = 0; at < twin->presents; at++) {
+    for (int at = 0; twin->changed && at < twin->presents; at++) {
         int index = twin->present[at];
         State *job = &twin->job[index];
         if (job->lost.workers + job->lost.ps == 0 || !isnan(twin->in->end_at[index]))

@@ -119,10 +119,9 @@ static void checkpoint_regularly(const Twin *twin, const Job *spec, State *job, 
 }
 
 /* Pause and train up to where it stops, or to the end if that comes first. */
-static void run(Twin *twin, int index, double now) {
+static void run(Twin *twin, int index, double now, double until) {
     const Job *spec = &twin->in->job[index];
     State *job = &twin->job[index];
-    double until = job->stop;
     job->finished = false;
     job->seconds = job->samples = job->epochs = job->paused = 0.0;
     if (!job->can_train)
@@ -295,7 +294,7 @@ void engine_step(Twin *twin) {
         if (!twin->job[index].runs)
             continue;
         out->gpu_seconds += (double)gpus_of(&in->job[index], twin->job[index].held) * (until - now);
-        run(twin, index, now);
+        run(twin, index, now, twin->changed ? twin->job[index].stop : until);
     }
     out->decisions++;
     out->allocated_until_seconds = until;

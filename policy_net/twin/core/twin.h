@@ -186,7 +186,7 @@ typedef struct {
     /* of the present interval */
     bool runs, finished;
     double speed, seconds, samples, epochs, paused;
-    double stop; /* when it stops at the latest: at the next decision, or with a node */
+    double stop; /* if nodes come or go: when it stops at the latest, at the next decision or with a node */
     Split lost;  /* tasks with their nodes */
     double checkpoint_epochs, since_checkpoint_seconds;
 } State;
@@ -287,6 +287,7 @@ typedef struct Twin {
     Lie *lain;         /* of every job, where its tasks lay when nodes were lost and decisions do not say it */
     int *node_before, *place_of; /* numbers of the nodes before the latest change; by number their places since, negative: none */
     bool keeps_lies; /* it counts where tasks lie */
+    bool changed;    /* nodes come or go in the present interval */
     bool places; /* decisions say where their tasks go */
     int64_t *per_round;
     int64_t *used;
