@@ -115,7 +115,7 @@ class Case:
         memory.classes = len(classes)
         memory.class_cpu = self._arrays.integers([demand.cpu_milli for demand in classes])
         memory.class_gpu = self._arrays.integers([demand.gpu for demand in classes])
-        self._nodes = CaseNodes(environment, classes)
+        self._nodes = CaseNodes(prepared.nodes)
         self._nodes.fill(memory)
         memory.job = address_of(prepared.rows)
         memory.type = ctypes.addressof(self._types)

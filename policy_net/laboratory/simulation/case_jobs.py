@@ -1,4 +1,4 @@
-"""Jobs of a case of the compiled twin as its code reads them; the same for every scheduler that replays them."""
+"""Jobs and nodes of a case of the compiled twin as its code reads them; the same for every scheduler that meets them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from policy_net.domain import MAX_ALLREDUCE_WORKERS, MAX_TASKS_PER_ROLE, JobKind, PlacementEffect, Resources
 from policy_net.laboratory.noise import JOB_PART, job_key, noise_factor
-from policy_net.laboratory.simulation.case_nodes import all_node_ids
+from policy_net.laboratory.simulation.case_nodes import NodeStages, all_node_ids
 from policy_net.laboratory.simulation.environment import Environment
 from policy_net.laboratory.simulation.kept import kept_for_the_latest
 from policy_net.laboratory.workloads.workload import JobSpec, Workload
@@ -22,19 +22,21 @@ from policy_net.twin.memory import JOB
 
 @dataclass(frozen=True, slots=True)
 class CaseJobs:
-    """What follows from the jobs of a workload and the noise of its cluster.
+    """What follows from a workload and its cluster.
 
     Attributes:
         kinds: of every type, in the order of their numbers.
         beyond: types of which some job may have, or asks for, more than the usual number of workers.
         classes: what tasks need, each once, in placing order.
         rows: of `JOB`, one a job.
+        nodes: that they meet.
     """
 
     kinds: Mapping[str, JobKind]
     beyond: Set[str]
     classes: Sequence[Resources]
     rows: NDArray[Any]
+    nodes: NodeStages
 
 
 @kept_for_the_latest
@@ -43,7 +45,8 @@ def case_jobs(workload: Workload, environment: Environment) -> CaseJobs:
     kinds = {job.job_type: job.kind for job in workload.jobs}
     beyond = {job.job_type for job in workload.jobs if max(job.max_workers, job.requested.workers) > MAX_TASKS_PER_ROLE}
     classes = _demand_classes(workload.jobs)
-    return CaseJobs(kinds, beyond, classes, _job_rows(workload.jobs, environment, list(kinds), classes))
+    rows = _job_rows(workload.jobs, environment, list(kinds), classes)
+    return CaseJobs(kinds, beyond, classes, rows, NodeStages(environment, classes))
 
 
 @kept_for_the_latest

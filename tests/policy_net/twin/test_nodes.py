@@ -10,10 +10,10 @@ import policy_net.baselines  # noqa: F401  (registers the policies' names)
 from policy_net.domain import Allocation, CapacityMode, PlacementEffect, PolicyContext, Resources
 from policy_net.errors import NoProgress
 from policy_net.exchange.spec import SetSpec
-from policy_net.laboratory.simulation.case_nodes import CaseNodes
 from policy_net.laboratory.simulation.compiled import run_compiled
 from policy_net.laboratory.simulation.covered import uncovered
 from policy_net.laboratory.simulation.environment import DecideOn, Environment, NodeChange, PlacementStrategy
+from policy_net.laboratory.simulation.node_changes import NodeTimeline
 from policy_net.laboratory.simulation.replay import replay
 from policy_net.laboratory.speeds.placement_effect import default_placement_effect
 from policy_net.laboratory.workloads.workload import JobSpec, Workload
@@ -161,15 +161,27 @@ def test_a_run_that_waits_for_nodes_is_given_up_at_the_same_moment(
     assert "the replay would never end" in said
 
 
+def test_beyond_the_stages_that_are_kept_nodes_come_and_go_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("policy_net.laboratory.simulation.case_nodes.MOST_KEPT", 7)
+    environment = Environment(4, 4, 12, node_mtbf_seconds=5000.0, node_repair_seconds=1000.0, checkpoint_seconds=300.0)
+    workload = jobs_of(("vgg-16",))
+    for name in ("fifo", "set", "fifo"):
+        assert assert_goes_the_same(name, environment, workload, None).counters.resumes > 7
+
+
 def test_what_a_change_of_nodes_raises_is_raised_by_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     environment = Environment(2, 4, 12, node_changes=(NodeChange(3000.0, "node-2", True),))
-    stated = CaseNodes._state
+    advance = NodeTimeline.advance
 
-    def fail(nodes: CaseNodes) -> None:
-        stated(nodes)
-        if len(nodes._timeline.nodes) == 3:
+    def interrupted(nodes: NodeTimeline, until: float) -> list[tuple[float, str]]:
+        if until >= 3000.0:
             raise KeyboardInterrupt
+        return advance(nodes, until)
 
-    monkeypatch.setattr(CaseNodes, "_state", fail)
-    with pytest.raises(KeyboardInterrupt):
-        replay(jobs_of(("vgg-16",)), environment, built("fifo"), SPEEDS)
+    workload = jobs_of(("vgg-16",))
+    monkeypatch.setattr(NodeTimeline, "advance", interrupted)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            replay(workload, environment, built("fifo"), SPEEDS)
+    monkeypatch.undo()
+    assert_goes_the_same("fifo", environment, workload, None)
