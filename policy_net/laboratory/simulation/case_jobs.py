@@ -1,4 +1,4 @@
-"""Jobs and nodes of a case of the compiled twin as its code reads them; the same for every scheduler that meets them."""
+"""Jobs and nodes of a case of the compiled twin as its code reads them, the same for every scheduler."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def test_what_has_lost_everything_begins_anew_though_its_node_is_back() -> None:
     """The node stands behind the other one now, and goes again later."""
     times = ((1300.0, False), (1400.0, True), (5000.0, False), (6100.0, True))
     changes = tuple(NodeChange(at, "node-0", up) for at, up in times)
-    workload = make_workload(make_spec(job_type="vgg-16", total_epochs=500.0))
+    workload = make_workload(make_spec(job_type="vgg-16", total_epochs=500.0, max_workers=1, max_ps=1))
     found = assert_goes_the_same("set", Environment(2, node_changes=changes), workload, EFFECT)
     assert found.counters.resumes == 1
 
