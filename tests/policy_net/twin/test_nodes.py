@@ -7,7 +7,7 @@ from twin_cases import assert_equal, drawn_speeds, kind_of
 from worlds import make_spec, make_workload
 
 import policy_net.baselines  # noqa: F401  (registers the policies' names)
-from policy_net.domain import Allocation, CapacityMode, PlacementEffect, PolicyContext, Resources
+from policy_net.domain import Allocation, CapacityMode, JobKind, PlacementEffect, PolicyContext, Resources
 from policy_net.errors import NoProgress
 from policy_net.exchange.spec import SetSpec
 from policy_net.laboratory.simulation.compiled import run_compiled
@@ -124,6 +124,28 @@ def test_what_has_lost_everything_begins_anew_though_its_node_is_back() -> None:
     workload = make_workload(make_spec(job_type="vgg-16", total_epochs=500.0, max_workers=1, max_ps=1))
     found = assert_goes_the_same("set", Environment(2, node_changes=changes), workload, EFFECT)
     assert found.counters.resumes == 1
+
+
+def test_where_a_node_came_back_smaller_its_jobs_do_not_stay() -> None:
+    """Half of a job of four lay there; two other nodes hold all of it, and the small one goes again."""
+    changes = (
+        NodeChange(1300.0, "node-0", False),
+        NodeChange(1400.0, "node-0", True, Resources(8000, 1)),
+        NodeChange(5000.0, "node-0", False),
+    )
+    spec = make_spec(
+        job_type="vgg16-256-allreduce",
+        kind=JobKind.ALLREDUCE,
+        total_epochs=100000.0,
+        requested=Allocation(4, 0),
+        min_workers=4,
+        max_workers=4,
+        min_ps=0,
+        max_ps=0,
+    )
+    found = assert_goes_the_same("set", Environment(3, node_changes=changes), make_workload(spec), EFFECT)
+    assert found.counters.resumes == 1
+    assert found.outcomes[0].end_seconds > 5000.0
 
 
 def what_is_said(workload: Workload, environment: Environment) -> set[str]:
