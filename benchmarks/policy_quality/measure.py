@@ -62,7 +62,11 @@ def measure(measurement: Measurement) -> Figures:
     began = time.process_time()
     world = _world(task.cell, data)
     policy = load_policy(task.policy, _context(task.cell.noise_seed, world.speeds, data))
-    result = replay(world.workload, world.environment, policy, world.speeds, placement_effect=world.placement_effect)
+    result = replay(
+        *(world.workload, world.environment, policy, world.speeds),
+        placement_effect=world.placement_effect,
+        keep_beliefs=False,
+    )
     figures = result.to_json()
     if figures["completed"] != figures["jobs"]:
         raise JobsNotCompleted(f"only {figures['completed']} of {figures['jobs']} jobs completed")
@@ -81,7 +85,7 @@ def measure(measurement: Measurement) -> Figures:
 
 @lru_cache(maxsize=2)
 def _world(cell: Cell, data: Path | None) -> World:
-    """The world of a cell: a process measures most of its policies one after another."""
+    """The world of a cell: a process measures its policies one after another."""
     return build_world(cell, data)
 
 

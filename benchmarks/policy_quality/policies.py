@@ -55,11 +55,7 @@ def _shows_priors(cell: Cell) -> bool:
 
 def rough_cost(policy: str, cell: Cell) -> float:
     """About how long a cell takes, in any unit, so that what takes long is begun first."""
-    if isinstance(cell, SyntheticCell):
-        compiled = cell.disturbance is not Disturbance.NODE_LOSS
-    else:
-        compiled = not (cell.locality and policy.startswith("set"))  # where tasks lie is part of its plans
-    return cell.jobs * (1.0 if compiled and policy in policy_names() else REFERENCE_COST)
+    return cell.jobs * (1.0 if policy in policy_names() else REFERENCE_COST)
 
 
 def missing_references(policies: Sequence[str]) -> list[str]:

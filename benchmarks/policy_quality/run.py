@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from benchmarks.policy_quality.cells import Cell
+from benchmarks.policy_quality.cells import Cell, SyntheticCell
 from benchmarks.policy_quality.measure import Measurement, measure, measured_points_file
 from benchmarks.policy_quality.policies import PS_ONLY, applies, rough_cost
 from benchmarks.policy_quality.store import Figures, ResultStore, Task
@@ -51,7 +51,7 @@ def run(tasks: Sequence[Task], store: ResultStore, data: Path | None, processes:
         work = sum(rough_cost(task.policy, task.cell) for task in missing)
         done = bar.add_task("cells", total=work, cells=f"{resumed}/{len(tasks)}")
         items = [Measurement(task, data) for task in missing]
-        for index, outcome in run_in_processes(measure, items, processes):
+        for index, outcome in run_in_processes(measure, items, processes, alike=_shared):
             task = missing[index]
             if isinstance(outcome, Failure):
                 failures[task] = outcome.reason
@@ -62,6 +62,14 @@ def run(tasks: Sequence[Task], store: ResultStore, data: Path | None, processes:
             cells = f"{len(figures) + len(failures)}/{len(tasks)}"
             bar.update(done, advance=rough_cost(task.policy, task.cell), cells=cells)
     return RunResult(figures, failures, resumed)
+
+
+def _shared(measurement: Measurement) -> Hashable:
+    """What a process that has measured one has at hand for the next: a workload as it was recorded, or a cell."""
+    cell = measurement.task.cell
+    if isinstance(cell, SyntheticCell):
+        return cell
+    return cell.cluster, cell.window, cell.model_seed, cell.job_kind, cell.locality
 
 
 def _progress(console: Console) -> Progress:

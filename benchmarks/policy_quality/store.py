@@ -9,6 +9,7 @@ import fcntl
 import hashlib
 import json
 import os
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,6 +21,9 @@ from benchmarks.policy_quality.cells import Cell
 from policy_net.errors import BadInput
 
 FILE_NAME = "cells.jsonl"
+SYNC_SECONDS = 1.0
+"""A machine that loses its power loses at most what finished in so much time: to wait for the disk at every line would
+take longer than most replays. A run that is killed loses nothing."""
 
 Figures = Mapping[str, Any]
 """Figures of one cell under one policy by name; see `measure`."""
@@ -62,6 +66,7 @@ class ResultStore:
         except OSError as error:
             raise BadInput(f"{folder}: cannot be used for results: {error.strerror}; name another folder") from error
         self.path = folder / FILE_NAME
+        self._synced_at = time.monotonic()
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -79,6 +84,7 @@ class ResultStore:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._sync()
         self._file.close()
 
     def __len__(self) -> int:
@@ -89,12 +95,18 @@ class ResultStore:
         return self._results.get(task.key)
 
     def add(self, task: Task, figures: Figures) -> None:
-        """Append a finished task; it is on the disk when this returns."""
+        """Append a finished task; a kill no longer loses it, and the first line `SYNC_SECONDS` later, or the end of the
+        run, brings it to the disk."""
         line = {"key": task.key, "policy": task.policy_label, "version": task.version, "cell": task.cell.as_json()}
         self._file.write(json.dumps({**line, "figures": figures}).encode() + b"\n")
         self._file.flush()
-        os.fsync(self._file.fileno())
+        if time.monotonic() >= self._synced_at + SYNC_SECONDS:
+            self._sync()
         self._results[task.key] = figures
+
+    def _sync(self) -> None:
+        os.fsync(self._file.fileno())
+        self._synced_at = time.monotonic()
 
     def _read(self) -> dict[str, Figures]:
         """All whole lines; a last line without its end is what a killed run was writing, and is cut off."""

@@ -143,16 +143,9 @@ def _real(cell: RealCell, data: Path) -> World:
     speeds = default_speeds()
     scale = LOCALITY_SCALE if cell.locality else 1
     gpus_per_node, cpus_per_node = scale * GPUS_PER_NODE, scale * CPUS_PER_NODE
-    options = WorkloadOptions(
-        seed=cell.model_seed,
-        limit_jobs=cell.window_jobs,
-        window=cell.window,
-        job_kind=JobKindChoice(cell.job_kind),
-        gpus_per_node=gpus_per_node,
-        cpus_per_node=cpus_per_node,
-        speeds=speeds,
+    workload = _recorded(
+        *(workload_file(data, cell.cluster), cell.model_seed, cell.window_jobs, cell.window, cell.job_kind, scale)
     )
-    workload = workload_of(_recording(workload_file(data, cell.cluster)), options)
     environment = Environment(
         nodes=nodes_at_load(workload, speeds, cell.load, gpus_per_node),
         gpus_per_node=gpus_per_node,
@@ -181,6 +174,22 @@ def nodes_at_load(workload: Workload, speeds: SpeedModel, load: float, gpus_per_
     return nodes_for(requests, clipped_gpu_load(requests), gpus_per_node, load)
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=2)
+def _recorded(path: Path, model_seed: int, window_jobs: int, window: int, job_kind: str, scale: int) -> Workload:
+    """The jobs of a window: the same under several conditions."""
+    options = WorkloadOptions(
+        seed=model_seed,
+        limit_jobs=window_jobs,
+        window=window,
+        job_kind=JobKindChoice(job_kind),
+        gpus_per_node=scale * GPUS_PER_NODE,
+        cpus_per_node=scale * CPUS_PER_NODE,
+        speeds=default_speeds(),
+    )
+    return workload_of(_recording(path), options)
+
+
+@lru_cache(maxsize=32)
 def _recording(path: Path) -> Recording:
+    """All of them, some megabytes each: every condition goes through all clusters."""
     return read_csv(path)

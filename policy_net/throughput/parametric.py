@@ -23,6 +23,7 @@ from policy_net.domain import JobKind, speed_at
 from policy_net.errors import BadInput
 from policy_net.throughput.by_type import BeliefsByType
 from policy_net.throughput.form import FORMS, SpeedForm, form_grid
+from policy_net.throughput.moments import nonnegative_of_moments
 from policy_net.throughput.nonnegative import nonnegative_fit
 from policy_net.throughput.type_belief import FARTHEST, NOISE, TypeBelief, held
 
@@ -51,30 +52,39 @@ class TypeFit(TypeBelief):
         if not seen:
             self.coefficients = self.form.unseen_coefficients
             return
-        # What follows from the cells alone is looked up: a scheduler fits some hundreds of times a thousand jobs.
+        # What follows from the cells alone is looked up: a scheduler fits some hundreds of times a thousand jobs. Sums
+        # are taken in the order of the cells, as the compiled twin takes them.
         chosen = [row for row, _, _ in seen]
         features, expected = self.form.cell_features[chosen], self.form.expected_times[chosen]
         times = held(np.array([time for _, time, _ in seen]))
-        precision = 1 / (SHAPE_ERROR**2 + NOISE**2 / np.array([count for *_, count in seen], dtype=np.float64))
+        counts = np.array([count for *_, count in seen], dtype=np.float64)
+        precision = 1 / (SHAPE_ERROR * SHAPE_ERROR + NOISE * NOISE / counts)
         # The prior says how speeds relate to each other; how fast the type is, only observations say.
         relative = times / expected
-        unit = math.exp(float(precision @ np.log(relative)) / float(precision.sum()))
+        logs = [weight * math.log(time) for weight, time in zip(precision.tolist(), relative.tolist(), strict=True)]
+        unit = math.exp(_sum(logs) / _sum(precision.tolist()))
         times = np.minimum(np.maximum(relative, unit / FARTHEST), unit * FARTHEST) * expected
         rows = features * (unit / times)[:, None]
         weighted = rows * precision[:, None]
         of_prior, moment_of_prior = self.form.prior_moments
         # Solved through the normal equations: the cost does not grow with the number of cells.
-        moment = weighted.sum(axis=0) + moment_of_prior
-        try:
-            lower = np.linalg.cholesky(rows.T @ weighted + of_prior)
-            matrix, target = np.asarray(lower.T, dtype=np.float64), np.linalg.solve(lower, moment)
-        except np.linalg.LinAlgError:  # squares of figures that lie too far apart
+        moments = (rows[:, :, None] * weighted[:, None, :]).cumsum(axis=0)[-1] + of_prior
+        target = weighted.cumsum(axis=0)[-1] + moment_of_prior
+        found = nonnegative_of_moments(moments.tolist(), target.tolist())
+        if found is None:  # squares of figures that lie too far apart
             root, (pseudo_rows, pseudo_targets) = np.sqrt(precision), self.form.prior_rows
-            matrix, target = np.vstack([rows * root[:, None], pseudo_rows]), np.append(root, pseudo_targets)
-        self.coefficients = np.asarray(nonnegative_fit(matrix, target) * unit, dtype=np.float64)
+            matrix, wanted = np.vstack([rows * root[:, None], pseudo_rows]), np.append(root, pseudo_targets)
+            found = nonnegative_fit(matrix, wanted).tolist()
+        self.coefficients = np.array(found) * unit
 
     def _fitted_speeds(self) -> Array:
-        return form_grid(self.form, self.coefficients)
+        times = self.form.cell_features[:, 0] * self.coefficients[0]
+        for term in range(1, self.form.terms):
+            times = times + self.form.cell_features[:, term] * self.coefficients[term]
+        grid = np.zeros(self.form.shape)
+        part = grid[self.form.cells]
+        part[:] = (1 / times).reshape(part.shape)
+        return grid
 
     def _fit_snapshot(self) -> dict[str, object]:
         return {"coefficients": self.coefficients.tolist()}
@@ -88,6 +98,14 @@ class TypeFit(TypeBelief):
         # All zero is what a type has that was observed but never asked for: its first fit is due.
         if not (usable and (self.coefficients >= 0).all() and (self.coefficients.any() or self.refit_at == 0)):
             raise ValueError(f"impossible coefficients {entry['coefficients']}")
+
+
+def _sum(values: Sequence[float]) -> float:
+    """One after another: how Python's own sum rounds depends on its version."""
+    total = 0.0
+    for value in values:
+        total += value
+    return total
 
 
 class OnlineFit(BeliefsByType[TypeFit]):

@@ -1,7 +1,7 @@
-"""Beliefs of a heuristic as the compiled code holds them: it counts what is seen, and the reference's own code fits.
+"""Beliefs of a heuristic in Optimus's form as the compiled code holds them, and back again.
 
-A fit is made when observations have grown by a share, so there are few; made by the same code it is the same bit for
-bit, and so is what the policy goes on with afterwards.
+It counts what is seen and fits in the reference's order of sums, so that both are the same bit for bit, and so is what
+the policy goes on with afterwards. Where rounding is in the way of a fit, the reference's own code makes it.
 """
 
 from __future__ import annotations
@@ -11,10 +11,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from policy_net.domain import JobKind
 from policy_net.throughput.by_type import BeliefsByType
-from policy_net.throughput.type_belief import Cell, TypeBelief
+from policy_net.throughput.form import SpeedForm
+from policy_net.throughput.parametric import TypeFit
+from policy_net.throughput.type_belief import Cell
 from policy_net.twin.believed import CELLS, address_of, cells_of
 from policy_net.twin.memory import CELL, TypeMemory
 
@@ -32,7 +35,7 @@ class FittedTypes:
         self._kinds = kinds
         self._names = list(kinds)
         known = beliefs.beliefs_by_type()
-        self._types: list[TypeBelief] = [
+        self._types: list[TypeFit] = [
             copy.deepcopy(known[name]) if name in known else beliefs.new_belief(kind) for name, kind in kinds.items()
         ]
         self._unseen = copy.deepcopy(beliefs)
@@ -40,6 +43,8 @@ class FittedTypes:
         self._cells = np.zeros((len(kinds), CELLS), dtype=CELL)
         self._hoped = np.zeros((len(kinds), CELLS))
         self._fitted = np.zeros((len(kinds), CELLS))
+        self._forms = {kind: _form_arrays(self._types[number].form) for number, kind in enumerate(kinds.values())}
+        self._coefficients = [belief.coefficients.copy() for belief in self._types]
         self._memory: dict[int, TypeMemory] = {}
         self.failure: BaseException | None = None
         """What a fit has raised: the run ends, and the caller raises it again."""
@@ -62,12 +67,17 @@ class FittedTypes:
             self._fitted[number] = cells_of(belief.fitted_speeds(), kind)
         memory.hoped, memory.fitted = address_of(self._hoped[number]), address_of(self._fitted[number])
         memory.cell = address_of(self._cells[number])
+        memory.terms = belief.form.terms
+        form = [address_of(array) for array in self._forms[kind]]
+        memory.features, memory.expected_times, memory.prior_products, memory.prior_target = form[:4]
+        memory.unseen_coefficients, memory.coefficients = form[4], address_of(self._coefficients[number])
 
     def fit(self, number: int) -> int:
-        """Fit a type to what was seen of it up to now; called by the compiled code."""
+        """Fit a type to what was seen of it up to now; called by the compiled code where it cannot."""
         try:
-            kind = self._kinds[self._names[number]]
-            self._fitted[number] = cells_of(self._types[number].fit_to(self._cells_now(number)), kind)
+            kind, belief = self._kinds[self._names[number]], self._types[number]
+            self._fitted[number] = cells_of(belief.fit_to(self._cells_now(number)), kind)
+            self._coefficients[number][:] = belief.coefficients
         except BaseException as failure:
             self.failure = failure
             return 1
@@ -81,9 +91,16 @@ class FittedTypes:
             memory, belief = self._memory[number], self._types[number]
             if memory.known:
                 belief.cells, belief.refit_at = self._cells_now(number), memory.refit_at
+                belief.coefficients = self._coefficients[number]
                 checkpoint["types"][job_type] = belief.snapshot()
         self._beliefs.go_on_from(checkpoint)
 
     def _cells_now(self, number: int) -> dict[tuple[int, int], Cell]:
         rows = self._cells[number, : self._memory[number].cells].tolist()
         return {(ps, workers): Cell(samples, seconds, count) for samples, seconds, ps, workers, count in rows}
+
+
+def _form_arrays(form: SpeedForm) -> tuple[NDArray[np.float64], ...]:
+    """What the compiled code reads of a form: features, expected times, the prior's moments, unseen coefficients."""
+    arrays = (form.cell_features, form.expected_times, *form.prior_moments, form.unseen_coefficients)
+    return tuple(np.ascontiguousarray(array, dtype=np.float64) for array in arrays)

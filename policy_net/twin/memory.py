@@ -32,7 +32,10 @@ JOB = np.dtype(
 
 _ADDRESS, _FLOAT, _INTEGER = ctypes.c_void_p, ctypes.c_double, ctypes.c_int64
 FIT = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
-"""Fits the speeds of the type of this number to its cells; 0 if that went well."""
+"""Fits the type of this number to its cells, where the compiled code cannot; 0 if that went well."""
+
+CHANGE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_double)
+"""Lets nodes come and go up to and including a time in seconds; 0 if that went well."""
 
 SESSION = np.dtype(
     [("gpus", "i8"), ("first_submit_seconds", "f8"), ("ended", "f8", (BINS,)), ("withdrawn", "f8", (BINS,))]
@@ -45,13 +48,15 @@ class TypeMemory(ctypes.Structure):
 
     _fields_ = [
         *((name, _ADDRESS) for name in ("truth", "relative", "planned", "given", "hoped", "fitted")),
+        *((name, _ADDRESS) for name in ("features", "expected_times", "prior_products", "prior_target")),
+        *((name, _ADDRESS) for name in ("unseen_coefficients", "coefficients")),
         *((name, _ADDRESS) for name in ("prior_mean", "prior_smooth", "prior_sd_shape")),
         *((name, _FLOAT) for name in ("spread_smooth", "spread_cell", "deviation_unseen")),
         *(
             (name, _INTEGER)
             for name in (
                 *("uses_ps", "prior_of_type", "known", "span_kind"),
-                *("refit_at", "cells", "conditioned", "splits"),
+                *("refit_at", "cells", "conditioned", "terms", "splits"),
             )
         ),
         *((name, _ADDRESS) for name in ("cell", "conditioned_on")),
@@ -62,12 +67,15 @@ class CaseMemory(ctypes.Structure):
     """Everything that a run is given, and where its results go."""
 
     _fields_ = [
-        *((name, _INTEGER) for name in ("jobs", "types", "classes", "nodes", "layers", "parameters")),
+        *((name, _INTEGER) for name in ("jobs", "types", "classes", "nodes", "most_nodes", "layers")),
+        *((name, _INTEGER) for name in ("parameters", "changes_nodes", "nodes_pending", "most_idle", "most_waiting")),
         *((name, _INTEGER) for name in ("on_events", "pooled", "packed", "distance_matters", "plans_places")),
         *((name, _INTEGER) for name in ("learns", "silent", "with_sessions", "session_room", "scheduler", "fits")),
         *((name, _FLOAT) for name in ("slot_seconds", "debounce_seconds", "noise_variance")),
-        *((name, _FLOAT) for name in ("resize_seconds", "resume_seconds", "start_seconds", "refit_growth")),
-        *((name, _ADDRESS) for name in ("job", "type", "node_cpu", "node_gpu")),
+        *((name, _FLOAT) for name in ("resize_seconds", "resume_seconds", "start_seconds", "checkpoint_seconds")),
+        *((name, _FLOAT) for name in ("refit_growth", "next_change_seconds", "gpu_seconds_before")),
+        ("changed_at_seconds", _FLOAT),
+        *((name, _ADDRESS) for name in ("job", "type", "node", "node_cpu", "node_gpu", "lost_at")),
         *((name, _ADDRESS) for name in ("class_cpu", "class_gpu", "class_limit", "widths", "parameter")),
         *((name, _ADDRESS) for name in ("ended", "passed", "restart_mean_seconds", "resized", "restarts_seen")),
         *((name, _ADDRESS) for name in ("start_at", "end_at", "longest_gap", "present_samples", "present_speed")),
@@ -75,6 +83,7 @@ class CaseMemory(ctypes.Structure):
         *((name, _ADDRESS) for name in ("sessions", "session_of", "session")),
         *((name, _ADDRESS) for name in ("span_seen", "span_believed", "place_reports")),
         ("fit", FIT),
+        ("change", CHANGE),
     ]
 
 
@@ -83,9 +92,11 @@ class Standing(ctypes.Structure):
 
     _fields_ = [
         *((name, _INTEGER) for name in ("status", "decisions", "unusable_allocations", "resizes", "resumes")),
-        *((name, _INTEGER) for name in ("ended_jobs", "waiting_decisions", "present", "first")),
+        *((name, _INTEGER) for name in ("ended_jobs", "waiting_decisions", "idle_decisions")),
+        *((name, _INTEGER) for name in ("losing_decisions", "present", "first")),
         *((name, _FLOAT) for name in ("time_seconds", "gpu_seconds", "available_gpu_seconds")),
         *((name, _FLOAT) for name in ("allocated_until_seconds", "pause_seconds", "training_gpu_seconds")),
+        *((name, _FLOAT) for name in ("lost_training_seconds", "lost_before_seconds")),
     ]
 
 

@@ -15,7 +15,7 @@ from policy_net.laboratory.catalogue import CATALOGUE
 from policy_net.laboratory.simulation.case import CompiledRun
 from policy_net.laboratory.simulation.compiled import run_compiled
 from policy_net.laboratory.simulation.covered import uncovered
-from policy_net.laboratory.simulation.environment import DecideOn, Environment, PlacementStrategy
+from policy_net.laboratory.simulation.environment import DecideOn, Environment, NodeChange, PlacementStrategy
 from policy_net.laboratory.simulation.replay import ReplayResult, replay
 from policy_net.laboratory.speeds.speed import TableSpeedModel, default_speeds
 from policy_net.laboratory.workloads.workload import JobSpec, Workload
@@ -30,7 +30,7 @@ KINDS = {
     "plateau": JobKind.PS,
 }
 TOLERANCE = 1e-9
-MOST_DECISIONS = 2000
+MOST_DECISIONS, MOST_WITH_CHANGES = 2000, 300
 THOROUGH = settings(
     max_examples=50,
     deadline=None,
@@ -107,13 +107,41 @@ def workloads(draw: st.DrawFn, job_types: tuple[str, ...]) -> Workload:
 
 
 @st.composite
+def node_changes(draw: st.DrawFn, nodes: int) -> tuple[NodeChange, ...]:
+    """Nodes that come and go by plan, some at once and some between two decisions; one stays."""
+    there, changes, now = {f"node-{number}" for number in range(nodes)}, [], 0.0
+    for _ in range(draw(st.integers(0, 6))):
+        now += draw(st.sampled_from((0.0, 10.0, 500.0, 1200.0, 5000.0)))
+        node_id = f"node-{draw(st.integers(0, nodes + 1))}"
+        up = node_id not in there
+        if not up and len(there) == 1:
+            continue
+        size = Resources(draw(st.integers(6, 20)) * 1000, draw(st.integers(2, 4))) if draw(st.booleans()) else None
+        changes.append(NodeChange(now, node_id, up, size if up else None))
+        there ^= {node_id}
+    return tuple(changes)
+
+
+@st.composite
+def failures(draw: st.DrawFn, environment: Environment) -> Environment:
+    """The environment with nodes that come and go, by plan or by chance; jobs may lose what they have trained."""
+    return replace(
+        environment,
+        node_changes=draw(node_changes(environment.nodes)),
+        node_mtbf_seconds=draw(st.sampled_from((0.0, 6000.0, 40000.0))),
+        node_repair_seconds=draw(st.sampled_from((300.0, 3600.0))),
+        checkpoint_seconds=draw(st.sampled_from((0.0, 100.0, 1200.0))),
+    )
+
+
+@st.composite
 def environments(draw: st.DrawFn) -> Environment:
     nodes = draw(st.integers(1, 6))
     sizes = tuple(
         Resources(draw(st.integers(6, 20)) * 1000, draw(st.integers(2, 4))) for _ in range(nodes) if draw(st.booleans())
     )
     pause = st.sampled_from((0.0, 24.0, 120.0, 3000.0))
-    return Environment(
+    environment = Environment(
         nodes=nodes,
         gpus_per_node=draw(st.integers(2, 8)),
         cpus_per_node=draw(st.integers(8, 32)),
@@ -129,6 +157,7 @@ def environments(draw: st.DrawFn) -> Environment:
         node_sizes=sizes if len(sizes) == nodes else (),
         seed=draw(st.integers(0, 5)),
     )
+    return draw(failures(environment)) if draw(st.integers(0, 2)) == 0 else environment
 
 
 def reference(
@@ -139,9 +168,10 @@ def reference(
     effect: PlacementEffect | None,
 ) -> ReplayResult | str:
     decisions = itertools.count(1)
+    most = MOST_WITH_CHANGES if environment.changes_nodes else MOST_DECISIONS
 
     def go_on(_: float) -> None:
-        if next(decisions) > MOST_DECISIONS:
+        if next(decisions) > most:
             reject()  # of a workload that takes the reference minutes, others show as much
 
     try:

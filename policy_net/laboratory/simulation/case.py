@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,42 +12,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policy_net.domain import (
-    MAX_ALLREDUCE_WORKERS,
-    MAX_TASKS_PER_ROLE,
     CapacityMode,
     JobKind,
     PlacementEffect,
-    Resources,
     SpeedModel,
 )
 from policy_net.exchange.spec import SET_OUTPUTS
-from policy_net.laboratory.noise import JOB_PART, job_key, noise_factor
+from policy_net.laboratory.simulation import standstill
+from policy_net.laboratory.simulation.case_jobs import case_jobs, relative_speeds
+from policy_net.laboratory.simulation.case_nodes import CaseNodes
 from policy_net.laboratory.simulation.environment import DecideOn, Environment, PlacementStrategy
 from policy_net.laboratory.simulation.metrics import JobOutcome, RunCounters
-from policy_net.laboratory.workloads.workload import JobSpec, Workload
-from policy_net.placement.layout import blocking_sums, layout_of, placing_order
+from policy_net.laboratory.workloads.workload import Workload
 from policy_net.policy import SchedulerPolicy
 from policy_net.set_policy.policy import SetPolicy
 from policy_net.throughput.by_type import BeliefsByType
 from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
 from policy_net.twin.believed import BelievedTypes, ProcessTypes, address_of, cells_of, split_of
 from policy_net.twin.fitted import FittedTypes
-from policy_net.twin.memory import FIT, JOB, CaseMemory, Standing, TypeMemory
+from policy_net.twin.memory import FIT, CaseMemory, Standing, TypeMemory
 from policy_net.twin.parameters import parameters_of, widths_of
 from policy_net.twin.schedulers import Heuristic, heuristic_of
 
-NO_PROGRESS = 2
-"""The status of a run in which nothing makes progress any more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Standstill:
-    """Where a run stopped as nothing made progress any more: how many jobs were left, and the first of them."""
-
-    jobs: int
-    first_job_id: str
-    decisions: int
-    time_seconds: float
+NO_PROGRESS, LOSES = 2, 4
+"""Statuses of a run in which nothing makes progress any more, and of one in which jobs lose it again and again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +46,7 @@ class CompiledRun:
     counters: RunCounters
     training_gpu_seconds: float
     longest_gaps: Mapping[str, float]
-    standstill: Standstill | None = None
+    standstill: standstill.Standstill | None = None
 
 
 @dataclass
@@ -92,12 +80,10 @@ class Case:
         self._jobs = workload.jobs
         heuristic = None if isinstance(policy, SetPolicy) else heuristic_of(policy)
         self._arrays = _Arrays()
-        kinds = {job.job_type: job.kind for job in workload.jobs}
+        self._prepared = prepared = case_jobs(workload, environment)
+        kinds, beyond = prepared.kinds, prepared.beyond
         pooled = environment.capacity_mode is CapacityMode.POOLED
         placed_effect = None if pooled else effect
-        beyond = {
-            job.job_type for job in self._jobs if max(job.max_workers, job.requested.workers) > MAX_TASKS_PER_ROLE
-        }
         self._believed: ProcessTypes | FittedTypes | None = None
         given: SpeedModel | None = None
         if isinstance(policy, SetPolicy):
@@ -110,30 +96,28 @@ class Case:
         for number, job_type in enumerate(kinds):
             self._fill_type(number, job_type, kinds[job_type], speeds, given)
             if placed_effect is not None:
-                most = MAX_ALLREDUCE_WORKERS if job_type in beyond else MAX_TASKS_PER_ROLE
-                relative = _relative_speeds(placed_effect, job_type, most, environment.nodes)
-                self._types[number].relative = self._arrays.floats(relative)
+                relative = relative_speeds(placed_effect, workload, environment)
+                self._types[number].relative = self._arrays.keep(relative[job_type])
                 if isinstance(policy, SetPolicy) and policy.given_effect is not None:
-                    planned = _relative_speeds(policy.given_effect, job_type, most, max(environment.nodes, 2))
-                    self._types[number].planned = self._arrays.floats(planned)
-        self.memory = memory = CaseMemory(
-            jobs=len(workload.jobs), types=len(kinds), nodes=environment.nodes, pooled=pooled
-        )
+                    planned = relative_speeds(policy.given_effect, workload, environment)
+                    self._types[number].planned = self._arrays.keep(planned[job_type])
+        self.memory = memory = CaseMemory(jobs=len(workload.jobs), types=len(kinds), pooled=pooled)
         memory.on_events = environment.decide_on is DecideOn.EVENT
         memory.packed = environment.placement is PlacementStrategy.PACK
         memory.distance_matters = placed_effect is not None
         memory.slot_seconds, memory.debounce_seconds = environment.slot_seconds, environment.debounce_seconds
         memory.noise_variance = math.log1p(environment.speed_noise * environment.speed_noise)
         memory.resize_seconds, memory.resume_seconds = environment.resize_seconds, environment.resume_seconds
-        memory.start_seconds = environment.start_seconds
-        layout = layout_of(environment.node_list)
-        memory.node_cpu, memory.node_gpu = self._arrays.integers(layout.cpu_milli), self._arrays.integers(layout.gpu)
-        classes = _demand_classes(workload.jobs)
+        memory.start_seconds, memory.checkpoint_seconds = environment.start_seconds, environment.checkpoint_seconds
+        memory.most_idle, memory.most_waiting = standstill.MAX_IDLE_DECISIONS, standstill.MAX_WAITING_DECISIONS
+        memory.changes_nodes = environment.changes_nodes
+        classes = prepared.classes
         memory.classes = len(classes)
         memory.class_cpu = self._arrays.integers([demand.cpu_milli for demand in classes])
         memory.class_gpu = self._arrays.integers([demand.gpu for demand in classes])
-        memory.class_limit = self._arrays.integers(blocking_sums(layout, tuple(classes)))
-        memory.job = self._arrays.keep(_job_rows(workload.jobs, environment, list(kinds), classes))
+        self._nodes = CaseNodes(prepared.nodes)
+        self._nodes.fill(memory)
+        memory.job = address_of(prepared.rows)
         memory.type = ctypes.addressof(self._types)
         if isinstance(policy, SetPolicy):
             self._state_set(policy)
@@ -213,7 +197,7 @@ class Case:
     def failure(self) -> BaseException:
         """Why the run could not go on."""
         found = self._believed.failure if isinstance(self._believed, FittedTypes) else None
-        return found or MemoryError("no memory for a simulation")
+        return found or self._nodes.failure or MemoryError("no memory for a simulation")
 
     def result(self, standing: Standing) -> CompiledRun:
         """What the run gave."""
@@ -230,13 +214,15 @@ class Case:
             resizes=standing.resizes,
             resumes=standing.resumes,
             pause_seconds=standing.pause_seconds,
+            lost_training_seconds=standing.lost_training_seconds,
         )
         gaps = dict(zip((spec.job_id for spec in self._jobs), self._gap.tolist(), strict=True))
-        standstill = None
-        if standing.status == NO_PROGRESS:
-            first = self._jobs[standing.first].job_id
-            standstill = Standstill(standing.present, first, standing.waiting_decisions, standing.time_seconds)
-        return CompiledRun(outcomes, counters, standing.training_gpu_seconds, gaps, standstill)
+        still = None
+        if standing.status in (NO_PROGRESS, LOSES):
+            loses, first = standing.status == LOSES, self._jobs[standing.first].job_id
+            decisions = standing.losing_decisions if loses else standing.waiting_decisions
+            still = standstill.Standstill(standing.present, first, decisions, standing.time_seconds, loses=loses)
+        return CompiledRun(outcomes, counters, standing.training_gpu_seconds, gaps, still)
 
 
 def _learned(
@@ -246,55 +232,3 @@ def _learned(
     if isinstance(beliefs, GaussianProcessBeliefs):
         return ProcessTypes(beliefs, kinds, beyond)
     return FittedTypes(beliefs, kinds)
-
-
-def _demand_classes(jobs: Sequence[JobSpec]) -> list[Resources]:
-    """What tasks need, each once, in placing order."""
-    demands = {job.worker_demand for job in jobs} | {job.ps_demand for job in jobs if job.max_ps}
-    return sorted(demands, key=placing_order)
-
-
-def _job_rows(
-    jobs: Sequence[JobSpec], environment: Environment, types: list[str], classes: list[Resources]
-) -> NDArray[Any]:
-    numbers = {job_type: number for number, job_type in enumerate(types)}
-    places = {demand: place for place, demand in enumerate(classes)}
-    keys = [job_key(environment.seed, job.job_id) for job in jobs]
-    columns: dict[str, Sequence[float]] = {
-        "submit_seconds": [job.submit_time_seconds for job in jobs],
-        "total_epochs": [job.total_epochs for job in jobs],
-        "declared_epochs": [math.nan if job.declared_epochs is None else job.declared_epochs for job in jobs],
-        "samples_per_epoch": [job.samples_per_epoch for job in jobs],
-        "speed_factor": [noise_factor(key, JOB_PART, environment.job_noise) for key in keys],
-        "noise_key": keys,
-        "type": [numbers[job.job_type] for job in jobs],
-        "uses_ps": [job.kind.uses_ps for job in jobs],
-        "work_known": [job.work_known for job in jobs],
-        "worker_cpu": [job.worker_demand.cpu_milli for job in jobs],
-        "worker_gpu": [job.worker_demand.gpu for job in jobs],
-        "ps_cpu": [job.ps_demand.cpu_milli for job in jobs],
-        "ps_gpu": [job.ps_demand.gpu for job in jobs],
-        "worker_class": [places[job.worker_demand] for job in jobs],
-        "ps_class": [places[job.ps_demand if job.max_ps else job.worker_demand] for job in jobs],
-        "requested_workers": [job.requested.workers for job in jobs],
-        "requested_ps": [job.requested.ps for job in jobs],
-        "max_workers": [job.max_workers for job in jobs],
-        "max_ps": [job.max_ps for job in jobs],
-        "min_workers": [job.min_workers for job in jobs],
-        "min_ps": [job.min_ps for job in jobs],
-    }
-    rows = np.zeros(len(jobs), dtype=JOB)
-    for name, values in columns.items():
-        rows[name] = values
-    return rows
-
-
-def _relative_speeds(effect: PlacementEffect, job_type: str, most: int, all_nodes: int) -> NDArray[np.float64]:
-    """Speeds of a type over that in its best place, shape (65, 65) [workers, nodes that hold some], up to `most`."""
-    side = MAX_ALLREDUCE_WORKERS + 1
-    relative = np.ones((side, side))
-    for workers in range(1, most + 1):
-        for nodes in range(1, min(workers, all_nodes) + 1):
-            apart = (("", workers - nodes + 1), *((("", 1),) * (nodes - 1)))
-            relative[workers, nodes] = effect.relative_speed(job_type, apart)
-    return relative

@@ -9,6 +9,7 @@ from policy_net.domain import PlacementEffect, SpeedModel
 from policy_net.laboratory.simulation.admission import check_jobs_can_run
 from policy_net.laboratory.simulation.case import Case, CompiledRun
 from policy_net.laboratory.simulation.environment import Environment
+from policy_net.laboratory.simulation.kept import kept_for_the_latest
 from policy_net.laboratory.workloads.workload import Workload
 from policy_net.policy import SchedulerPolicy
 from policy_net.set_policy.policy import SetPolicy
@@ -36,8 +37,7 @@ def run_compiled(
         BadInput: a job of the workload can never run in this environment.
         MemoryError: there is too little of it.
     """
-    grids = {name: speeds.grid(name).tolist() for name in {spec.job_type for spec in workload.jobs}}
-    check_jobs_can_run(workload, environment, grids)
+    _check(workload, environment, speeds)
     case = Case(workload, environment, policy, speeds, effect)
     standing = Standing()
     twin = library().twin_open(ctypes.byref(case.memory), ctypes.byref(standing))
@@ -57,3 +57,9 @@ def run_compiled(
             policy.decision_index += standing.decisions
         case.keep_beliefs()
     return case.result(standing)
+
+
+@kept_for_the_latest
+def _check(workload: Workload, environment: Environment, speeds: SpeedModel) -> None:
+    grids = {name: speeds.grid(name).tolist() for name in {spec.job_type for spec in workload.jobs}}
+    check_jobs_can_run(workload, environment, grids)

@@ -1,8 +1,8 @@
 """Cases that the compiled twin covers, and why not the others.
 
 What it covers gives the reference's result, decision for decision; `tests/policy_net/twin` compares them on drawn
-cases. Everything else is for the reference: policies that the twin does not know, drawn or explored decisions, nodes
-that come and go, GPU types, and figures so extreme that Python refuses to calculate with them.
+cases. Everything else is for the reference: policies that the twin does not know, drawn or explored decisions, GPU
+types, and figures so extreme that Python refuses to calculate with them.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 from policy_net.domain import CapacityMode, JobKind, PlacementEffect, SpeedModel
 from policy_net.errors import BadInput
 from policy_net.laboratory.simulation.environment import Environment
+from policy_net.laboratory.simulation.kept import kept_for_the_latest
 from policy_net.laboratory.speeds.placement_effect import FittedPlacementEffect
 from policy_net.laboratory.workloads.workload import Workload
 from policy_net.policy import SchedulerPolicy
@@ -49,11 +50,10 @@ def uncovered(
             return f"the twin knows no policy {policy.name}"
         given, found, places_of_plan = heuristic.speeds, _of_another_kind(workload, heuristic), None
     said = {
-        "nodes come and go": environment.changes_nodes,
         "the cluster is beyond measure": _beyond_measure(environment),
         "the effect of places is not the fitted one": places
         and not all(type(each) is FittedPlacementEffect for each in (effect, places_of_plan or effect)),
-        "GPUs are of several types": places and bool(environment.gpu_types),
+        "GPUs are of several types": places and _has_gpu_types(environment),
     }
     found = found or next((reason for reason, holds in said.items() if holds), None)
     found = found or _unusual_jobs(workload) or _unusual_speeds(workload, given, speeds)
@@ -90,14 +90,21 @@ def _numbers_of(policy: SetPolicy) -> list[float]:
 def _beyond_measure(environment: Environment) -> bool:
     pauses = (environment.resize_seconds, environment.resume_seconds, environment.start_seconds)
     seconds = (environment.slot_seconds, environment.debounce_seconds, *pauses)
-    cpu_milli = sum(node.capacity.cpu_milli for node in environment.node_list)
+    nodes = [node.capacity for node in environment.node_list]
+    nodes += [change.capacity or environment.node_capacity for change in environment.node_changes if change.up]
+    cpu_milli, gpus = sum(node.cpu_milli for node in nodes), sum(node.gpu for node in nodes)
     return (
-        max(seconds) > LONGEST_SECONDS
+        max(*seconds, environment.checkpoint_seconds) > LONGEST_SECONDS
         or environment.slot_seconds < 1.0 / 1000.0
-        or max(cpu_milli, environment.gpus) > MOST_RESOURCES
+        or max(cpu_milli, gpus) > MOST_RESOURCES
     )
 
 
+def _has_gpu_types(environment: Environment) -> bool:
+    return bool(environment.gpu_types) or any(change.gpu_type for change in environment.node_changes)
+
+
+@kept_for_the_latest
 def _unusual_jobs(workload: Workload) -> str | None:
     kinds: dict[str, JobKind] = {}
     for job in workload.jobs:

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from policy_net.domain import Progress, SpeedModel
+from policy_net.laboratory.simulation.kept import kept_for_the_latest
 from policy_net.laboratory.workloads.workload import JobSpec, Workload
 
 SLOWDOWN_BOUND_SECONDS = 600.0
@@ -181,11 +182,6 @@ class TrainingWatch:
         self._trained_until = {spec.job_id: spec.submit_time_seconds for spec in workload.jobs}
         self._longest_gap = dict.fromkeys(self._trained_until, 0.0)
 
-    def take_over(self, training_gpu_seconds: float, longest_gaps: Mapping[str, float]) -> None:
-        """Take the figures of a whole run from whoever watched it."""
-        self.training_gpu_seconds = training_gpu_seconds
-        self._longest_gap.update(longest_gaps)
-
     def on_progress(self, time_seconds: float, progress: Sequence[Progress]) -> None:
         """Take in what happened after the decision at `time_seconds`."""
         for entry in progress:
@@ -199,9 +195,10 @@ class TrainingWatch:
             gpus = entry.allocation.workers * by_worker + entry.allocation.ps * by_ps
             self.training_gpu_seconds += gpus * entry.seconds
 
-    def longest_gap_seconds(self, job_id: str) -> float:
-        """The longest time from the job's submission to its latest training in which it did not train."""
-        return self._longest_gap[job_id]
+    @property
+    def longest_gaps(self) -> Mapping[str, float]:
+        """By job, the longest time in seconds from its submission to its latest training in which it did not train."""
+        return self._longest_gap
 
 
 def alone_seconds(spec: JobSpec, speeds: SpeedModel) -> float | None:
@@ -211,19 +208,24 @@ def alone_seconds(spec: JobSpec, speeds: SpeedModel) -> float | None:
 
 
 def job_results(
-    workload: Workload, speeds: SpeedModel, outcomes: Sequence[JobOutcome], watch: TrainingWatch
+    workload: Workload, speeds: SpeedModel, outcomes: Sequence[JobOutcome], longest_gaps: Mapping[str, float]
 ) -> tuple[JobResult, ...]:
     """What every job went through, in the workload's order."""
     return tuple(
         JobResult(
             spec.job_id,
             spec.requested.workers,
-            alone_seconds(spec, speeds),
+            alone,
             outcome.jct_seconds,
-            watch.longest_gap_seconds(spec.job_id),
+            longest_gaps[spec.job_id],
         )
-        for spec, outcome in zip(workload.jobs, outcomes, strict=True)
+        for spec, alone, outcome in zip(workload.jobs, _all_alone(workload, speeds), outcomes, strict=True)
     )
+
+
+@kept_for_the_latest
+def _all_alone(workload: Workload, speeds: SpeedModel) -> Sequence[float | None]:
+    return [alone_seconds(spec, speeds) for spec in workload.jobs]
 
 
 def longest_jobs(results: Sequence[JobResult], share: float = TAIL_SHARE) -> frozenset[str]:

@@ -46,6 +46,8 @@ class NodeTimeline:
     Attributes:
         nodes: those that are up now; the same object as long as nothing changes.
         next_change_seconds: when nodes next come or go; infinite if never.
+        changed_at_seconds: when they last did.
+        gpu_seconds_before: GPUs that were up, over the time from zero to then.
     """
 
     def __init__(self, environment: Environment) -> None:
@@ -60,7 +62,7 @@ class NodeTimeline:
         if environment.node_mtbf_seconds:
             for node_id in self._planned:
                 self._await_failure(node_id, 0.0)
-        self._changed_at_seconds = self._gpu_seconds_before = 0.0
+        self.changed_at_seconds = self.gpu_seconds_before = 0.0
         self.nodes = environment.node_list
         self._gpus = sum(node.capacity.gpu for node in self.nodes)
         self.next_change_seconds = self._find_next()
@@ -77,8 +79,8 @@ class NodeTimeline:
         while self.next_change_seconds <= until:
             now = self.next_change_seconds
             before = {node.node_id for node in self.nodes}
-            self._gpu_seconds_before += self._gpus * (now - self._changed_at_seconds)
-            self._changed_at_seconds = now
+            self.gpu_seconds_before += self._gpus * (now - self.changed_at_seconds)
+            self.changed_at_seconds = now
             while self._next_planned < len(self._changes) and self._changes[self._next_planned].time_seconds <= now:
                 self._carry_out(self._changes[self._next_planned])
                 self._next_planned += 1
@@ -92,7 +94,7 @@ class NodeTimeline:
 
     def available_gpu_seconds(self, until: float) -> float:
         """GPUs that were up, over the time from zero to `until`, which is at or after the last change so far."""
-        return self._gpu_seconds_before + self._gpus * (until - self._changed_at_seconds)
+        return self.gpu_seconds_before + self._gpus * (until - self.changed_at_seconds)
 
     def _find_next(self) -> float:
         planned = (

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from policy_net.domain import SUSPENDED, PlacementEffect, Progress, SpeedModel
-from policy_net.errors import NoProgress
-from policy_net.laboratory.simulation.case import CompiledRun, Standstill
+from policy_net.laboratory.simulation import standstill
+from policy_net.laboratory.simulation.case import CompiledRun
 from policy_net.laboratory.simulation.compiled import run_compiled
 from policy_net.laboratory.simulation.covered import uncovered
 from policy_net.laboratory.simulation.engine import Simulation
@@ -28,13 +28,6 @@ from policy_net.laboratory.simulation.metrics import (
 )
 from policy_net.laboratory.workloads.workload import Workload
 from policy_net.policy import SchedulerPolicy
-
-MAX_IDLE_DECISIONS = 1000
-"""Decisions in a row without any progress, with no arrival to wait for, after which a replay gives up."""
-
-MAX_WAITING_DECISIONS = 100_000
-"""The same where there are nodes to wait for: some always fail and return, and may never be what is lacking. Where jobs
-lose what they have trained, so many decisions without any job's end."""
 
 
 @dataclass(frozen=True)
@@ -152,19 +145,18 @@ def replay(
         may_change = may_change or any(entry.epochs > 0 or entry.paused_seconds > 0 for entry in progress)
         waiting_decisions = 0 if may_change else waiting_decisions + 1
         idle_decisions = 0 if may_change or simulation.nodes_pending else idle_decisions + 1
-        if idle_decisions >= MAX_IDLE_DECISIONS or waiting_decisions >= MAX_WAITING_DECISIONS:
-            still = Standstill(len(state.jobs), state.jobs[0].job_id, waiting_decisions, simulation.time_seconds)
-            raise _no_progress(policy.name, workload.name, still)
+        most_idle, most_waiting = standstill.MAX_IDLE_DECISIONS, standstill.MAX_WAITING_DECISIONS
+        left = (len(state.jobs), state.jobs[0].job_id)
+        if idle_decisions >= most_idle or waiting_decisions >= most_waiting:
+            still = standstill.Standstill(*left, waiting_decisions, simulation.time_seconds)
+            raise still.error(policy.name, workload.name)
         if ended:
             losing_decisions, lost_before_seconds = 0, simulation.counters.lost_training_seconds
         elif simulation.counters.lost_training_seconds > lost_before_seconds:
             losing_decisions += 1
-        if losing_decisions >= MAX_WAITING_DECISIONS:
-            raise NoProgress(
-                f"workload {workload.name!r} under policy {policy.name!r}: no job has ended in {losing_decisions}"
-                f" decisions up to {simulation.time_seconds:.0f} s, while nodes failed and training since the last"
-                " checkpoint was lost: the replay would never end; let nodes fail less often, or checkpoint more often"
-            )
+        if losing_decisions >= most_waiting:
+            still = standstill.Standstill(*left, losing_decisions, simulation.time_seconds, loses=True)
+            raise still.error(policy.name, workload.name)
         if record_timeline:
             _record(timeline, state.time_seconds, [job.job_id for job in state.jobs], progress)
         if on_progress is not None:
@@ -184,7 +176,7 @@ def replay(
         wall_seconds=clock() - started,
         timeline=timeline,
         gpu_training_share=simulation.counters.share_of_gpu_time(watch.training_gpu_seconds),
-        job_results=job_results(workload, speeds, outcomes, watch),
+        job_results=job_results(workload, speeds, outcomes, watch.longest_gaps),
     )
 
 
@@ -193,9 +185,7 @@ def _compiled_result(
 ) -> ReplayResult:
     """The result of a run in the compiled twin, which times no single decision."""
     if run.standstill is not None:
-        raise _no_progress(policy.name, workload.name, run.standstill)
-    watch = TrainingWatch(workload)
-    watch.take_over(run.training_gpu_seconds, run.longest_gaps)
+        raise run.standstill.error(policy.name, workload.name)
     return ReplayResult(
         workload=workload.name,
         policy=policy.name,
@@ -205,16 +195,8 @@ def _compiled_result(
         inference_p50_us=None,
         slot_decide_p99_ms=None,
         wall_seconds=wall_seconds(),
-        gpu_training_share=run.counters.share_of_gpu_time(watch.training_gpu_seconds),
-        job_results=job_results(workload, speeds, run.outcomes, watch),
-    )
-
-
-def _no_progress(policy: str, workload: str, still: Standstill) -> NoProgress:
-    return NoProgress(
-        f"policy {policy!r} let none of the {still.jobs} remaining jobs of workload {workload!r} train in"
-        f" {still.decisions} decisions up to {still.time_seconds:.0f} s (the first is {still.first_job_id!r}): the"
-        " replay would never end"
+        gpu_training_share=run.counters.share_of_gpu_time(run.training_gpu_seconds),
+        job_results=job_results(workload, speeds, run.outcomes, run.longest_gaps),
     )
 
 

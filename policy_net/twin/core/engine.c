@@ -1,13 +1,13 @@
 /* The event engine: show the state, take a decision, run on to the next one.
 
-   Follows policy_net.laboratory.simulation.engine, simulated_job, environment, noise and metrics. */
+   Follows policy_net.laboratory.simulation.engine, simulated_job, environment, noise, metrics and replay. */
 
 #include "places/places.h"
 
 #include <math.h>
+#include <stddef.h>
 
 #define ROUNDING 1e-9
-#define MAX_IDLE_DECISIONS 1000
 #define PI 3.14159265358979323846
 
 static double next_arrival(const Twin *twin) {
@@ -29,7 +29,14 @@ static double after_decision(const Twin *twin, double now, double completion) {
     const Case *in = twin->in;
     if (!in->on_events)
         return slot_start(now, in->slot_seconds, true);
-    return fmin(fmax(fmin(completion, next_arrival(twin)), now + in->debounce_seconds), now + in->slot_seconds);
+    double event = fmax(fmin(completion, next_arrival(twin)), now + in->debounce_seconds);
+    return fmin(in->next_change_seconds, fmin(event, now + in->slot_seconds));
+}
+
+/* The decision that the first node brings to a cluster that had none left. */
+static double on_nodes(const Twin *twin) {
+    double back = twin->in->next_change_seconds;
+    return twin->in->on_events ? back : slot_start(back, twin->in->slot_seconds, false);
 }
 
 static void admit(Twin *twin, double until) {
@@ -65,9 +72,13 @@ static void hold(Twin *twin, int index) {
         return;
     job->can_train = can_train;
     job->held = job->granted;
-    if (!can_train)
+    if (!can_train) {
+        if (could_train) {
+            job->checkpoint_epochs = job->done_epochs;
+            job->since_checkpoint_seconds = 0.0;
+        }
         job->pause_seconds = 0.0;
-    else if (could_train) {
+    } else if (could_train) {
         twin->out->resizes++;
         job->pause_seconds = fmax(job->pause_seconds, in->resize_seconds);
     } else if (!isnan(in->start_at[index])) {
@@ -98,7 +109,16 @@ static double needed_seconds(const Twin *twin, int index) {
     return job->speed ? left_samples / job->speed : INFINITY;
 }
 
-/* Pause and train up to the next decision, or to the end if that comes first. */
+static void checkpoint_regularly(const Twin *twin, const Job *spec, State *job, double seconds) {
+    double every = twin->in->checkpoint_seconds, since = job->since_checkpoint_seconds + seconds;
+    if (since >= every) {
+        since = fmod(since, every);
+        job->checkpoint_epochs = job->done_epochs - job->speed * since / spec->samples_per_epoch;
+    }
+    job->since_checkpoint_seconds = since;
+}
+
+/* Pause and train up to where it stops, or to the end if that comes first. */
 static void run(Twin *twin, int index, double now, double until) {
     const Job *spec = &twin->in->job[index];
     State *job = &twin->job[index];
@@ -122,6 +142,8 @@ static void run(Twin *twin, int index, double now, double until) {
     } else {
         job->epochs = job->speed * seconds / spec->samples_per_epoch;
         job->done_epochs += job->epochs;
+        if (twin->in->checkpoint_seconds)
+            checkpoint_regularly(twin, spec, job, seconds);
     }
     job->seconds = seconds;
     job->run_seconds += job->paused + seconds;
@@ -163,8 +185,25 @@ static bool observe(Twin *twin, double now) {
     return trained;
 }
 
-/* Go to the next decision: drop ended jobs, admit arrived ones, skip time without any job. */
-static void move_to(Twin *twin, double until) {
+/* While no node is up there is nothing to decide: every job waits for the first that comes; false if that failed. */
+static bool await_nodes(Twin *twin) {
+    while (!twin->in->nodes) {
+        twin->out->time_seconds = on_nodes(twin);
+        if (!nodes_advance(twin, twin->out->time_seconds))
+            return false;
+        admit(twin, twin->out->time_seconds);
+        for (int at = 0; at < twin->presents; at++) {
+            State *job = &twin->job[twin->present[at]];
+            job->granted = (Split){0, 0};
+            job->moved = false;
+            hold(twin, twin->present[at]);
+        }
+    }
+    return true;
+}
+
+/* Go to the next decision: drop ended jobs, admit arrived ones, skip time without any job or node; false if that failed. */
+static bool move_to(Twin *twin, double until) {
     double earliest = twin->out->time_seconds + twin->in->debounce_seconds, last_end = 0.0;
     int kept = 0;
     for (int at = 0; at < twin->presents; at++)
@@ -175,6 +214,8 @@ static void move_to(Twin *twin, double until) {
     admit(twin, until);
     if (!twin->presents && twin->arrived < twin->in->jobs) {
         twin->out->time_seconds = on_arrival(twin, next_arrival(twin), earliest);
+        if (!nodes_advance(twin, twin->out->time_seconds))
+            return false;
         admit(twin, twin->out->time_seconds);
     } else if (!twin->presents) {
         for (int64_t index = 0; index < twin->in->jobs; index++)
@@ -182,14 +223,39 @@ static void move_to(Twin *twin, double until) {
         twin->out->time_seconds = last_end;
         twin->out->status = FINISHED;
     }
+    if (twin->presents && !await_nodes(twin))
+        return false;
     twin->out->present = twin->presents;
     twin->out->first = twin->presents ? twin->present[0] : -1;
+    return true;
 }
 
 /* Wait for the first job. */
 void engine_begin(Twin *twin) {
     twin->out->time_seconds = on_arrival(twin, next_arrival(twin), 0.0);
+    bool goes_on = nodes_advance(twin, twin->out->time_seconds);
     admit(twin, twin->out->time_seconds);
+    if (!goes_on || !await_nodes(twin))
+        twin->out->status = OUT_OF_MEMORY;
+}
+
+/* Whether the run is given up after a decision: nothing changes any more, or jobs lose again and again what they train. */
+static void watch(Twin *twin, bool may_change, bool ended, int present, int first) {
+    Case *in = twin->in;
+    Standing *out = twin->out;
+    out->waiting_decisions = may_change ? 0 : out->waiting_decisions + 1;
+    out->idle_decisions = may_change || in->nodes_pending ? 0 : out->idle_decisions + 1;
+    if (ended) {
+        out->losing_decisions = 0;
+        out->lost_before_seconds = out->lost_training_seconds;
+    } else if (out->lost_training_seconds > out->lost_before_seconds)
+        out->losing_decisions++;
+    bool idles = out->idle_decisions >= in->most_idle || out->waiting_decisions >= in->most_waiting;
+    if (!idles && out->losing_decisions < in->most_waiting)
+        return;
+    out->status = idles ? NO_PROGRESS : LOSES;
+    out->present = present;
+    out->first = first;
 }
 
 /* Decide, and run on to the next decision. */
@@ -199,8 +265,11 @@ void engine_step(Twin *twin) {
     double now = out->time_seconds, completion = INFINITY;
     bool may_change = twin->arrived < in->jobs;
     int first = twin->present[0], present = twin->presents;
-    bool (*put)(Twin *) = in->plans_places ? place_as_planned : place;
-    if (!twin->decide(twin) || (in->distance_matters && !twin->places && !put(twin))) {
+    int64_t ended = out->ended_jobs;
+    bool decided = twin->decide(twin);
+    if (decided && in->distance_matters && !twin->places)
+        decided = in->plans_places ? place_as_planned(twin) : place(twin, NULL);
+    if (!decided) {
         out->status = OUT_OF_MEMORY;
         return;
     }
@@ -216,26 +285,25 @@ void engine_step(Twin *twin) {
         completion = fmin(completion, now + job->pause_seconds + needed_seconds(twin, index));
     }
     double until = after_decision(twin, now, completion);
+    if (!nodes_change(twin, until)) {
+        out->status = OUT_OF_MEMORY;
+        return;
+    }
     for (int at = 0; at < twin->presents; at++) {
         int index = twin->present[at];
         if (!twin->job[index].runs)
             continue;
         out->gpu_seconds += (double)gpus_of(&in->job[index], twin->job[index].held) * (until - now);
-        run(twin, index, now, until);
+        run(twin, index, now, twin->changed ? twin->job[index].stop : until);
     }
     out->decisions++;
     out->allocated_until_seconds = until;
-    out->available_gpu_seconds = (double)twin->total_gpu * until;
+    out->available_gpu_seconds = in->gpu_seconds_before + (double)twin->total_gpu * (until - in->changed_at_seconds);
     may_change = observe(twin, now) || may_change;
-    if (twin->lacks_memory) {
+    nodes_lose(twin);
+    if (twin->lacks_memory || !move_to(twin, until)) {
         out->status = OUT_OF_MEMORY;
         return;
     }
-    move_to(twin, until);
-    out->waiting_decisions = may_change ? 0 : out->waiting_decisions + 1;
-    if (out->waiting_decisions >= MAX_IDLE_DECISIONS) {
-        out->status = NO_PROGRESS;
-        out->present = present;
-        out->first = first;
-    }
+    watch(twin, may_change, out->ended_jobs > ended, present, first);
 }

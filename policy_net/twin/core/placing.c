@@ -83,12 +83,12 @@ int pack(Twin *twin, int64_t class, int64_t count, bool whole, bool workers, Lie
     return apart;
 }
 
-static bool packed(Twin *twin, int pieces) {
+static bool packed(Twin *twin, int pieces, Lie *lies) {
     qsort(twin->piece, (size_t)pieces, sizeof(Piece), packing_order);
     nodes_clear(twin);
     for (int i = 0; i < pieces; i++) {
         const Piece *piece = &twin->piece[i];
-        int apart = pack(twin, piece->class, piece->count, true, piece->workers, NULL);
+        int apart = pack(twin, piece->class, piece->count, true, piece->workers, lies ? &lies[piece->job] : NULL);
         if (apart < 0)
             return false;
         if (piece->workers)
@@ -137,8 +137,14 @@ int add_piece(Twin *twin, int index, bool workers, int order, int pieces) {
     return pieces;
 }
 
-/* Place what was granted; false if a task finds no node, which the plan has made sure of. */
-bool place(Twin *twin) {
+static void forget(const Twin *twin, Lie *lies) {
+    for (int at = 0; lies && at < twin->presents; at++)
+        lies[twin->present[at]].count = 0;
+}
+
+/* Place what was granted; false if a task finds no node, which the plan has made sure of. `lies`: where the tasks of
+   every present job go, if asked. */
+bool place(Twin *twin, Lie *lies) {
     int pieces = 0;
     for (int role = 0; role < 2; role++)
         for (int at = 0; at < twin->presents; at++) {
@@ -146,9 +152,11 @@ bool place(Twin *twin) {
             int order = twin->in->packed ? pieces : 2 * at + role;
             pieces = add_piece(twin, twin->present[at], !role, order, pieces);
         }
-    if (twin->in->packed && packed(twin, pieces))
+    forget(twin, lies);
+    if (twin->in->packed && packed(twin, pieces, lies))
         return true;
+    forget(twin, lies);
     for (int i = 0; twin->in->packed && i < pieces; i++) /* packing never costs capacity */
         twin->piece[i].order = 2 * twin->job[twin->piece[i].job].at + !twin->piece[i].workers;
-    return spread(twin, pieces, NULL);
+    return spread(twin, pieces, lies);
 }

@@ -20,7 +20,7 @@
 #define WIDEST 4096
 #define LIES MOST_WORKERS /* nodes of a job: it has at most so many tasks */
 
-enum { RUNNING, FINISHED, NO_PROGRESS, OUT_OF_MEMORY };
+enum { RUNNING, FINISHED, NO_PROGRESS, OUT_OF_MEMORY, LOSES };
 
 /* Whose decisions are taken: `policy_net.twin.schedulers.Scheduler`. */
 enum {
@@ -71,14 +71,17 @@ typedef struct {
     const double *planned;        /* as `relative`: plan on this in place of beliefs; NULL: on beliefs */
     const double *given;          /* CELLS: plan on these in place of beliefs; NULL: on beliefs */
     const double *hoped;          /* CELLS: speeds of a type of which nothing was seen */
-    const double *fitted;         /* CELLS: speeds of the last fit, where `fit` makes them */
+    double *fitted;               /* CELLS: speeds of the last fit, of heuristics that fit them in Optimus's form */
+    const double *features, *expected_times; /* of that form: terms of every split, and its time by the prior */
+    const double *prior_products, *prior_target, *unseen_coefficients;
+    double *coefficients; /* of the last fit */
     const double *prior_mean;     /* n */
     const double *prior_smooth;   /* n × n */
     const double *prior_sd_shape; /* n */
     double spread_smooth, spread_cell, deviation_unseen;
     int64_t uses_ps, prior_of_type, known; /* known: a process of this type exists */
     int64_t span_kind;                     /* of what is believed of lying apart */
-    int64_t refit_at, cells, conditioned;
+    int64_t refit_at, cells, conditioned, terms;
     int64_t splits; /* n: those of which anything is believed, with servers all, without as many workers as a job may have */
     Cell *cell;           /* room for CELLS */
     Cell *conditioned_on; /* room for CELLS */
@@ -86,13 +89,19 @@ typedef struct {
 
 /* Everything a run is given, and where its results go: `policy_net.twin.case.CASE`. */
 typedef struct {
-    int64_t jobs, types, classes, nodes, layers, parameters;
+    int64_t jobs, types, classes;
+    int64_t nodes /* that there are now */, most_nodes /* that there ever are */;
+    int64_t layers, parameters;
+    int64_t changes_nodes, nodes_pending; /* nodes_pending: whether nodes are still to come, return or go by plan */
+    int64_t most_idle, most_waiting;      /* decisions after which a run is given up */
     int64_t on_events, pooled, packed, distance_matters, plans_places, learns, silent, with_sessions, session_room;
     int64_t scheduler, fits; /* fits: a heuristic plans on what was seen */
-    double slot_seconds, debounce_seconds, noise_variance, resize_seconds, resume_seconds, start_seconds, refit_growth;
+    double slot_seconds, debounce_seconds, noise_variance, resize_seconds, resume_seconds, start_seconds, checkpoint_seconds, refit_growth;
+    double next_change_seconds /* when nodes next come or go */, gpu_seconds_before, changed_at_seconds; /* available until they last did */
     const Job *job;
     Type *type;
-    const int64_t *node_cpu, *node_gpu;
+    const int64_t *node, *node_cpu, *node_gpu; /* of those there are now; node: each one's number for good */
+    const double *lost_at;                     /* by number, when a node was first lost in the latest change; infinite: was not */
     const int64_t *class_cpu, *class_gpu, *class_limit; /* demand classes in placing order, and their volume bounds */
     const int64_t *widths;   /* layers + 1 */
     const double *parameter; /* policy_net.twin.parameters */
@@ -107,14 +116,15 @@ typedef struct {
     Session *session;                        /* room for session_room */
     struct Mean *span_seen, *span_believed;  /* places/places.h: the logs of what lying apart does */
     int64_t *place_reports;                  /* `REPORTS` and what follows */
-    int64_t (*fit)(int64_t type);            /* fit a type's speeds to its cells, into `fitted`; 0 if that went well; NULL: by a Gaussian process */
+    int64_t (*fit)(int64_t type);            /* fit a type where `fit_type` cannot; 0 if that went well; NULL: by a Gaussian process */
+    int64_t (*change)(double until);         /* let nodes come and go up to a time; 0 if that went well */
 } Case;
 
 /* Where a run stands: `policy_net.twin.case.STANDING`. */
 typedef struct {
-    int64_t status, decisions, unusable_allocations, resizes, resumes, ended_jobs, waiting_decisions, present, first;
+    int64_t status, decisions, unusable_allocations, resizes, resumes, ended_jobs, waiting_decisions, idle_decisions, losing_decisions, present, first;
     double time_seconds, gpu_seconds, available_gpu_seconds, allocated_until_seconds, pause_seconds;
-    double training_gpu_seconds;
+    double training_gpu_seconds, lost_training_seconds, lost_before_seconds; /* before: when a job last ended */
 } Standing;
 
 typedef struct {
@@ -176,6 +186,9 @@ typedef struct {
     /* of the present interval */
     bool runs, finished;
     double speed, seconds, samples, epochs, paused;
+    double stop; /* if nodes come or go: when it stops at the latest, at the next decision or with a node */
+    Split lost;  /* tasks with their nodes */
+    double checkpoint_epochs, since_checkpoint_seconds;
 } State;
 
 typedef struct {
@@ -203,7 +216,13 @@ typedef struct {
 /* Tasks of a job on a node. */
 typedef struct {
     int node, workers, ps;
-} Lying;
+} Share;
+
+/* Where a job lies, in the nodes' order. */
+typedef struct {
+    int count;
+    Share share[LIES];
+} Lie;
 
 /* A step of a hull, from one split to a larger one; `slope`: gain in utility per task. */
 typedef struct {
@@ -264,7 +283,11 @@ typedef struct Twin {
     double *key; /* of every present job */
     int *order;
     bool *waiting;
-    Lying *lies, *lay; /* of every job LIES */
+    Share *lies, *lay; /* of every job LIES, where decisions say where their tasks go */
+    Lie *lain;         /* of every job, where its tasks lay when nodes were lost and decisions do not say it */
+    int *node_before, *place_of; /* numbers of the nodes before the latest change; by number their places since, negative: none */
+    bool keeps_lies; /* it counts where tasks lie */
+    bool changed;    /* nodes come or go in the present interval */
     bool places; /* decisions say where their tasks go */
     int64_t *per_round;
     int64_t *used;
@@ -353,7 +376,12 @@ void room_grant(Twin *twin, const Room *room);
 void loads_sink(Loaded *heap, int count, int parent);
 int64_t spread_class(Twin *twin, int64_t class, int64_t count, int *placed);
 void nodes_clear(Twin *twin);
-bool place(Twin *twin);
+bool place(Twin *twin, Lie *lies);
+
+void nodes_open(Twin *twin);
+bool nodes_advance(Twin *twin, double until);
+bool nodes_change(Twin *twin, double until);
+void nodes_lose(Twin *twin);
 
 void engine_begin(Twin *twin);
 void engine_step(Twin *twin);

@@ -1,3 +1,4 @@
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,6 +39,20 @@ def test_a_policy_file_is_known_by_its_name_wherever_it_lies(tmp_path: Path) -> 
     with ResultStore(tmp_path) as store:
         store.add(replace(TASK, policy="/one/v1.safetensors"), {"avg_jct_seconds": 1.0})
         assert store.get(replace(TASK, policy="two/v1.safetensors")) is not None
+
+
+@pytest.mark.parametrize(("seconds", "waits"), [(0.0, 4), (1e9, 1)])
+def test_the_disk_is_waited_for_now_and_then_and_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, waits: int
+) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr("benchmarks.policy_quality.store.SYNC_SECONDS", seconds)
+    monkeypatch.setattr(os, "fsync", synced.append)
+    with ResultStore(tmp_path) as store:
+        for number in range(3):
+            store.add(replace(TASK, cell=replace(CELL, seed=number)), {"avg_jct_seconds": 1.0})
+            assert len((tmp_path / FILE_NAME).read_bytes().splitlines()) == number + 1
+    assert len(synced) == waits
 
 
 def test_a_line_that_was_cut_off_is_dropped_and_the_next_is_whole(tmp_path: Path) -> None:

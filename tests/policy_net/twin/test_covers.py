@@ -12,7 +12,7 @@ from policy_net.errors import BadInput, NoProgress
 from policy_net.exchange.spec import SetSpec
 from policy_net.laboratory.simulation.compiled import run_compiled
 from policy_net.laboratory.simulation.covered import uncovered
-from policy_net.laboratory.simulation.environment import Environment
+from policy_net.laboratory.simulation.environment import Environment, NodeChange
 from policy_net.laboratory.simulation.replay import replay
 from policy_net.laboratory.speeds.placement_effect import default_placement_effect
 from policy_net.laboratory.speeds.speed import TableSpeedModel, default_speeds
@@ -48,14 +48,18 @@ def test_other_policies_are_for_the_reference() -> None:
     assert uncovered(JOBS, Environment(2), GivePairs(), SPEEDS) == "the twin knows no policy give-pairs"
 
 
-def test_nodes_that_fail_are_for_the_reference() -> None:
-    assert uncovered(JOBS, Environment(2, node_mtbf_seconds=3600.0), fresh(), SPEEDS) == "nodes come and go"
+def test_nodes_that_come_and_go_are_covered() -> None:
+    environment = Environment(2, node_mtbf_seconds=3600.0, node_changes=(NodeChange(60.0, "node-2", True),))
+    assert uncovered(JOBS, environment, fresh(), SPEEDS, default_placement_effect()) is None
 
 
 def test_gpu_types_matter_only_where_tasks_are_placed() -> None:
     typed = Environment(2, gpu_types=(("v100", 1),))
+    later = Environment(2, node_changes=(NodeChange(60.0, "node-2", True, gpu_type="v100"),))
     effect = default_placement_effect()
     assert uncovered(JOBS, typed, fresh(places=False), SPEEDS, effect) == "GPUs are of several types"
+    assert uncovered(JOBS, later, fresh(places=False), SPEEDS, effect) == "GPUs are of several types"
+    assert uncovered(JOBS, later, fresh(places=False), SPEEDS) is None
     assert uncovered(JOBS, replace(typed, capacity_mode=CapacityMode.POOLED), fresh(), SPEEDS, effect) is None
 
 
@@ -95,7 +99,13 @@ def test_work_beyond_measure_is_for_the_reference(epochs: float) -> None:
 
 @pytest.mark.parametrize(
     "environment",
-    [Environment(2, slot_seconds=1e-200), Environment(2, debounce_seconds=1e200), Environment(2, cpus_per_node=10**30)],
+    [
+        Environment(2, slot_seconds=1e-200),
+        Environment(2, debounce_seconds=1e200),
+        Environment(2, cpus_per_node=10**30),
+        Environment(2, checkpoint_seconds=1e200),
+        Environment(2, node_changes=(NodeChange(60.0, "node-2", True, Resources(10**30, 0)),)),
+    ],
 )
 def test_clusters_beyond_measure_are_for_the_reference(environment: Environment) -> None:
     assert uncovered(JOBS, environment, fresh(), SPEEDS) == "the cluster is beyond measure"

@@ -25,6 +25,7 @@ from policy_net.laboratory.speeds.speed import TableSpeedModel, default_speeds
 from policy_net.laboratory.workloads.workload import Workload
 from policy_net.set_policy.beliefs import SetBeliefs
 from policy_net.throughput import parametric
+from policy_net.throughput.form import FORMS
 from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
 from policy_net.throughput.parametric import MeasuredFit, OnlineFit, SpeedPoint
 from policy_net.twin.library import notice
@@ -194,12 +195,29 @@ def test_a_type_without_measured_speeds_is_refused_as_in_the_reference() -> None
         replay(workload, IDLE, policy, SPEEDS)
 
 
+def put_rounding_in_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    form = FORMS[JobKind.PS]
+    monkeypatch.setitem(form.__dict__, "prior_moments", tuple(np.nan * moment for moment in form.prior_moments))
+
+
+def test_where_rounding_is_in_the_way_the_reference_fits_for_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    put_rounding_in_the_way(monkeypatch)
+    there, here = fitting(OptimusPolicy), fitting(OptimusPolicy)
+    workload = one_by_one("vgg-16", 6, kind=JobKind.PS)
+    expected = replay(workload, IDLE, there, SPEEDS, compiled=False)
+    assert_equal(expected, run_compiled(workload, IDLE, here, SPEEDS))
+    assert here.beliefs is not None
+    assert there.beliefs is not None
+    assert here.beliefs.digest() == there.beliefs.digest()
+
+
 def test_a_fit_that_fails_ends_the_run_as_in_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(*_: object) -> None:
         raise ArithmeticError("no fit")
 
     workload = one_by_one("vgg-16", 2, kind=JobKind.PS)
     policy = fitting(OptimusPolicy)
+    put_rounding_in_the_way(monkeypatch)
     monkeypatch.setattr(parametric, "nonnegative_fit", failing)
     for compiled in (True, False):
         with pytest.raises(ArithmeticError, match="no fit"):

@@ -47,15 +47,15 @@ bool authors_grant_on(Twin *twin, int64_t node, int at, Split tasks) {
     twin->left_gpu[node] = gpu;
     twin->plan.held[at].workers += tasks.workers;
     twin->plan.held[at].ps += tasks.ps;
-    if (!twin->in->distance_matters)
+    if (!twin->keeps_lies)
         return true;
-    Lying *lies = twin->lies + (int64_t)index * LIES;
+    Share *lies = twin->lies + (int64_t)index * LIES;
     int place = 0;
     while (place < job->lying && lies[place].node < node)
         place++;
     if (place == job->lying || lies[place].node != node) {
-        memmove(lies + place + 1, lies + place, sizeof(Lying) * (size_t)(job->lying++ - place));
-        lies[place] = (Lying){(int)node, 0, 0};
+        memmove(lies + place + 1, lies + place, sizeof(Share) * (size_t)(job->lying++ - place));
+        lies[place] = (Share){(int)node, 0, 0};
     }
     lies[place].workers += tasks.workers;
     lies[place].ps += tasks.ps;
@@ -76,8 +76,8 @@ bool authors_grant(Twin *twin, int at, Split tasks) {
 /* Where a job's workers lie, and whether other nodes hold its tasks than after the decision before. */
 static void settle(Twin *twin, int index) {
     State *job = &twin->job[index];
-    Lying *lies = twin->lies + (int64_t)index * LIES, *lay = twin->lay + (int64_t)index * LIES;
-    size_t size = sizeof(Lying) * (size_t)job->lying;
+    Share *lies = twin->lies + (int64_t)index * LIES, *lay = twin->lay + (int64_t)index * LIES;
+    size_t size = sizeof(Share) * (size_t)job->lying;
     job->apart = 0;
     for (int i = 0; i < job->lying; i++)
         job->apart += lies[i].workers > 0;

@@ -1,7 +1,7 @@
 /* Speeds that heuristics plan on: given, or fitted to what was seen of a type.
 
-   Follows policy_net.throughput.by_type and type_belief. Gaussian processes are those of `set`; another fit is the
-   reference's own, `Case.fit`. */
+   Follows policy_net.throughput.by_type and type_belief. Gaussian processes are those of `set`; another fit is in
+   Optimus's form, and where rounding is in its way the reference's own, `Case.fit`. */
 
 #include "heuristics.h"
 
@@ -41,7 +41,7 @@ bool fits_refresh(Twin *twin, int index) {
     }
     if (belief->count < type->refit_at)
         return true;
-    if (twin->in->fit(index))
+    if (!fit_type(type) && twin->in->fit(index))
         return false;
     int64_t growth = (int64_t)(twin->in->refit_growth * (double)belief->count);
     type->refit_at = belief->count + (growth > 1 ? growth : 1);

@@ -6,6 +6,7 @@
 #include "../twin.h"
 
 bool fits_refresh(Twin *twin, int type);
+bool fit_type(Type *type);
 
 bool (*scheduler_of(int64_t code))(Twin *twin);
 bool fifo(Twin *twin);

@@ -40,6 +40,16 @@ bool pool_open(Twin *twin) {
     pool->chooser = malloc(jobs * sizeof(Chooser));
     if (!(pool->fewest && pool->lie && pool->staying && pool->anew && pool->chooser))
         return false;
+    pool_renew(twin);
+    return true;
+}
+
+/* Count anew on how few nodes workers could lie, of those there are now. */
+void pool_renew(Twin *twin) {
+    const Case *in = twin->in;
+    Pool *pool = twin->pool;
+    memset(pool->fewest, 0, (size_t)in->classes * APART * sizeof(int));
+    pool->version++;
     for (int64_t class = 0; class < in->classes; class++) {
         int64_t nodes_with[MOST_WORKERS + 1] = {0};
         for (int64_t node = 0; node < in->nodes; node++)
@@ -52,7 +62,6 @@ bool pool_open(Twin *twin) {
                     pool->fewest[class * APART + workers++] = nodes;
             }
     }
-    return true;
 }
 
 void pool_close(Twin *twin) {

@@ -15,17 +15,6 @@ typedef struct Mean {
     int64_t count;
 } Mean;
 
-/* Tasks of a job on a node. */
-typedef struct {
-    int node, workers, ps;
-} Share;
-
-/* Where a job lies, in the nodes' order. */
-typedef struct {
-    int count;
-    Share share[MOST_WORKERS]; /* a job with servers has fewer tasks */
-} Lie;
-
 /* A job in the order in which they choose their nodes. */
 typedef struct {
     int64_t class;
@@ -50,6 +39,7 @@ enum { REPORTS, REFIT_AT, FITS };
 static inline int fewest_nodes(const Twin *twin, int64_t class, int workers) { return twin->pool->fewest[class * APART + workers]; }
 
 bool pool_open(Twin *twin);
+void pool_renew(Twin *twin);
 void pool_close(Twin *twin);
 double planned_effect(const Twin *twin, int type, int workers, int nodes);
 double samples_together(const Twin *twin, int job);

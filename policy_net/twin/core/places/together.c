@@ -18,6 +18,15 @@ static int apart_of(const Lie *lie) {
     return nodes;
 }
 
+static Split tasks_of(const Lie *lie) {
+    Split held = {0, 0};
+    for (int i = 0; i < lie->count; i++) {
+        held.workers += lie->share[i].workers;
+        held.ps += lie->share[i].ps;
+    }
+    return held;
+}
+
 static bool same(const Lie *one, const Lie *other) {
     return one->count == other->count && !memcmp(one->share, other->share, sizeof(Share) * (size_t)one->count);
 }
@@ -49,7 +58,8 @@ static int in_order(Twin *twin) {
         int index = twin->present[at];
         const Job *spec = &twin->in->job[index];
         State *job = &twin->job[index];
-        job->stays = twin->pool->lie[index].count && job->granted.workers == job->held.workers && job->granted.ps == job->held.ps;
+        Split lies = tasks_of(&twin->pool->lie[index]);
+        job->stays = twin->pool->lie[index].count && job->granted.workers == lies.workers && job->granted.ps == lies.ps;
         if (job->granted.workers + job->granted.ps == 0)
             continue;
         double loss = loss_apart(twin, (int)spec->type, job->granted.workers);
@@ -74,6 +84,8 @@ static bool together(Twin *twin, int count, bool staying, Lie *found) {
             const Share *share = &found[index].share[k];
             twin->left_cpu[share->node] -= share->workers * spec->worker_cpu + share->ps * spec->ps_cpu;
             twin->left_gpu[share->node] -= share->workers * spec->worker_gpu + share->ps * spec->ps_gpu;
+            if (twin->left_cpu[share->node] < 0 || twin->left_gpu[share->node] < 0) /* it came back smaller */
+                return false;
         }
     }
     for (int role = 0; role < 2; role++)

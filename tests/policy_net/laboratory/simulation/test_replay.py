@@ -8,7 +8,8 @@ from worlds import GivePairs, PairSpeeds, make_spec, make_workload
 from policy_net.domain import ClusterState, Decision, Progress, Trigger
 from policy_net.errors import BadInput, InvalidAllocation, NoProgress
 from policy_net.laboratory.simulation.environment import DecideOn, Environment
-from policy_net.laboratory.simulation.replay import MAX_IDLE_DECISIONS, replay
+from policy_net.laboratory.simulation.replay import replay
+from policy_net.laboratory.simulation.standstill import MAX_IDLE_DECISIONS
 
 TWO_JOBS = make_workload(make_spec(0, total_epochs=18.0), make_spec(1, submit_time_seconds=600.0), name="two")
 
