@@ -109,7 +109,7 @@ def versions_table(versions: list[Facts]) -> FittedTable:
         Column("from", 6, text=True),
         Column("stale", 7),
         Column("digest", 8, text=True),
-        Column("alias: note" if any(card["aliases"] for card in versions) else "note", words=True),
+        Column("[alias] note" if any(card["aliases"] for card in versions) else "note", words=True),
     )
     rows = [
         (
@@ -124,7 +124,7 @@ def versions_table(versions: list[Facts]) -> FittedTable:
             _source(card),
             f"{card['staleness_p50']:g}",
             card["digest"][:SHOWN_OF_A_DIGEST],
-            ": ".join(said for said in (", ".join(card["aliases"]), _noted(card)) if said),
+            " ".join(said for said in (_bracketed(card["aliases"]), _noted(card)) if said),
         )
         for card in versions
     ]
@@ -155,6 +155,11 @@ _OF_PROGRAMS = (
     *("version", "over drf", "created UTC", "head step", "parent", "files", "updates", "from", "stale", "digest"),
     *("note", "score", "pinned", "clusters", "aliases"),
 )
+
+
+def _bracketed(aliases: list[str]) -> str:
+    """Aliases as they stand before a note, and cannot be taken for one."""
+    return f"[{', '.join(aliases)}]" if aliases else ""
 
 
 def _noted(card: Facts) -> str:

@@ -17,7 +17,8 @@ from global_learner.registry.tables import VersionRow
 from global_learner.storage.database import Database
 
 _ALIAS = re.compile(r"[a-z][a-z0-9.-]{0,62}", re.ASCII)
-_NUMBERED = re.compile(r"v[0-9]+", re.ASCII)
+_NUMBERED = re.compile(r"v[0-9].*", re.ASCII)
+"""Also what only begins so: `v1.2` and `v2-good` read as numbers of versions."""
 _MEANT_OTHERWISE = frozenset({"latest", "newest", "all", "none", "head"})
 _MOST_ALIASES = 1_000
 """Of a fleet: who looks one up reads all cards."""

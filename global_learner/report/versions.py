@@ -87,7 +87,8 @@ def version_rows(
             assigned.setdefault(view.assigned_version, []).append(view.cluster)
     ordered = sorted(cards, key=lambda card: -card.version)
     acting = {view.status.acting_version for view in views}
-    wanted = {1, *assigned, *acting, *(card.version for card in ordered[:MOST_VERSIONS])}
+    called = {card.version for card in cards if card.aliases}
+    wanted = {1, *assigned, *acting, *called, *(card.version for card in ordered[:MOST_VERSIONS])}
     shown = [card for card in ordered if card.version in wanted]
     return [_row(card, sorted(assigned.get(card.version, [])), scores, ended) for card in shown], len(ordered) - len(
         shown

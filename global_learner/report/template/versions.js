@@ -11,7 +11,8 @@ function drawVersions(data) {
   const headings = ["Version", "From", "Step", "Updates", ...(scored ? ["Score"] : []), "Staleness", "Contributors", "Assigned to", "Published", "Size", "Digest"];
   put("versions-head", el("tr", {}, headings.map((heading, index) =>
     el("th", { scope: "col", class: index ? (["Contributors", "Assigned to", "Digest"].includes(heading) ? "text" : null) : "first" }, heading))));
-  const shown = allVersions ? versions : versions.slice(0, FEW_VERSIONS);
+  const inUse = (row) => row.aliases.length > 0 || row.assigned.length > 0;
+  const shown = allVersions ? versions : versions.filter((row, index) => index < FEW_VERSIONS || inUse(row));
   put("versions-rows", shown.map((row) => named(versionRow(row, scored), headings)));
   const parts = Object.entries(learner.disk_bytes).filter(([, bytes]) => bytes).map(([part, bytes]) => `${part} ${size(bytes)}`);
   put("versions-note", over ? `Score: average completion time over that of ${over}, as in the learning curve; lower is better. ` : "",
@@ -23,7 +24,7 @@ function drawVersions(data) {
 function versionRow(row, scored) {
   const contributors = Object.keys(row.contributions).length;
   return el("tr", {},
-    el("th", { scope: "row", class: "first" }, `v${row.version}`, ...row.aliases.map((alias) => el("span", { class: "pill now" }, alias)), row.pinned && el("span", { class: "pill idle" }, "pinned")),
+    el("th", { scope: "row", class: "first" }, `v${row.version}`, ...row.aliases.flatMap((alias) => [" ", el("span", { class: "pill now" }, alias)]), row.pinned && " ", row.pinned && el("span", { class: "pill idle" }, "pinned")),
     cell(row.parent ? `v${row.parent}` : "–"), cell(whole(row.head_step)), cell(whole(row.updates)),
     scored && (row.score === null ? cell(row.score_state === "scored" ? "on other replays" : row.score_state || "–")
       : cell(row.score.toFixed(3), { class: row.score < 1 ? "better" : "worse" })),

@@ -85,7 +85,9 @@ def test_an_alias_means_one_version_at_a_time_and_outlives_a_restart(tmp_path: P
     ]
 
 
-@pytest.mark.parametrize("alias", ["v2", "latest", "head", "Steady", "2nd", "-x", "a b", "", "a" * 64, "näher"])
+@pytest.mark.parametrize(
+    "alias", ["v2", "v1.2", "v2-ok", "latest", "head", "Steady", "2nd", "-x", "a b", "", "a" * 64, "à"]
+)
 def test_a_word_that_means_something_else_or_is_none_is_no_alias(tmp_path: Path, alias: str) -> None:
     registry = published(tmp_path)
     with pytest.raises(BadRequest, match="alias"):

@@ -66,6 +66,19 @@ def test_a_curve_of_one_version_is_a_sentence(browser: WebDriver, tmp_path: Path
     assert browser.find_element(By.CSS_SELECTOR, "#versions-rows td:nth-of-type(4)").text == "1.064"
 
 
+def test_a_version_with_an_alias_is_shown_before_anybody_asks_for_the_older_ones(
+    browser: WebDriver, tmp_path: Path
+) -> None:
+    said = report([], versions=40)
+    next(card for card in said.versions if card.version == 4).aliases.append("steady")
+    (page := tmp_path / "called.html").write_text(static_page(report_content(said)))
+    opened(browser, page.as_uri())
+    names = [node.text for node in browser.find_elements(By.CSS_SELECTOR, "#versions-rows th")]
+    assert [name.split()[0] for name in names] == [*(f"v{number}" for number in range(40, 30, -1)), "v4"]
+    assert names[-1].split() == ["v4", "steady"]
+    assert "29 more versions" in text(browser, "#versions-more")
+
+
 def test_what_did_not_happen_is_not_enumerated(browser: WebDriver, pages: dict[str, str]) -> None:
     opened(browser, pages["one"])
     assert "None: all " in text(browser, "#guard-part .empty")

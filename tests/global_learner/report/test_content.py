@@ -181,11 +181,14 @@ def test_clusters_that_never_came_or_were_turned_out_are_counted_apart() -> None
 
 
 def test_of_many_versions_the_newest_the_first_and_those_in_use_are_shown() -> None:
-    content = report_content(report([view("north", DRAW, assigned_version=7, acting_version=6)], versions=300))
+    said = report([view("north", DRAW, assigned_version=7, acting_version=6)], versions=300)
+    next(card for card in said.versions if card.version == 4).aliases.append("steady")
+    content = report_content(said)
     shown = [row["version"] for row in content["versions"]]
-    assert shown == [*range(300, 300 - MOST_VERSIONS, -1), 7, 6, 1]
+    assert shown == [*range(300, 300 - MOST_VERSIONS, -1), 7, 6, 4, 1]
     assert content["versions_left_out"] == 300 - len(shown)
     assert next(row for row in content["versions"] if row["version"] == 7)["assigned"] == ["north"]
+    assert {row["version"]: row["aliases"] for row in content["versions"] if row["aliases"]} == {4: ["steady"]}
 
 
 @given(st.dictionaries(st.sampled_from("abc"), st.dictionaries(st.integers(0, 500), st.integers(0, 50), max_size=9)))
