@@ -226,8 +226,7 @@ class FleetLink(RepeatedWork):
         except NameContested:  # said when the name was lost; the learner is there
             return self._backoff.next_seconds()
         except LearnerUnreachable as error:
-            if self._reachable:
-                _log.warning("learner-lost", error=str(error))
+            self._session.outage.on_unanswered(error)
             self._reachable = False
             return self._backoff.next_seconds()
         except LearnerRefused as error:
@@ -237,8 +236,7 @@ class FleetLink(RepeatedWork):
             # A fault of ours must not end the heartbeats for good, nor pass unseen.
             _log.exception("heartbeat-failed")
             return self._backoff.next_seconds()
-        if not self._reachable:
-            _log.info("learner-returned")
+        self._session.outage.on_answered()
         self._reachable = True
         self._session.refusals.on_answered("heartbeat")
         self._backoff.reset()

@@ -18,6 +18,7 @@ import structlog
 from cluster_agent.errors import LearnerRefused
 from cluster_agent.fleet.learner_protocol import Learner, Registration
 from cluster_agent.fleet.name_contest import NameContest
+from cluster_agent.fleet.outage import Outage
 from cluster_agent.settings import RetrySettings
 from cluster_agent.telemetry import Telemetry
 from foundation.backoff import Backoff
@@ -44,6 +45,7 @@ class Session:
         cluster: str = "this cluster",
     ) -> None:
         self.refusals = Refusals(clock)
+        self.outage = Outage(clock)
         self._contest = NameContest(cluster, clock)
         self._learner = learner
         self._spec_digest = spec_digest
