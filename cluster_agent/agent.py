@@ -246,7 +246,7 @@ class Agent:
         self._telemetry.certificate_expiry.set_function(lambda: client.certificate_expires)
         spec_digest = "" if first is None else first.spec_to_register
         job_types = [name for name in self._backend.job_types if self._settings.sharing.shares(name)]
-        return client, Session(client, spec_digest, job_types)
+        return client, Session(client, spec_digest, job_types, cluster=self._settings.cluster)
 
     def _build_fleet(
         self, learner: LearnerSettings, client: LearnerClient, session: Session, source: LearningSource

@@ -42,6 +42,10 @@ class LearnerUnreachable(AgentError):
     """No answer in time, or none at all; worth trying again."""
 
 
+class NameContested(LearnerUnreachable):
+    """Another agent registers under this one's name; the name is taken back later."""
+
+
 class LearnerRefused(AgentError):
     """The learner answered that it does not want this request; trying it again would not help."""
 

@@ -6,7 +6,7 @@ Kept in memory; registrations come from the registry, the counters from the last
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -22,6 +22,11 @@ _LIVE_SECONDS = 60.0
 """Thirty heartbeats."""
 _TAKES_PART_SECONDS = 3600.0
 """Three slots of DL2's: a cluster without jobs is waited for no longer than that."""
+_TAKEN_OVER_TIMES = 3
+"""A restored learner or an agent that was moved does it once or twice."""
+_TAKEN_OVER_WITHIN_SECONDS = 1800.0
+_CONTEST_LASTS_SECONDS = 660.0
+"""Each of two agents takes a name back every ten minutes at least, however long they have done so."""
 
 
 @dataclass(slots=True)
@@ -53,6 +58,10 @@ class ClusterEntry(Generic[Status]):
     status_is_new: bool = False
     """Its status is of after such an answer: one that was under way before says what it did not know better."""
     heard_before: LastHeard | None = None
+    earlier_heard: bool = False
+    """Who has an earlier incarnation called after a later one was given: it lives, and so does another agent."""
+    taken_over_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=_TAKEN_OVER_TIMES))
+    """When, in the last registrations of a row, somebody called with an earlier incarnation before each."""
 
 
 def last_told(entry: ClusterEntry[Any]) -> tuple[int, bool]:
@@ -107,6 +116,12 @@ class Fleet(Generic[Status]):
         self._tell(entry, registration)
         if heard:
             entry.heard_seconds = self._clock()
+            if entry.earlier_heard:
+                entry.taken_over_seconds.append(entry.heard_seconds)
+                entry.earlier_heard = False
+            elif not self.is_contested(entry):
+                # As of one agent that registers anew: now and then a call of its was under way meanwhile.
+                entry.taken_over_seconds.clear()
             entry.is_answered = True  # by the answer to its registration
 
     def on_told(self, registrations: Iterable[Registration]) -> None:
@@ -129,10 +144,25 @@ class Fleet(Generic[Status]):
     def on_heard(self, cluster: str, incarnation: int) -> ClusterEntry[Status] | None:
         """Note that a cluster was heard; None if this incarnation is not the registered one."""
         entry = self._entries.get(cluster)
-        if entry is None or entry.incarnation != incarnation:
+        if entry is None:
+            return None
+        if entry.incarnation != incarnation:
+            entry.earlier_heard |= 0 < incarnation < entry.incarnation
             return None
         entry.heard_seconds = self._clock()
         return entry
+
+    def is_contested(self, entry: ClusterEntry[Status]) -> bool:
+        """Whether two agents call themselves by this name: each takes it from the other, again and again.
+
+        An agent that ends and begins is none: it never calls by the number that it had before.
+        """
+        times, now = entry.taken_over_seconds, self._clock()
+        return (
+            len(times) == _TAKEN_OVER_TIMES
+            and times[-1] - times[0] <= _TAKEN_OVER_WITHIN_SECONDS
+            and now - times[-1] <= _CONTEST_LASTS_SECONDS
+        )
 
     def on_status(self, entry: ClusterEntry[Status], status: Status) -> None:
         """Note how a cluster says that it is."""

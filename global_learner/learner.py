@@ -364,6 +364,7 @@ class Learner(Generic[Status]):
         telemetry.privacy_epsilon.set_function(lambda: self.privacy.get("epsilon", 0.0))
         telemetry.durable_step.set_function(lambda: self.log.durable_step)
         telemetry.clusters.set_function(lambda: len(self.fleet))
+        telemetry.contested.set_function(lambda: sum(map(self.fleet.is_contested, self.fleet.entries())))
         telemetry.quarantined.set_function(lambda: self.quarantine.count)
         telemetry.waiting.set_function(lambda: self.head.aggregator.waiting)
         for entry in self.fleet.entries():

@@ -187,6 +187,11 @@ class Telemetry:
         self.clusters = Gauge(
             "fedl2_learner_clusters_count", "Clusters that registered and were not forgotten.", registry=self.registry
         )
+        self.contested = Gauge(
+            "fedl2_learner_contested_clusters_count",
+            "Names by which two agents call themselves, and which they take from each other.",
+            registry=self.registry,
+        )
         self.cluster_silent = Gauge(
             "fedl2_learner_cluster_silent_seconds",
             "Seconds since a cluster was heard, of one that was never heard since the learner's start; 0 of one that "

@@ -12,7 +12,7 @@ from enum import StrEnum
 import structlog
 
 from cluster_agent.acting.active_policy import ActivePolicy
-from cluster_agent.errors import LearnerRefused, LearnerUnreachable, VersionRejected
+from cluster_agent.errors import LearnerRefused, LearnerUnreachable, NameContested, VersionRejected
 from cluster_agent.fleet.duty_following import DutyFollower
 from cluster_agent.fleet.learner_protocol import AgentStatus, Assignment, Registration
 from cluster_agent.fleet.policy_versions import PolicySource
@@ -223,9 +223,10 @@ class FleetLink(RepeatedWork):
         """One beat; returns how long to wait for the next."""
         try:
             self.beat(last=last)
+        except NameContested:  # said when the name was lost; the learner is there
+            return self._backoff.next_seconds()
         except LearnerUnreachable as error:
-            if self._reachable:
-                _log.warning("learner-lost", error=str(error))
+            self._session.outage.on_unanswered(error)
             self._reachable = False
             return self._backoff.next_seconds()
         except LearnerRefused as error:
@@ -235,8 +236,7 @@ class FleetLink(RepeatedWork):
             # A fault of ours must not end the heartbeats for good, nor pass unseen.
             _log.exception("heartbeat-failed")
             return self._backoff.next_seconds()
-        if not self._reachable:
-            _log.info("learner-returned")
+        self._session.outage.on_answered()
         self._reachable = True
         self._session.refusals.on_answered("heartbeat")
         self._backoff.reset()

@@ -17,6 +17,8 @@ import structlog
 
 from cluster_agent.errors import LearnerRefused
 from cluster_agent.fleet.learner_protocol import Learner, Registration
+from cluster_agent.fleet.name_contest import NameContest
+from cluster_agent.fleet.outage import Outage
 from cluster_agent.settings import RetrySettings
 from cluster_agent.telemetry import Telemetry
 from foundation.backoff import Backoff
@@ -40,8 +42,11 @@ class Session:
         spec_digest: str,
         job_types: Sequence[str],
         clock: Callable[[], float] = time.monotonic,
+        cluster: str = "this cluster",
     ) -> None:
         self.refusals = Refusals(clock)
+        self.outage = Outage(clock)
+        self._contest = NameContest(cluster, clock)
         self._learner = learner
         self._spec_digest = spec_digest
         self._job_types = job_types
@@ -63,10 +68,13 @@ class Session:
 
         Raises:
             LearnerUnreachable, LearnerRefused: as `Learner.register`.
+            NameContested: another agent has the name, and it is not time to take it back yet.
         """
         with self._lock:
             if self._registration is None:
+                self._contest.on_ask()
                 self._registration = self._learner.register(self._spec_digest, self._job_types)
+                self._contest.on_registered(self._registration.incarnation)
                 _log.info(
                     "agent-registered",
                     incarnation=self._registration.incarnation,
@@ -80,6 +88,7 @@ class Session:
         with self._lock:
             if self._registration is not None and self._registration.incarnation == incarnation:
                 self._registration = None
+                self._contest.on_superseded()
 
 
 @dataclass(frozen=True, slots=True)

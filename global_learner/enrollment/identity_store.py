@@ -40,6 +40,10 @@ from global_learner.storage.database import usable
 from global_learner.storage.databases import Databases, Files
 from policy_net.exchange.enrollment_file import token_digest
 
+NEVER_ENROLLED = (
+    "a cluster that only registered is taken out of the lists by `policyctl cluster forget`, once its agent is stopped"
+)
+"""What to do where somebody revokes a cluster that has no certificates."""
 STORE = "identities"
 """The book's name in the commit record."""
 _AUDIT = AuditLog(AuditRow, IDENTITIES)
@@ -253,7 +257,7 @@ class IdentityStore:
                 delete(InvitationRow).where(InvitationRow.cluster == cluster).returning(InvitationRow.key_digest)
             ).all()
             if known is None and not tokens:
-                raise UnknownCluster(f"no cluster {cluster} was ever enrolled here; see `policyctl cluster list`")
+                raise UnknownCluster(f"no cluster {cluster} was ever enrolled here; {NEVER_ENROLLED}")
             certificates = _revoke(session, cluster, now, Role.CLUSTER)
             open_tokens = sum(key_digest is None for (key_digest,) in tokens)
             said = f"{counted(certificates, 'certificate')}, {counted(open_tokens, 'token')}"
@@ -271,21 +275,19 @@ class IdentityStore:
             _AUDIT.record(session, now, actor, "revoked", name, f"{said}: {why}" if why else said)
         self._reread()
 
-    def check_turned_out(self, cluster: str, now: float) -> None:
-        """See that a cluster may be forgotten.
+    def is_turned_out(self, cluster: str, now: float) -> bool:
+        """See that nothing here speaks against forgetting a cluster; False if it was never enrolled, or is forgotten.
 
         Raises:
-            UnknownCluster: it was never enrolled, or is forgotten.
             BadRequest: it was not turned out.
         """
         state = next((entry.state for entry in self.clusters(now) if entry.cluster == cluster), None)
-        if state is None:
-            raise UnknownCluster(f"no cluster {cluster} is listed here; see `policyctl cluster list`")
-        if state is not State.REVOKED:
+        if state not in (None, State.REVOKED):
             raise BadRequest(
                 f"cluster {cluster} is {state}, and only a revoked one can be forgotten: `policyctl cluster revoke "
                 f"{cluster}` turns it out"
             )
+        return state is not None
 
     def forget(self, cluster: str, actor: str, now: float, detail: str) -> None:
         """List a cluster no longer; what it has of certificates stays refused, and the audit log keeps it."""

@@ -11,10 +11,10 @@ import structlog
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from global_learner.enrollment.authority import DAY_SECONDS, Authority, Issued, PublicKey, requested_key
-from global_learner.enrollment.identity_store import IdentityStore
+from global_learner.enrollment.identity_store import NEVER_ENROLLED, IdentityStore
 from global_learner.enrollment.settings import IdentitySettings
 from global_learner.enrollment.types import ClusterIdentity, EnrollmentRefusal, Grant, Invitation, PersonIdentity
-from global_learner.errors import BadRequest, EnrollmentRefused, NoAuthority
+from global_learner.errors import BadRequest, EnrollmentRefused, NoAuthority, UnknownCluster
 from global_learner.identity import OPERATOR, checked_name
 from global_learner.registry.registrations import forget
 from global_learner.registry.registry_thread import RegistryThread
@@ -182,7 +182,7 @@ class Registrar:
         counts = (0, 0)
         if self._authority is None:
             if not self._rules.revocable:
-                self._signer()
+                raise NoAuthority(f"this learner signs no certificates, so that none can be revoked; {NEVER_ENROLLED}")
             if not dry_run:
                 await self._thread.call(self._store.revoke_name, cluster, actor, self._clock(), why)
         else:
@@ -192,29 +192,54 @@ class Registrar:
         self._count("revoked", cluster, actor)
         return counts
 
-    async def forget(self, cluster: str, actor: str, why: str = "", *, dry_run: bool = False) -> bool:
-        """List a cluster no longer that was turned out, or only say what would come of it; whether it had registered.
+    async def forget(
+        self, cluster: str, actor: str, why: str = "", *, dry_run: bool = False, unheard_seconds: float | None = None
+    ) -> bool:
+        """List a cluster no longer, or only say what would come of it; whether it had registered.
+
+        Args:
+            cluster: that was turned out, or was never enrolled.
+            actor: who wants it.
+            why: their words.
+            dry_run: change nothing.
+            unheard_seconds: one that was never enrolled has to be silent for so long; None: it is.
 
         Raises:
-            UnknownCluster: it is not listed.
-            BadRequest: it was not turned out, or a running rollout counts it.
+            UnknownCluster: it is not listed, and has not registered.
+            BadRequest: it was not turned out, is not silent, or a running rollout counts it.
         """
         checked_name(cluster)
-        registered = await self._thread.call(self._forget, cluster, actor, why, dry_run)
+        registered = await self._thread.call(self._forget, cluster, actor, why, dry_run, unheard_seconds)
         if not dry_run:
             self._count("forgotten", cluster, actor)
         return registered
 
-    def _forget(self, cluster: str, actor: str, why: str, dry_run: bool) -> bool:
-        self._store.check_turned_out(cluster, self._clock())
+    def _forget(self, cluster: str, actor: str, why: str, dry_run: bool, unheard_seconds: float | None) -> bool:
+        enrolled = self._store.is_turned_out(cluster, self._clock())
         registry = self._thread.registry
-        # What a session changed that only reads is given up at its end.
+        if not enrolled:
+            if all(entry.cluster != cluster for entry in registry.registrations()):
+                raise UnknownCluster(
+                    f"no cluster {cluster} is listed here; see `policyctl fleet` and `policyctl cluster list`"
+                )
+            if unheard_seconds is not None:
+                raise BadRequest(
+                    f"cluster {cluster} was heard within the last {unheard_seconds:g} s (rollouts.away_seconds), and "
+                    "would register again: stop its agent, and forget it then"
+                )
+
+        def note() -> None:
+            said = "was registered" if registered else "had never registered"
+            self._store.forget(cluster, actor, self._clock(), f"{said}: {why}" if why else said)
+
+        # What a session changed that only reads is given up at its end. Who was killed in between asks again, and finds
+        # the cluster listed: an enrolled one by the store of identities, and so that is told last; another one here.
         with registry.session() if dry_run else registry.transaction() as session:
             registered = forget(session, cluster)
-        if not dry_run:
-            said = "was registered" if registered else "had never registered"
-            # Last: who was killed before it asks again, and finds the cluster listed.
-            self._store.forget(cluster, actor, self._clock(), f"{said}: {why}" if why else said)
+            if not (dry_run or enrolled):
+                note()
+        if enrolled and not dry_run:
+            note()
         return registered
 
     async def enroll_person(self, name: str, role: str, request: bytes, actor: str) -> tuple[Grant, int]:

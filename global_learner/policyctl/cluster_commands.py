@@ -85,9 +85,9 @@ def revoke_cluster(
 def forget_cluster(
     name: Name, yes: Yes = False, reason: Reason = "", dry_run: DryRun = False, *, options: CallOptions
 ) -> None:
-    """Take a revoked cluster out of every list; what it taught stays, and so do its lines in the audit log."""
+    """Take a cluster out of every list that was revoked, or never enrolled and is away; what it taught stays."""
     with options.client() as client:
-        confirm(f"forget cluster {name[:63]}, which was revoked", yes or dry_run, lambda: options.place)
+        confirm(f"forget cluster {name[:63]}, which is gone for good", yes or dry_run, lambda: options.place)
         reply = client.forget_cluster(name, reason, dry_run)
     facts = forgotten_facts(name, reply, dry_run)
     options.show(facts, forgotten_table(facts))

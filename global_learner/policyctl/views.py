@@ -160,6 +160,7 @@ def _cluster_facts(view: fleet_pb2.ClusterView, away_seconds: float) -> Facts:
         "away": waited_for and 0.0 < away_seconds < view.seconds_since_heard,
         "assigned_version": view.assigned_version,
         "held": view.held,
+        "contested": view.contested,
         "identity": view.identity or None,
         "reported": view.HasField("status"),
         "acting_version": status.acting_version if view.HasField("status") else view.last_acting_version,
@@ -278,6 +279,8 @@ def _acts_on(view: Facts) -> str:
 def _remarks(view: Facts) -> list[str]:
     """What people should know of a cluster beyond its figures."""
     remarks = ["away"] if view["away"] else []
+    if view["contested"]:
+        remarks.append(f"two agents call themselves {view['cluster']}: name each cluster differently, or stop one")
     if view["ahead"]:
         knows = f"acts on {version_name(view['acting_version'])}, learned at head step {view['learning_step']}"
         remarks.append(f"ahead of the learner: {knows}")

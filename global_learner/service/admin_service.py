@@ -137,11 +137,16 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
     async def ForgetCluster(
         self, request: fleet_pb2.ForgetClusterRequest, context: Context
     ) -> fleet_pb2.ForgetClusterReply:
-        """List a cluster no longer that was turned out."""
+        """List a cluster no longer that was turned out, or was never enrolled and is away."""
         actor = self._identity.person(context.auth_context())
         check_reason(request.reason)
         cluster, dry_run = request.cluster, request.dry_run
-        registered = await self._registrar.forget(cluster, actor, request.reason, dry_run=dry_run)
+        fleet, away_seconds = self._learner.fleet, self._learner.rollouts.away_seconds
+        entry = fleet.get(cluster)
+        is_heard = entry is not None and fleet.seconds_since_heard(entry) <= away_seconds
+        registered = await self._registrar.forget(
+            cluster, actor, request.reason, dry_run=dry_run, unheard_seconds=away_seconds if is_heard else None
+        )
         if not dry_run:
             self._learner.forget(cluster)
         record = self._learner.head.ledger.clusters.get(cluster)

@@ -76,7 +76,16 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
                 f"more than {_MAX_JOB_TYPES} job types, or one that is empty, longer than {_MAX_NAME_CHARACTERS} "
                 "characters or with control characters in it"
             )
+        was_contested = self._is_contested(cluster)
         registration = await self._learner.register(cluster, request.spec_digest, request.job_types)
+        if self._is_contested(cluster) and not was_contested:
+            _log.error(
+                "cluster-name-contested",
+                cluster=cluster,
+                error=f"two agents call themselves {cluster}, and take the name from each other",
+                advice="give each cluster a name of its own (cluster: in its agent's configuration), or stop one agent",
+                peer=context.peer(),
+            )
         _log.info(
             "cluster-registered",
             cluster=cluster,
@@ -236,6 +245,11 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         """The calling cluster; whoever is not the active learner answers none, be it with a refusal of an update."""
         self._learner.check_active()
         return self._identity.cluster(claimed, context.auth_context())
+
+    def _is_contested(self, cluster: str) -> bool:
+        fleet = self._learner.fleet
+        entry = fleet.get(cluster)
+        return entry is not None and fleet.is_contested(entry)
 
     def _check_registered(self, cluster: str, incarnation: int) -> None:
         if self._learner.fleet.on_heard(cluster, incarnation) is None:

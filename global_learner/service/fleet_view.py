@@ -59,6 +59,7 @@ def _cluster_view(
         last_acting_version=0 if entry.heard_before is None else entry.heard_before.acting_version,
         last_finished=entry.heard_before is not None and entry.heard_before.finished,
         held=entry.held,
+        contested=learner.fleet.is_contested(entry),
         quarantined_until_unix_seconds=learner.quarantine.until(entry.cluster) or 0.0,
         identity=identity,
         speed_statistics=speeds.statistics,

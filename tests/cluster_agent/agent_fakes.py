@@ -128,7 +128,7 @@ class FakeLearner:
     Attributes:
         applied: (incarnation, sequence) of every update, in order of application.
         lose_replies: so many pushes are applied, and the answer is lost on the way.
-        away: so many calls find nobody.
+        away: so many calls find nobody; `away_as` is what is said then.
     """
 
     def __init__(self) -> None:
@@ -141,6 +141,7 @@ class FakeLearner:
         self.fetches: list[int] = []
         self.lose_replies = 0
         self.away = 0
+        self.away_as = "nobody there"
         self.refuse = 0
         self.assigned = 0
         self.learning = True
@@ -216,7 +217,7 @@ class FakeLearner:
     def _answer(self) -> None:
         if self.away:
             self.away -= 1
-            raise LearnerUnreachable("nobody there")
+            raise LearnerUnreachable(self.away_as)
         if self.refuse:
             self.refuse -= 1
             raise LearnerRefused("no")

@@ -767,7 +767,7 @@ class ShowVersionReply(_message.Message):
     def __init__(self, card: _Optional[_Union[VersionCard, _Mapping]] = ..., spec_json: _Optional[str] = ...) -> None: ...
 
 class ClusterView(_message.Message):
-    __slots__ = ("cluster", "incarnation", "seconds_since_heard", "updates_accepted", "updates_duplicate", "updates_rejected", "last_staleness", "assigned_version", "status", "held", "quarantined_until_unix_seconds", "identity", "speed_statistics", "speed_observations", "last_finished", "last_acting_version")
+    __slots__ = ("cluster", "incarnation", "seconds_since_heard", "updates_accepted", "updates_duplicate", "updates_rejected", "last_staleness", "assigned_version", "status", "held", "quarantined_until_unix_seconds", "identity", "speed_statistics", "speed_observations", "last_finished", "last_acting_version", "contested")
     class UpdatesRejectedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -791,6 +791,7 @@ class ClusterView(_message.Message):
     SPEED_OBSERVATIONS_FIELD_NUMBER: _ClassVar[int]
     LAST_FINISHED_FIELD_NUMBER: _ClassVar[int]
     LAST_ACTING_VERSION_FIELD_NUMBER: _ClassVar[int]
+    CONTESTED_FIELD_NUMBER: _ClassVar[int]
     cluster: str
     incarnation: int
     seconds_since_heard: float
@@ -807,7 +808,8 @@ class ClusterView(_message.Message):
     speed_observations: int
     last_finished: bool
     last_acting_version: int
-    def __init__(self, cluster: _Optional[str] = ..., incarnation: _Optional[int] = ..., seconds_since_heard: _Optional[float] = ..., updates_accepted: _Optional[int] = ..., updates_duplicate: _Optional[int] = ..., updates_rejected: _Optional[_Mapping[str, int]] = ..., last_staleness: _Optional[int] = ..., assigned_version: _Optional[int] = ..., status: _Optional[_Union[ClusterStatus, _Mapping]] = ..., held: _Optional[bool] = ..., quarantined_until_unix_seconds: _Optional[float] = ..., identity: _Optional[str] = ..., speed_statistics: _Optional[int] = ..., speed_observations: _Optional[int] = ..., last_finished: _Optional[bool] = ..., last_acting_version: _Optional[int] = ...) -> None: ...
+    contested: bool
+    def __init__(self, cluster: _Optional[str] = ..., incarnation: _Optional[int] = ..., seconds_since_heard: _Optional[float] = ..., updates_accepted: _Optional[int] = ..., updates_duplicate: _Optional[int] = ..., updates_rejected: _Optional[_Mapping[str, int]] = ..., last_staleness: _Optional[int] = ..., assigned_version: _Optional[int] = ..., status: _Optional[_Union[ClusterStatus, _Mapping]] = ..., held: _Optional[bool] = ..., quarantined_until_unix_seconds: _Optional[float] = ..., identity: _Optional[str] = ..., speed_statistics: _Optional[int] = ..., speed_observations: _Optional[int] = ..., last_finished: _Optional[bool] = ..., last_acting_version: _Optional[int] = ..., contested: _Optional[bool] = ...) -> None: ...
 
 class ReleaseClusterRequest(_message.Message):
     __slots__ = ("cluster", "reason")

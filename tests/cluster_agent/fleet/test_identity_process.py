@@ -198,3 +198,24 @@ def test_a_token_that_somebody_else_used_is_a_clear_refusal_and_nothing_starts(e
     assert "find out who used this one" in line
     assert invitation.token not in agent.output.read_text()
     assert invitation.token not in (enrolled.folder / "learner.log").read_text()
+
+
+def test_a_running_agent_says_that_its_learner_came_back_with_certificates(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = EnrolledFleet(tmp_path, capsys)
+    try:
+        learner = here.fleet.start_learner()
+        agent = here.fleet.start_agent(
+            "north", slot_wall_seconds=SLOWLY_SECONDS, episodes=ENDLESS, **here.fleet.learning()
+        )
+        wait_until(lambda: len(here.fleet.decisions("north")) > 5, "the agent decides")
+        learner.stop()
+        wait_until(lambda: "learner-lost" in agent.output.read_text(), "the agent misses the learner")
+        here.start_learner()
+        wait_until(lambda: "learner.enrollment_file" in agent.output.read_text(), "the agent says what to set")
+        lost = [line for line in agent.output.read_text().splitlines() if "learner-lost" in line]
+        assert "speaks TLS" in lost[-1]
+        assert len(lost) <= 4
+    finally:
+        here.close()

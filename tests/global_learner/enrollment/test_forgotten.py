@@ -3,7 +3,9 @@
 import asyncio
 from pathlib import Path
 
+import grpc
 import pytest
+from folding_clock import FoldingClock
 from identity_makers import Enrolling, enrolling
 from learner_in_process import serving
 from learner_makers import policy
@@ -63,6 +65,62 @@ async def test_only_whom_somebody_turned_out_is_forgotten(tmp_path: Path) -> Non
         with pytest.raises(BadRequest):
             await registrar.forget("no name", "ada")
         assert names(here) == ["north"]
+
+
+async def test_a_cluster_that_was_never_enrolled_is_forgotten_once_it_is_away(tmp_path: Path) -> None:
+    with enrolling(tmp_path) as here:
+        registrar = here.identities.registrar
+        assert registered(here, "south") == 1
+        with pytest.raises(UnknownCluster, match=r"south was ever enrolled here; .*`policyctl cluster forget`"):
+            await registrar.revoke("south", "ada")
+        with pytest.raises(BadRequest, match=r"heard within the last 180 s .* stop its agent, and forget it then"):
+            await registrar.forget("south", "ada", unheard_seconds=180.0)
+        assert await registrar.forget("south", "ada", dry_run=True)
+        assert names(here) == ["south"]
+        assert await registrar.forget("south", "ada", "its machine is sold")
+        assert names(here) == []
+        (line,) = [line for line in await registrar.audit(0.0) if line.action == "forgotten"]
+        assert (line.actor, line.subject, line.detail) == ("ada", "south", "was registered: its machine is sold")
+        with pytest.raises(UnknownCluster, match="no cluster south is listed here"):
+            await registrar.forget("south", "ada")
+        assert registered(here, "south") == 2
+        await here.member("south")
+        with pytest.raises(BadRequest, match="is enrolled, and only a revoked one"):
+            await registrar.forget("south", "ada")
+
+
+async def test_a_rollout_keeps_a_cluster_that_was_never_enrolled_too_and_nothing_is_noted(tmp_path: Path) -> None:
+    with enrolling(tmp_path) as here:
+        registered(here, "south")
+        with here.thread.registry.transaction() as session:
+            session.get_one(ClusterRow, "south").rollout = 3
+        with pytest.raises(BadRequest, match="rollout 3 still counts cluster south"):
+            await here.identities.registrar.forget("south", "ada")
+        assert names(here) == ["south"]
+        assert "forgotten" not in [line.action for line in await here.identities.registrar.audit(0.0)]
+
+
+def test_without_identities_too_who_is_away_is_forgotten_and_others_are_not(tmp_path: Path) -> None:
+    async def lives() -> None:
+        async with serving(tmp_path) as caller:
+            await caller.register("north")
+            await caller.register("south")
+            clock = FoldingClock()
+            caller.learner.fleet._clock = clock
+            south = caller.learner.fleet.get("south")
+            assert south is not None
+            clock.now = south.heard_seconds + 179.0
+            request = pb.ForgetClusterRequest(cluster="south")
+            assert await caller.refused("ForgetCluster", request) is grpc.StatusCode.INVALID_ARGUMENT
+            clock.now += 2.0
+            with pytest.raises(grpc.aio.AioRpcError, match="policyctl cluster forget"):
+                await caller.call("RevokeCluster", pb.RevokeClusterRequest(cluster="south"))
+            assert (await caller.call("ForgetCluster", request)).registered
+            assert [view.cluster for view in (await caller.fleet()).clusters] == ["north"]
+            assert await caller.refused("ForgetCluster", request) is grpc.StatusCode.NOT_FOUND
+            assert (await caller.register("south")).incarnation == 2
+
+    asyncio.run(lives())
 
 
 async def test_who_comes_back_gets_no_incarnation_again(tmp_path: Path) -> None:

@@ -106,6 +106,15 @@ def test_events_are_versions_and_rollouts_newest_first_and_alerts_are_marked(
     assert len(alerts) > 1
 
 
+def test_two_agents_of_one_name_are_an_alert_while_it_lasts() -> None:
+    for contested in (True, False):
+        content = report_content(report([view("north", DRAW, contested=contested), view("south", DRAW)], versions=3))
+        alerts = [entry["text"] for entry in content["events"]["entries"] if entry["kind"] == "alert"]
+        said = "north: two agents call themselves north; name each cluster differently, or stop one"
+        assert alerts == ([said] if contested else [])
+        assert (said in content["attention"]) == contested
+
+
 def test_of_very_many_events_the_newest_are_shown_and_the_others_counted() -> None:
     events = report_content(report(fleet(), versions=MOST_EVENTS + 5))["events"]
     assert (len(events["entries"]), events["left_out"]) == (MOST_EVENTS, 5)

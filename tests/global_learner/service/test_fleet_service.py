@@ -7,9 +7,12 @@ from pathlib import Path
 import grpc
 import numpy as np
 import pytest
+import structlog
+from folding_clock import FoldingClock
 from learner_in_process import CALL_SECONDS, serving, versions_until
 from learner_makers import SPEC, policy, update, vector
 
+from global_learner.policyctl.views import fleet_facts, fleet_table
 from global_learner.storage.receipts import read_receipts
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.policy_file import digest_of, parse_policy_file
@@ -23,6 +26,28 @@ async def test_a_cluster_registers_and_gets_spec_and_first_version(tmp_path: Pat
         assert (reply.incarnation, reply.head_step, reply.assigned_version, reply.learning) == (1, 0, 1, True)
         assert PolicySpec.from_json(reply.spec_json).digest == reply.spec_digest == SPEC.digest
         assert (await caller.register(spec_digest=SPEC.digest)).incarnation == 2
+
+
+async def test_two_agents_of_one_name_are_said_once_in_the_log_and_shown_while_it_lasts(tmp_path: Path) -> None:
+    async with serving(tmp_path) as caller:
+        clock = FoldingClock()
+        caller.learner.fleet._clock = clock
+        agents = [(await caller.register()).incarnation, (await caller.register()).incarnation]
+        with structlog.testing.capture_logs() as lines:
+            for number in range(8):
+                clock.now += 2.0
+                asked = pb.HeartbeatRequest(cluster="north", incarnation=agents[number % 2], status=pb.ClusterStatus())
+                assert (await caller.call("Heartbeat", asked)).reregister
+                agents[number % 2] = (await caller.register()).incarnation
+        (said,) = [line for line in lines if line["event"] == "cluster-name-contested"]
+        assert said["error"] == "two agents call themselves north, and take the name from each other"
+        count = "fedl2_learner_contested_clusters_count"
+        for passes, remark in ((0.0, "two agents call themselves north"), (700.0, "")):
+            clock.now += passes
+            row = fleet_table(fleet_facts(await caller.fleet())).rows[0]
+            assert ("two agents" in row[-1]) == bool(remark)
+            assert remark in row[-1]
+            assert caller.learner._telemetry.registry.get_sample_value(count) == float(bool(remark))
 
 
 async def test_the_head_is_pulled_whole_and_not_again_while_unchanged(tmp_path: Path) -> None:

@@ -1,0 +1,86 @@
+"""A learner that does not answer is said once, and again when the reason is another one; never with every attempt."""
+
+from pathlib import Path
+
+import structlog
+from agent_fakes import PAIRS, STATUS, Clock, FakeLearner, FixedPolicy
+
+from cluster_agent.acting.active_policy import ActivePolicy, Candidate, CandidateFactory, Identity
+from cluster_agent.errors import LearnerUnreachable
+from cluster_agent.fleet.fleet_link import FleetDuties, FleetLink, Follows
+from cluster_agent.fleet.outage import Outage
+from cluster_agent.fleet.policy_versions import KeptVersion, PolicySource
+from cluster_agent.fleet.session import LearnerAccess, Session, retry_backoff
+from cluster_agent.settings import PolicySettings, RetrySettings
+from cluster_agent.telemetry import Telemetry
+
+NOBODY = "UNAVAILABLE: no learner answers at 127.0.0.1:1: nobody listens there"
+TLS = "UNAVAILABLE: no learner answers at 127.0.0.1:1: what listens there speaks TLS; set learner.tls"
+
+
+class Told:
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.outage = Outage(self.clock)
+
+    def lines(self, *reasons: str, every_seconds: float = 5.0, answered: bool = False) -> list[str]:
+        """What is logged while attempts fail for these reasons in turn."""
+        with structlog.testing.capture_logs() as lines:
+            for reason in reasons:
+                self.clock.now += every_seconds
+                self.outage.on_unanswered(LearnerUnreachable(reason))
+            if answered:
+                self.outage.on_answered()
+        return [line.get("error", line["event"]) for line in lines]
+
+
+def test_one_reason_is_one_line_whichever_call_meets_it() -> None:
+    told = Told()
+    assert told.lines(f"Heartbeat: {NOBODY}", *[f"Register: {NOBODY}"] * 1000) == [f"Heartbeat: {NOBODY}"]
+    assert told.lines(answered=True) == ["learner-returned"]
+    assert told.lines(answered=True) == []
+    assert told.lines(f"Register: {NOBODY}") == [f"Register: {NOBODY}"]
+
+
+def test_another_reason_is_said_when_it_has_held_for_a_moment() -> None:
+    told = Told()
+    reasons = [f"Heartbeat: {NOBODY}", *[f"Register: {TLS}"] * 100]
+    assert told.lines(*reasons, every_seconds=1.0) == [f"Heartbeat: {NOBODY}", f"Register: {TLS}"]
+    assert told.lines(*reasons, answered=True) == ["learner-returned"]
+
+
+def test_reasons_that_take_turns_are_said_once_an_hour() -> None:
+    told = Told()
+    taking_turns = [f"Register: {NOBODY}", f"Register: {TLS}"] * 1000
+    assert len(told.lines(*taking_turns, every_seconds=1.7)) == 2
+    assert 4 <= len(told.lines(*taking_turns, every_seconds=7.2)) <= 10
+
+
+def test_words_that_change_each_time_fill_neither_log_nor_memory() -> None:
+    told = Told()
+    assert len(told.lines(*(f"Register: attempt {number}" for number in range(1000)), every_seconds=60.0)) <= 32
+    assert len(told.outage._said) <= 16
+
+
+def test_a_running_agent_says_what_the_learner_came_back_as(tmp_path: Path) -> None:
+    learner, clock = FakeLearner(), Clock()
+    session = Session(learner, "", (), clock)
+    link = FleetLink(
+        LearnerAccess(learner, session, Telemetry(), retry_backoff(RetrySettings(), "alpha")),
+        ActivePolicy(Candidate(FixedPolicy(PAIRS), Identity("first", digest="first"))),
+        PolicySource(PolicySettings(), CandidateFactory(PolicySettings()), KeptVersion(tmp_path)),
+        lambda: STATUS,
+        FleetDuties(heartbeat_seconds=2.0, follows=Follows.VERSIONS),
+    )
+
+    def attempt(fault: str) -> None:
+        clock.now += 10.0
+        learner.away, learner.away_as = int(bool(fault)), fault
+        link._attempt()
+        assert link.reachable != bool(fault)
+
+    with structlog.testing.capture_logs() as lines:
+        for fault in ("", NOBODY, NOBODY, TLS, TLS, ""):
+            attempt(fault and f"Heartbeat: {fault}")
+    said = [line.get("error", line["event"]) for line in lines if line["event"].startswith("learner-")]
+    assert said == [f"Heartbeat: {NOBODY}", f"Heartbeat: {TLS}", "learner-returned"]
