@@ -130,8 +130,8 @@ def sentences(comparison: Comparison) -> Iterator[str]:
         for findings in (certainty, as_recorded, fairness, money):
             for finding in findings(comparison):
                 yield f"{finding.topic}: {finding.text}"
-        for caution in beside_the_answer(comparison):
-            yield f"Caution: {caution}"
+    for caution in beside_the_answer(comparison):
+        yield f"Caution: {caution}"
     yield subline(comparison)
     yield headline(comparison)
 
@@ -178,7 +178,7 @@ def _answer(comparison: Comparison) -> dict[str, Any]:
         "change": comparison.ratio(comparison.proposed) - 1 if comparison.compares else None,
         "least_change": spread and spread.least,
         "most_change": spread and spread.most,
-        "cautions": list(beside_the_answer(comparison)) if comparison.compares else [],
+        "cautions": list(beside_the_answer(comparison)),
         "fairness": _fairness(comparison),
     }
 

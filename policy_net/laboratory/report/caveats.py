@@ -17,6 +17,8 @@ from policy_net.laboratory.workloads.workload import Origin, Workload
 
 FEW_JOBS = 100
 """Which of two policies does better on fewer jobs is often chance."""
+MUCH_SKIPPED = 0.05
+"""With more of a log than this skipped, the jobs are not those that ran."""
 OVERFULL = 0.1
 """With more of all jobs waiting than this when the last one comes, the cluster does not keep up."""
 SHORT_QUEUE = 10
@@ -40,6 +42,7 @@ def _cautions(comparison: Comparison) -> Iterator[str]:
             " wait, and so what there is to save: repeat this with the machines that you have."
         )
     jobs = comparison.workload.jobs
+    yield from _about_skipped(comparison.workload)
     yield from _about_chance(comparison)
     gpus = comparison.gpus
     larger, _ = comparison.cut_jobs
@@ -60,8 +63,26 @@ def _cautions(comparison: Comparison) -> Iterator[str]:
 
 
 def beside_the_answer(comparison: Comparison) -> tuple[str, ...]:
-    """The cautions that stand beside an answer without a page; of the others its own line says enough."""
-    return (*_about_chance(comparison), *_about_the_queue(comparison))
+    """The cautions that stand beside an answer without a page; of the others its own line says enough.
+
+    Where nothing is compared it is only said that the jobs are not all that the log has.
+    """
+    skipped = tuple(_about_skipped(comparison.workload))
+    if not comparison.compares:
+        return skipped
+    return (*skipped, *_about_chance(comparison), *_about_the_queue(comparison))
+
+
+def _about_skipped(workload: Workload) -> Iterator[str]:
+    skipped = workload.skipped
+    if skipped is None or skipped.share <= MUCH_SKIPPED:
+        return
+    which = "" if skipped.alike == skipped.count else f"most of them ({skipped.alike:,}) "
+    yield (
+        f"{counted(skipped.count, skipped.unit)} of the log, {percent(skipped.share)} of it,"
+        f" {'is' if skipped.count == 1 else 'are'} skipped as malformed, {which}like this one:"
+        f" {shown(skipped.example)}. The answer is about the jobs that are left."
+    )
 
 
 def _about_chance(comparison: Comparison) -> Iterator[str]:
