@@ -12,7 +12,9 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import quantiles
+from typing import Any
 
+from foundation.figures import duration
 from policy_net.domain import Allocation, Job, JobKind, Progress, SpeedModel
 from policy_net.errors import BadInput
 from policy_net.laboratory.simulation.admission import check_jobs_can_run
@@ -27,6 +29,9 @@ NEW = "the-job-that-is-asked-about"
 """Id of the job in the simulation."""
 _SPEED_DEVIATION = 0.2
 _WORK_DEVIATION = math.log(2.0)
+_GUESS_FACTOR = 1000.0
+"""How far off a time may be that hangs on a speed or an amount of work that nobody knows, either way: an hour was
+guessed of a job of a new type that took 15 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +67,33 @@ def foreseen(
         "start": _spread([outcome.start_seconds or 0.0 for outcome in outcomes]),
         "end": _spread([outcome.end_seconds or 0.0 for outcome in outcomes]),
     }
+
+
+def with_guesses(
+    spread: dict[str, dict[str, float]], *, start: bool = False, end: bool = False
+) -> dict[str, dict[str, Any]]:
+    """`foreseen`, each time with `guess`: whether it hangs on what nobody measured or said.
+
+    Where it does, its bounds are as far apart as a guess may be off. An end that comes after a guessed start is one.
+    """
+    starts, ends = spread["start"], spread["end"]
+    after = {key: max(0.0, ends[key] - starts[key]) for key in starts}
+    found: dict[str, dict[str, Any]] = {"start": {**starts, "guess": start}, "end": {**ends, "guess": start or end}}
+    if start:
+        found["start"] |= {"low": starts["low"] / _GUESS_FACTOR, "high": starts["high"] * _GUESS_FACTOR}
+    if start or end:
+        first, last = found["start"]["low"], found["start"]["high"]
+        low = after["low"] / _GUESS_FACTOR if end else after["low"]
+        high = after["high"] * _GUESS_FACTOR if end else after["high"]
+        found["end"] |= {"low": first + low, "high": last + high}
+    return found
+
+
+def time_in_words(spread: dict[str, Any]) -> str:
+    """A time with its bounds; of a guess that it is one, and no bounds."""
+    if spread["guess"]:
+        return f"{duration(spread['median'])}: a guess, without bounds"
+    return f"{duration(spread['median'])} ({duration(spread['low'])} to {duration(spread['high'])})"
 
 
 def able_to_run(jobs: Sequence[Job], environment: Environment, speeds: SpeedModel) -> list[Job]:
