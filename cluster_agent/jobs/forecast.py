@@ -74,18 +74,23 @@ def with_guesses(
 ) -> dict[str, dict[str, Any]]:
     """`foreseen`, each time with `guess`: whether it hangs on what nobody measured or said.
 
-    Where it does, its bounds are as far apart as a guess may be off. An end that comes after a guessed start is one.
+    Where it does, its bounds are as far apart as a guess may be off.
+
+    Args:
+        start: whether it is a guess when the others end. Who starts at once in every run waits for none of them.
+        end: whether it is one how long the job itself takes.
     """
     starts, ends = spread["start"], spread["end"]
-    after = {key: max(0.0, ends[key] - starts[key]) for key in starts}
-    found: dict[str, dict[str, Any]] = {"start": {**starts, "guess": start}, "end": {**ends, "guess": start or end}}
-    if start:
+    waits, guess = start and starts["high"] > 0.0, start or end
+    found: dict[str, dict[str, Any]] = {"start": {**starts, "guess": waits}, "end": {**ends, "guess": guess}}
+    if waits:
         found["start"] |= {"low": starts["low"] / _GUESS_FACTOR, "high": starts["high"] * _GUESS_FACTOR}
-    if start or end:
-        first, last = found["start"]["low"], found["start"]["high"]
-        low = after["low"] / _GUESS_FACTOR if end else after["low"]
-        high = after["high"] * _GUESS_FACTOR if end else after["high"]
-        found["end"] |= {"low": first + low, "high": last + high}
+    if guess:
+        low, high = (max(0.0, ends[bound] - starts[bound]) for bound in ("low", "high"))
+        found["end"] |= {
+            "low": found["start"]["low"] + low / _GUESS_FACTOR,
+            "high": found["start"]["high"] + high * _GUESS_FACTOR,
+        }
     return found
 
 

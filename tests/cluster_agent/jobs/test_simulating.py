@@ -121,7 +121,7 @@ def test_of_a_type_that_only_others_measured_their_speed_is_taken_and_said(shell
         "nothing was measured of resnet-50 here yet: its speed is what other clusters told",
         "no job of resnet-50 has trained here yet: how much an epoch of it is, is a guess",
     ]
-    assert answer["end"]["guess"]
+    assert (answer["start"]["guess"], answer["end"]["guess"]) == (False, True), "it waits for nobody"
 
 
 def test_before_the_first_decision_and_for_what_cannot_run_a_line_says_why(shell: Shell) -> None:
