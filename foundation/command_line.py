@@ -11,6 +11,7 @@ import copy
 import errno
 import math
 import os
+import re
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
@@ -35,6 +36,9 @@ _FOLLOW_OPTION = "--follow"
 WATCH_OPTION = "--watch"
 """Commands that print how things are take it, and show them again and again."""
 _DISTRIBUTION = "fedl2"
+_NO_NUMBER = re.compile(r"'(?P<typed>.*)' is not a valid (?P<kind>float|integer)( range)?\.", re.DOTALL)
+"""What click says of a value that is no number."""
+_NUMBER_INSIDE = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?")
 Debug = Annotated[bool, typer.Option("--debug", help="Print the traceback of an error.")]
 """A command takes it and does nothing with it: `run` looks for the flag itself."""
 
@@ -115,7 +119,7 @@ def _ended(program: str, error: BaseException, typed: Sequence[str]) -> int:
         return BAD_INPUT
     if isinstance(error, click.ClickException):
         usage = f" (see `{error.ctx.command_path} --help`)" if isinstance(error, click.UsageError) and error.ctx else ""
-        _say(program, _of_watch(error) or error.format_message() + _meant(error, typed) + usage)
+        _say(program, _of_watch(error) or (_of_number(error) or error.format_message()) + _meant(error, typed) + usage)
         return BAD_INPUT
     if isinstance(error, (BrokenPipeError, SystemExit)):
         # The reader, such as `head`, has seen enough; there is nobody left to tell. click and rich exit by themselves.
@@ -146,6 +150,20 @@ def _meant(error: click.ClickException, typed: Sequence[str]) -> str:
             option = error.param.opts[0]
             return f" Did you mean `{option} {loose[0]}`?" if option != OUT_OPTION else f" {loose[0]!r} has no option."
     return ""
+
+
+def _of_number(error: click.ClickException) -> str:
+    """What to write where a number was wanted and something else was typed; empty for other errors."""
+    found = _NO_NUMBER.fullmatch(error.message) if isinstance(error, click.BadParameter) else None
+    if found is None or not isinstance(error, click.BadParameter):
+        return ""
+    typed, whole = found["typed"], found["kind"].startswith("integer")
+    inside = _NUMBER_INSIDE.findall(typed)
+    number = inside[0].replace(",", "") if len(inside) == 1 else ""
+    what = "whole number" if whole else "number"
+    example = f", such as {number}" if number and not (whole and "." in number) else ""
+    hint = error.param.get_error_hint(error.ctx) if error.param is not None and error.ctx is not None else "a value"
+    return f"{hint}: {plain_line(typed)!r} is no {what}; write a {what} alone{example}"
 
 
 def _of_watch(error: click.ClickException) -> str:

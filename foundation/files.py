@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from foundation.text import nearest
+
 Buffer = bytes | memoryview
 
 PARTIAL: Final = ".partial"
@@ -186,6 +188,24 @@ def is_folder(path: Path) -> bool:
         return path.is_dir()
     except (OSError, ValueError):  # as above
         return False
+
+
+def near_file(path: Path) -> Path | None:
+    """The file beside a name that was probably meant by it, as the name was typed; None if none is like it.
+
+    Names are alike without their ending, as every csv is like another by that; one of the same ending comes first.
+    """
+    try:
+        beside = sorted(each.name for each in path.parent.iterdir() if each.is_file() and not each.name.startswith("."))
+    except (OSError, ValueError):  # no such folder, or a name that none can have
+        return None
+    same = {Path(name).stem: name for name in beside if Path(name).suffix == path.suffix}
+    others = {Path(name).stem: name for name in beside}
+    for known in (same, others):
+        stem = nearest(path.stem, known)
+        if stem is not None:
+            return path.with_name(known[stem])
+    return None
 
 
 def check_replaceable(path: Path) -> None:

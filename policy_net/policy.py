@@ -122,7 +122,7 @@ def policy_factory(name: str) -> PolicyFactory:
     """
     factory = _factories.get(name)
     if factory is None:
-        raise UnknownPolicy(f"unknown policy {shown_name(name)}: {_advice(name)}")
+        raise UnknownPolicy(f"unknown policy {shown_name(name)}: no such file, and not one of {advice(name)}")
     return factory
 
 
@@ -165,7 +165,8 @@ def shown_name(name: str) -> str:
     return repr(name) if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]!r}…"
 
 
-def _advice(name: str) -> str:
+def advice(name: str) -> str:
+    """The names that there are, and the one that was probably meant."""
     near = nearest(name, policy_names())
     meant = f"; did you mean {near}?" if near else ""
-    return f"no such file, and not one of {', '.join(policy_names())}{meant}"
+    return f"{', '.join(policy_names())}{meant}"

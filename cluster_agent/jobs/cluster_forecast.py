@@ -20,12 +20,12 @@ from cluster_agent.backends.kubernetes.explanation import believed_speeds, measu
 from cluster_agent.backends.kubernetes.views import ClusterView, look
 from cluster_agent.errors import BadJobFile, ClusterRefused, JobRefused
 from cluster_agent.jobs.cluster_access import Cluster, check_looked_after
-from cluster_agent.jobs.forecast import NEW, Draws, able_to_run, foreseen, told_apart
+from cluster_agent.jobs.forecast import NEW, Draws, able_to_run, foreseen, time_in_words, told_apart, with_guesses
 from cluster_agent.jobs.manifests import Asked, asked_job, namespace_of, read_manifest
 from cluster_agent.jobs.training_manifests import asked_training_job, is_training_job, speeds_stated
 from cluster_agent.recording.last_decision import last_decision, policy_of
 from cluster_agent.settings import PolicySettings
-from foundation.figures import counted, duration
+from foundation.figures import counted
 from foundation.text import plain_line
 from policy_net.domain import CapacityMode, ClusterState, Job, PolicyContext, Progress
 from policy_net.errors import BadInput
@@ -78,13 +78,20 @@ def foresee_manifest(cluster: Cluster, file: Path, work: Work, draws: Draws) -> 
     notes = [view.meaning_of_free] if view.meaning_of_free else []
     notes += [] if view.serves_targets else ["no ElasticTargets here: all that runs counts as staying"]
     notes += asked.notes if work.samples is None and work.hours is None else ()
-    speeds, asked = _speeds(cluster, view, asked, notes)
+    guesses: list[str] = []
+    speeds, asked = _speeds(cluster, view, asked, work, notes, guesses)
     environment = _environment(cluster, asked.cluster)
     present = able_to_run([_with_left(job, speeds) for job in asked.cluster.jobs], environment, speeds)
     if left_out := len(asked.cluster.jobs) - len(present):
         notes.append(f"{counted(left_out, 'job')} left out: there is no room for them now, whatever else ends")
     present.sort(key=lambda job: (job.current.workers == 0, job.submit_time_seconds))
-    spec = _spec(asked, work, speeds, notes)
+    spec = _spec(asked, work, speeds, guesses)
+    unknown = sorted({job.job_type for job in present if job.work_known and not speeds.allocations_seen(job.job_type)})
+    if unknown:
+        guesses.append(
+            f"nothing was measured of {', '.join(unknown)}, of which jobs are here: when they end is a guess"
+        )
+    is_guess = {"start": bool(unknown), "end": len(guesses) > bool(unknown)}
     advised, policy, version = _policy(cluster)
     workers, servers = spec.requested.workers, spec.requested.ps
     fixed = replace(spec, min_workers=workers, max_workers=workers, min_ps=servers, max_ps=servers)
@@ -102,8 +109,8 @@ def foresee_manifest(cluster: Cluster, file: Path, work: Work, draws: Draws) -> 
         said = str(error).removeprefix("workload 'now': ").replace(f"job {NEW!r}", "the job")
         raise BadJobFile(f"{file}: {said}") from error
     return {
-        "asItIs": as_it_is,
-        "advised": under_advice,
+        "asItIs": with_guesses(as_it_is, **is_guess),
+        "advised": with_guesses(under_advice, **is_guess),
         "workers": {"requested": workers, "min": spec.min_workers, "max": spec.max_workers},
         "ps": {"requested": servers, "min": spec.min_ps, "max": spec.max_ps},
         "policy": policy,
@@ -111,12 +118,19 @@ def foresee_manifest(cluster: Cluster, file: Path, work: Work, draws: Draws) -> 
         "jobsPresent": len(present),
         "runs": draws.runs,
         "seed": draws.seed,
-        "notes": notes,
+        "notes": [*guesses, *notes],
     }
 
 
-def _speeds(cluster: Cluster, view: ClusterView, asked: Asked, notes: list[str]) -> tuple[OnlineFit, Asked]:
-    """Speeds that the simulation takes for true on average, and the jobs by types of which they are."""
+def _speeds(
+    cluster: Cluster, view: ClusterView, asked: Asked, work: Work, notes: list[str], guesses: list[str]
+) -> tuple[OnlineFit, Asked]:
+    """Speeds that the simulation takes for true on average, and the jobs by types of which they are.
+
+    Args:
+        notes: get what the speeds are.
+        guesses: get what makes the job's end a guess.
+    """
     fit = None if cluster.state_dir is None else measured_speeds(cluster.state_dir)
     if fit is None:
         fit = OnlineFit()
@@ -142,7 +156,9 @@ def _speeds(cluster: Cluster, view: ClusterView, asked: Asked, notes: list[str])
             fit.observe([Progress(NEW, asked.job.job_type, size, 1.0, speed, speed, 1.0)])
             notes.append(f"nothing was measured of {asked.job.job_type} here: its speed is that of the shipped priors")
         else:
-            notes.append(f"nothing was measured of {asked.job.job_type} here: its speed is a guess; --hours says more")
+            line = f"nothing was measured of {asked.job.job_type} here: its speed is a guess"
+            # Of hours at the size of the manifest a speed is no part; only other sizes hang on its shape.
+            (guesses if work.hours is None else notes).append(f"{line}; --hours says more")
     return fit, asked
 
 
@@ -175,7 +191,7 @@ def _fixed(job: Job) -> Job:
     return replace(job, requested=size, min_workers=workers, max_workers=workers, min_ps=servers, max_ps=servers)
 
 
-def _spec(asked: Asked, work: Work, speeds: OnlineFit, notes: list[str]) -> JobSpec:
+def _spec(asked: Asked, work: Work, speeds: OnlineFit, guesses: list[str]) -> JobSpec:
     job = asked.job
     speed = speeds.samples_per_second(job.job_type, job.requested.ps, job.requested.workers)
     total = work.samples if work.samples is not None else asked.total
@@ -183,7 +199,7 @@ def _spec(asked: Asked, work: Work, speeds: OnlineFit, notes: list[str]) -> JobS
     if work.hours is not None:
         total = work.hours * 3600.0 * speed
     if total is None:
-        notes.append("its manifest does not say its work: an hour is taken; say --samples or --hours")
+        guesses.append("its manifest does not say its work: an hour is taken; say --samples or --hours")
     return JobSpec(
         job_id=NEW,
         job_type=job.job_type,
@@ -232,20 +248,19 @@ def sentences(answer: Json) -> Group:
         start, end = answer[key]["start"], answer[key]["end"]
         lines += [
             f"{words}:",
-            f"  starts in {_times(start)}",
-            f"  ends in {_times(end)}",
+            f"  starts in {time_in_words(start)}",
+            f"  ends in {time_in_words(end)}",
         ]
+    first = answer["advised"]
+    bounds = "" if first["start"]["guess"] else "; 8 of 10 runs lie within the bounds"
     lines += [
         f"simulated {counted(answer['runs'], 'time')} from seed {seed},"
-        f" beside {counted(answer['jobsPresent'], 'job')}; 8 of 10 runs lie within the bounds",
+        f" beside {counted(answer['jobsPresent'], 'job')}{bounds}",
     ]
-    return Group(*lines, *(plain_line(note) for note in answer["notes"]))
+    notes = [plain_line(note) for note in answer["notes"]]
+    return Group(*notes, *lines) if first["end"]["guess"] else Group(*lines, *notes)
 
 
 def _bounds(sizes: dict[str, int], noun: str) -> str:
     few, most = sizes["min"], sizes["max"]
     return f"{few} to {counted(most, noun)}" if few < most else counted(most, noun)
-
-
-def _times(spread: dict[str, float]) -> str:
-    return f"{duration(spread['median'])} ({duration(spread['low'])} to {duration(spread['high'])})"

@@ -12,7 +12,9 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import quantiles
+from typing import Any
 
+from foundation.figures import duration
 from policy_net.domain import Allocation, Job, JobKind, Progress, SpeedModel
 from policy_net.errors import BadInput
 from policy_net.laboratory.simulation.admission import check_jobs_can_run
@@ -27,6 +29,9 @@ NEW = "the-job-that-is-asked-about"
 """Id of the job in the simulation."""
 _SPEED_DEVIATION = 0.2
 _WORK_DEVIATION = math.log(2.0)
+_GUESS_FACTOR = 1000.0
+"""How far off a time may be that hangs on a speed or an amount of work that nobody knows, either way: an hour was
+guessed of a job of a new type that took 15 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +67,38 @@ def foreseen(
         "start": _spread([outcome.start_seconds or 0.0 for outcome in outcomes]),
         "end": _spread([outcome.end_seconds or 0.0 for outcome in outcomes]),
     }
+
+
+def with_guesses(
+    spread: dict[str, dict[str, float]], *, start: bool = False, end: bool = False
+) -> dict[str, dict[str, Any]]:
+    """`foreseen`, each time with `guess`: whether it hangs on what nobody measured or said.
+
+    Where it does, its bounds are as far apart as a guess may be off.
+
+    Args:
+        start: whether it is a guess when the others end. Who starts at once in every run waits for none of them.
+        end: whether it is one how long the job itself takes.
+    """
+    starts, ends = spread["start"], spread["end"]
+    waits, guess = start and starts["high"] > 0.0, start or end
+    found: dict[str, dict[str, Any]] = {"start": {**starts, "guess": waits}, "end": {**ends, "guess": guess}}
+    if waits:
+        found["start"] |= {"low": starts["low"] / _GUESS_FACTOR, "high": starts["high"] * _GUESS_FACTOR}
+    if guess:
+        low, high = (max(0.0, ends[bound] - starts[bound]) for bound in ("low", "high"))
+        found["end"] |= {
+            "low": found["start"]["low"] + low / _GUESS_FACTOR,
+            "high": found["start"]["high"] + high * _GUESS_FACTOR,
+        }
+    return found
+
+
+def time_in_words(spread: dict[str, Any]) -> str:
+    """A time with its bounds; of a guess that it is one, and no bounds."""
+    if spread["guess"]:
+        return f"{duration(spread['median'])}: a guess, without bounds"
+    return f"{duration(spread['median'])} ({duration(spread['low'])} to {duration(spread['high'])})"
 
 
 def able_to_run(jobs: Sequence[Job], environment: Environment, speeds: SpeedModel) -> list[Job]:

@@ -23,7 +23,7 @@ from cluster_agent.settings import PolicySettings
 from foundation.figures import counted, duration, percent
 from policy_net.domain import PolicyContext, SpeedModel
 from policy_net.errors import BadInput
-from policy_net.laboratory.report import Comparison, headline, prepare_folder, write_report
+from policy_net.laboratory.report import Comparison, check_folder, headline, write_report
 from policy_net.laboratory.report.spread import Answer, Assumptions, Case, Replays, World, spread_of
 from policy_net.laboratory.simulation.admission import check_jobs_can_run
 from policy_net.laboratory.simulation.environment import DecideOn, Environment
@@ -89,7 +89,7 @@ def past_week(past: Past) -> dict[str, Any]:
         records={job.job_id: recorded.workload.records[job.job_id] for job in shifted},
     )
     if past.folder is not None:
-        prepare_folder(past.folder, 1)
+        check_folder(past.folder, 1)
     policy = _policy(past)
     results = [
         replay(workload, environment, each, recorded.speeds, record_timeline=past.folder is not None)

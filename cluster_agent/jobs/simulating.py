@@ -26,7 +26,7 @@ from cluster_agent.jobs.submission import (
     Workers,
     described,
 )
-from foundation.figures import counted, duration
+from foundation.figures import counted
 from foundation.output import Form, Output, show
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def _refuse(options: dict[str, Any], why: str) -> None:
 
 
 def foreseen_here(facts: dict[str, Any], runs: int, seed: int) -> dict[str, Any]:
-    """Start and end in seconds from now, each as low (10%), median and high (90%).
+    """Start and end in seconds from now, each as low (10%), median and high (90%), and whether it is a guess.
 
     Args:
         facts: what the agent says of the job, of the jobs that are there, and where its decisions are.
@@ -129,13 +129,12 @@ def foreseen_here(facts: dict[str, Any], runs: int, seed: int) -> dict[str, Any]
     Raises:
         JobRefused: no decision was taken yet, so that nothing is known of the policy.
     """
-    from cluster_agent.jobs.forecast import Draws, foreseen, job_of, told_apart  # noqa: PLC0415  (as the rest)
+    # As the rest: jobs that are submitted wait for none of it.
+    from cluster_agent.jobs.forecast import Draws, foreseen, job_of, told_apart, with_guesses  # noqa: PLC0415
+    from cluster_agent.jobs.known_speeds import speeds_here  # noqa: PLC0415
     from cluster_agent.recording.last_decision import decided_state, last_decision, policy_of  # noqa: PLC0415
-    from cluster_agent.recording.memory import MEMORY  # noqa: PLC0415
-    from cluster_agent.recording.state_files import read_json  # noqa: PLC0415
     from policy_net.domain import PolicyContext  # noqa: PLC0415
     from policy_net.policy import build_policy  # noqa: PLC0415
-    from policy_net.throughput.parametric import OnlineFit  # noqa: PLC0415
 
     folder = Path(facts["stateDir"])
     line = last_decision(folder)
@@ -143,30 +142,29 @@ def foreseen_here(facts: dict[str, Any], runs: int, seed: int) -> dict[str, Any]
         raise JobRefused("no decision was taken here yet: there is nothing to foresee from; submit the job")
     state = decided_state(line)
     present = [job for job in state.jobs if job.job_id in set(facts["present"])]
-    notes = []
-    alike = next((job for job in state.jobs if job.job_type == facts["job"]["modelType"]), None)
-    if not facts["known"] and alike is None:
-        notes.append(f"nothing was measured of {facts['job']['modelType']} here yet: its speed is a guess")
-    if facts["job"]["epochs"] is None:
-        notes.append("the job does not say its work: one epoch is taken; say `work`, or --epochs")
-    speeds = OnlineFit()
-    saved = read_json(folder / MEMORY)
-    if saved is not None and saved.get("beliefs"):
-        speeds.restore(saved["beliefs"])
     asked = _asked(facts)
     new = job_of(asked)
-    speeds.introduce([*present, new])
-    *present, new = told_apart([*present, new], speeds)
+    speeds = speeds_here(facts, policy_of(folder, line), [*present, new])
+    notes = []
+    unknown = sorted({job.job_type for job in present if not speeds.known(job)} - {new.job_type})
+    if unknown:
+        notes.append(f"nothing was measured of {', '.join(unknown)}, of which jobs are here: when they end is a guess")
+    guessed = not (speeds.known(new) and speeds.epochs_known)
+    notes += speeds.notes_on(new)
+    if facts["job"]["epochs"] is None:
+        notes.append("the job does not say its work: one epoch is taken; say `work`, or --epochs")
+    start_guessed = any(not speeds.known(job) for job in present)
+    *present, new = told_apart([*present, new], speeds.fit)
     spread = foreseen(
         present,
         replace(asked, job_type=new.job_type),
         _environment(facts),
         lambda: policy_of(folder, line) or build_policy(_name_of(line), PolicyContext()),
-        speeds,
+        speeds.fit,
         Draws(runs, seed),
     )
     return {
-        **spread,
+        **with_guesses(spread, start=start_guessed, end=guessed or facts["job"]["epochs"] is None),
         "policy": line["policy"],
         "version": line["version"],
         "jobsPresent": len(present),
@@ -221,13 +219,14 @@ def _asked(facts: dict[str, Any]) -> JobSpec:
 
 
 def _sentences(answer: dict[str, Any]) -> str:
+    from cluster_agent.jobs.forecast import time_in_words  # noqa: PLC0415
+
     start, end = answer["start"], answer["end"]
     version = f" v{answer['version']}" if answer["version"] else ""
     there = counted(answer["jobsPresent"], "job")
-    lines = [
-        f"starts in {duration(start['median'])} ({duration(start['low'])} to {duration(start['high'])})",
-        f"ends in {duration(end['median'])} ({duration(end['low'])} to {duration(end['high'])})",
-        f"simulated {answer['runs']} times under {answer['policy']}{version}, beside {there};"
-        " 8 of 10 runs lie within the bounds",
-    ]
-    return "\n".join([*lines, *answer["notes"]])
+    lines = [f"starts in {time_in_words(start)}", f"ends in {time_in_words(end)}"]
+    how = f"simulated {answer['runs']} times under {answer['policy']}{version}, beside {there}"
+    if start["guess"]:
+        return "\n".join([*answer["notes"], *lines, how])
+    how += "; 8 of 10 runs lie within the bounds"
+    return "\n".join([*answer["notes"], *lines, how] if end["guess"] else [*lines, how, *answer["notes"]])

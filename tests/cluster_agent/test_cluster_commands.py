@@ -246,7 +246,13 @@ def test_work_is_taken_from_the_manifest_where_it_says_it(shell: KubeShell) -> N
     assert not any("does not say its work" in note for note in answer["notes"])
     same = shell.type("simulate", "-f", file, "--runs", "3", "--samples", "90000", "-o", "json").json
     assert same == answer
+    assert not answer["asItIs"]["end"]["guess"]
     other = shell.type("simulate", "-f", shell.file("other.yaml", job(), target()), "-o", "json").json
+    assert (other["asItIs"]["start"]["guess"], other["asItIs"]["end"]["guess"]) == (False, True)
+    assert other["asItIs"]["end"]["high"] > 100 * other["asItIs"]["end"]["median"]
+    lines = shell.type("simulate", "-f", shell.file("other.yaml", job(), target()), "--runs", "2").out.splitlines()
+    assert "does not say its work" in lines[0], "what makes it a guess comes first"
+    assert any(line.startswith("  ends in ") and line.endswith(": a guess, without bounds") for line in lines)
     assert any("does not say its work" in note for note in other["notes"])
 
 

@@ -1,4 +1,5 @@
 from importlib.metadata import version
+from typing import Annotated
 
 import pytest
 import typer
@@ -174,3 +175,27 @@ def test_a_word_of_another_program_is_answered_with_the_command_that_does_it_her
     assert command_line.run(app, "prog", ["kept"]) == 0, "a command that is there is run"
     assert command_line.run(app, "prog", ["delte"]) == 2
     assert "delete" in capsys.readouterr().err, "slips of the pen are answered as ever"
+
+
+@pytest.mark.parametrize(
+    ("option", "typed", "says"),
+    [
+        ("--price", "$2.50", "'--price': '$2.50' is no number; write a number alone, such as 2.50"),
+        ("--price", "1,250.75 EUR", "'--price': '1,250.75 EUR' is no number; write a number alone, such as 1250.75"),
+        ("--price", "dear", "'--price': 'dear' is no number; write a number alone"),
+        ("--price", "2..3..4", "'--price': '2..3..4' is no number; write a number alone"),
+        ("--number", "16 nodes", "'--number': '16 nodes' is no whole number; write a whole number alone, such as 16"),
+        ("--number", "2.5", "'--number': '2.5' is no whole number; write a whole number alone"),
+    ],
+)
+def test_what_is_no_number_is_answered_with_how_to_write_it(option: str, typed: str, says: str, capsys) -> None:
+    app = typer.Typer()
+
+    @app.command()
+    def work(
+        number: Annotated[int, typer.Option(min=0)] = 0, price: Annotated[float, typer.Option(min=0.0)] = 0.0
+    ) -> None:
+        raise AssertionError(number, price)
+
+    assert command_line.run(app, "prog", (option, typed)) == 2
+    assert capsys.readouterr().err == f"prog: {says} (see `prog --help`)\n"

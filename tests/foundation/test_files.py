@@ -14,6 +14,7 @@ from foundation.files import (
     is_file,
     is_folder,
     make_durable_folder,
+    near_file,
     write_at,
     write_first,
     write_whole,
@@ -132,6 +133,26 @@ def test_names_as_people_type_them(tmp_path: Path) -> None:
     for impossible in ("x" * 5000, "nul\0"):
         assert not is_file(tmp_path / impossible)
         assert not is_folder(tmp_path / impossible)
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("weak.txt", "week.txt"),
+        ("itp-1.csv", "itp-01.csv"),
+        ("week.csv", "week.txt"),
+        ("a.txt", None),
+        ("quite-another.csv", None),
+        ("no-folder/weak.txt", None),
+        ("x" * 5000, None),
+        ("\0", None),
+    ],
+)
+def test_a_name_that_is_nearly_a_files_is_known(tmp_path: Path, typed: str, meant: str | None) -> None:
+    for name in ("week.txt", "itp-01.csv", ".weak.txt", "b.txt"):
+        (tmp_path / name).touch()
+    (tmp_path / "weak").mkdir()
+    assert near_file(tmp_path / typed) == (None if meant is None else tmp_path / meant)
 
 
 def test_only_an_ordinary_files_name_may_be_taken(tmp_path: Path) -> None:

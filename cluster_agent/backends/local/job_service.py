@@ -18,6 +18,9 @@ from foundation.figures import counted
 from foundation.text import nearest
 from policy_net.domain import Resources
 
+_MOST_ENDED = 20
+"""Jobs of a type by which its speed is reckoned where nobody measured it: the last of them."""
+
 
 @dataclass(frozen=True, slots=True)
 class JobDesk:
@@ -77,6 +80,7 @@ class JobDesk:
                 **{name: [size.workers, size.ps] for name, size in sizes.items()},
             },
             "known": bool(alike),
+            "ended": self._ended_alike(job),
             "samplesPerEpoch": alike[-1] if alike else GUESSED_SAMPLES_PER_EPOCH,
             "present": [record.name for record in there],
             "cpuMilli": self.capacity.cpu_milli,
@@ -85,6 +89,18 @@ class JobDesk:
             "debounceSeconds": self.pace_seconds[1],
             "stateDir": str(self.state_dir.absolute()),
         }
+
+    def _ended_alike(self, job: JobFile) -> list[list[float]]:
+        """Of the last jobs of its type and kind that ended: workers and PSs held last, samples and seconds in all."""
+        return [
+            [record.granted_workers, record.granted_ps, record.samples, record.trained_seconds]
+            for record in self.table
+            if record.state.ended
+            and (record.file.model_type, record.file.kind) == (job.model_type, job.kind)
+            and record.granted_workers
+            and record.samples > 0.0
+            and record.trained_seconds > 0.0
+        ][-_MOST_ENDED:]
 
     def _checked(self, content: Mapping[str, Any]) -> JobFile:
         job = check_job(dict(content["job"]), Path(content["folder"]), content["source"])

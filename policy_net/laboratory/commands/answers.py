@@ -13,6 +13,7 @@ from policy_net.laboratory.report.caveats import beside_the_answer
 from policy_net.laboratory.report.comparison import Comparison
 from policy_net.laboratory.report.findings import as_recorded, certainty, fairness, money
 from policy_net.laboratory.report.headline import headline, subline
+from policy_net.laboratory.report.owners import FIELDS, owners_by
 from policy_net.laboratory.report.spread import (
     ELASTIC_SHARES,
     KINDS,
@@ -129,8 +130,8 @@ def sentences(comparison: Comparison) -> Iterator[str]:
         for findings in (certainty, as_recorded, fairness, money):
             for finding in findings(comparison):
                 yield f"{finding.topic}: {finding.text}"
-        for caution in beside_the_answer(comparison):
-            yield f"Caution: {caution}"
+    for caution in beside_the_answer(comparison):
+        yield f"Caution: {caution}"
     yield subline(comparison)
     yield headline(comparison)
 
@@ -177,5 +178,25 @@ def _answer(comparison: Comparison) -> dict[str, Any]:
         "change": comparison.ratio(comparison.proposed) - 1 if comparison.compares else None,
         "least_change": spread and spread.least,
         "most_change": spread and spread.most,
-        "cautions": list(beside_the_answer(comparison)) if comparison.compares else [],
+        "cautions": list(beside_the_answer(comparison)),
+        "fairness": _fairness(comparison),
     }
+
+
+def _fairness(comparison: Comparison) -> dict[str, dict[str, int]]:
+    """By user, account and partition how many there are, and how many of them wait longer, or are done later.
+
+    Longer than under the policy compared with, simulated too, and of those of whom waits are recorded, than really.
+    """
+    found = {}
+    for field in FIELDS:
+        owners = owners_by(comparison, field)
+        if owners:
+            found[field] = {
+                "owners": len(owners),
+                "wait_longer": sum(owner.waits_longer for owner in owners),
+                "done_later": sum(owner.ends_later for owner in owners),
+                "with_recorded_wait": sum(owner.recorded_wait_seconds is not None for owner in owners),
+                "wait_longer_than_recorded": sum(owner.waits_longer_than_recorded for owner in owners),
+            }
+    return found

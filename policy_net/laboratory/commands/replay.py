@@ -21,10 +21,11 @@ from foundation.figures import duration, shown
 from foundation.option_groups import with_option_groups
 from foundation.output import Form, Output, console_of, show
 from policy_net.domain import PlacementEffect, PolicyContext, SpeedModel
+from policy_net.errors import BadInput
 from policy_net.laboratory.commands.answer_options import AnswerOptions
 from policy_net.laboratory.commands.own_policies import own_names, register_own
 from policy_net.laboratory.commands.world_options import WorldOptions, assumptions
-from policy_net.policy import DEFAULT_POLICY, check_known, policy_names
+from policy_net.policy import DEFAULT_POLICY, check_known, policy_names, shown_name
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -79,6 +80,7 @@ def replay_command(
     """Replay workloads under policies, each pair from a fresh policy."""
     del debug  # The error boundary looks for the flag itself.
     policies = own_names(_chosen_policies(policy))
+    _check_once(policies)
     register_own(policies)
     check_known(policies)  # a slip of the pen is told before anything is read
     truth, effect = world.speeds(), world.placement_effect()
@@ -98,9 +100,9 @@ def replay_command(
         for item, _ in worlds:
             measured.require(spec.job_type for spec in item.jobs)
     if report is not None:
-        from policy_net.laboratory.report import prepare_folder  # noqa: PLC0415
+        from policy_net.laboratory.report import check_folder  # noqa: PLC0415
 
-        prepare_folder(report, len(worlds))
+        check_folder(report, len(worlds))
     for of_world in worlds:
         for line in assumptions(*of_world, world, for_people=output.for_people):
             print(line, file=sys.stderr)
@@ -255,6 +257,17 @@ def _tell(result: ReplayResult) -> None:
         file=sys.stderr,
         flush=True,
     )
+
+
+def _check_once(policies: Sequence[str]) -> None:
+    """Refuse a policy that is named twice: it would be compared with itself.
+
+    Raises:
+        BadInput: one is.
+    """
+    for number, name in enumerate(policies):
+        if name in policies[:number]:
+            raise BadInput(f"--policy {shown_name(name)} is given twice; name it once")
 
 
 def _chosen_policies(policies: Sequence[str] | None) -> list[str]:

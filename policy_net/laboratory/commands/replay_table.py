@@ -9,7 +9,7 @@ from typing import Any
 from foundation.figures import Unit, unit_for
 from foundation.tables import Column, FittedTable
 from policy_net.laboratory.report.comparison import Recorded
-from policy_net.laboratory.report.tables import WAITS_LONGER, TextTable
+from policy_net.laboratory.report.tables import TextTable
 
 RECORDED = "(recorded)"
 """The row of what really happened; no policy has this name."""
@@ -35,7 +35,7 @@ _HOURS_SECONDS = 4 * 3600.0
 _OWNER_COLUMNS_LEFT_OUT = (0, 4, 5, 3, 0, 0, 0, 0, 1, 2)
 """In the order of the report's table: its name, jobs, GPU-hours, recorded wait, waits, completions, change, later.
 
-A change says nothing without what changed, so both sides stay, and with the waits who waits longer than today.
+A change says nothing without what changed, so both sides stay, and with the waits who waits longer.
 """
 
 
@@ -68,9 +68,7 @@ def owner_table_on_terminal(title: str, table: TextTable) -> FittedTable:
         Column(heading.replace("Completion,", "JCT,").replace(" ", "\n").replace("-", "-\n"), left_out)
         for heading, left_out in zip(table.headings, _OWNER_COLUMNS_LEFT_OUT, strict=True)
     ]
-    marked = any(WAITS_LONGER in cell for row in table.rows for cell in row.cells)
-    below = [f"{WAITS_LONGER.strip()} waits longer for its first start, on average, than today"] if marked else []
-    return FittedTable(title, columns, [(row.name, *row.cells) for row in table.rows], below)
+    return FittedTable(title, columns, [(row.name, *row.cells) for row in table.rows], list(table.legend))
 
 
 def _recorded_cells(columns: Mapping[str, Column], recorded: Recorded, unit: Unit) -> list[str]:

@@ -25,7 +25,7 @@ from policy_net.errors import BadInput
 from policy_net.laboratory.commands.train_start import check_start, kind_and_start
 from policy_net.laboratory.commands.world_options import WorldOptions, assumptions
 from policy_net.laboratory.training import OFFLINE_LEARNING_RATE
-from policy_net.policy import policy_names
+from policy_net.policy import advice, policy_names
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -353,9 +353,7 @@ def _teacher_of(settings: TrainingSettings, config: Path | None) -> str | None:
     """
     name = settings.dl2.imitate if settings.policy == "dl2" else None
     if name is not None and name not in policy_names():
-        raise BadInput(
-            f"{config}: setting dl2.imitate = {name!r}: unknown policy; use one of {', '.join(policy_names())}"
-        )
+        raise BadInput(f"{config}: setting dl2.imitate = {name!r}: unknown policy; use one of {advice(name)}")
     return name
 
 
@@ -375,7 +373,5 @@ def _log_of(name: str) -> Path:
     """Raises BadInput if there is no such file."""
     path = Path(name)
     if not path.is_file():
-        raise BadInput(
-            f"--imitate: unknown policy {name!r}, and no such file; use a log or one of {', '.join(policy_names())}"
-        )
+        raise BadInput(f"--imitate: unknown policy {name!r}, and no such file; use a log or one of {advice(name)}")
     return path

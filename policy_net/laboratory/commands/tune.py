@@ -276,14 +276,14 @@ def _space(policy: str, trial: TrialOptions) -> Space:
     import policy_net.set_policy  # noqa: PLC0415, F401  (both register names that can be imitated)
     from policy_net.laboratory.tuning.space import space_of  # noqa: PLC0415
     from policy_net.laboratory.tuning.space_file import read_space_file  # noqa: PLC0415
-    from policy_net.policy import policy_names  # noqa: PLC0415
+    from policy_net.policy import advice, policy_names  # noqa: PLC0415
 
     if policy != "dl2" and trial.teacher is not None:
         raise BadInput(f"--imitate {trial.teacher}: only trials of dl2 begin with imitation; leave it out")
     if policy == "dl2" and trial.method is not None:
         raise BadInput(f"--method {trial.method}: is for set policies; leave it out")
     if trial.teacher is not None and trial.teacher not in policy_names():
-        raise BadInput(f"--imitate {trial.teacher}: unknown policy; use one of {', '.join(policy_names())}")
+        raise BadInput(f"--imitate {trial.teacher}: unknown policy; use one of {advice(trial.teacher)}")
     if trial.space is not None and trial.vary:
         raise BadInput(f"--vary {trial.vary[0]}: --space names what varies; leave one of them out")
     method = trial.method or SetMethod.TWIN

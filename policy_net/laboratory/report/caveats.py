@@ -17,6 +17,8 @@ from policy_net.laboratory.workloads.workload import Origin, Workload
 
 FEW_JOBS = 100
 """Which of two policies does better on fewer jobs is often chance."""
+MUCH_SKIPPED = 0.05
+"""With more of a log than this skipped, the jobs are not those that ran."""
 OVERFULL = 0.1
 """With more of all jobs waiting than this when the last one comes, the cluster does not keep up."""
 SHORT_QUEUE = 10
@@ -24,8 +26,8 @@ SHORT_QUEUE = 10
 PLAIN, BACKFILL = "fifo", ("fifo-easy", "fifo-backfill")
 FAR = 0.25
 """A simulation that is further from what was recorded is to be believed less."""
-WAITS_APART, LEAST_APART = 3.0, 0.05
-"""Waits are far apart when one is so many times the other, and they differ by such a share of the time to the end."""
+WAITS_APART = 3.0
+"""Waits are far apart when one is so many times the other, either way, and they differ noticeably."""
 
 
 def cautions(comparison: Comparison) -> tuple[str, ...]:
@@ -40,6 +42,7 @@ def _cautions(comparison: Comparison) -> Iterator[str]:
             " wait, and so what there is to save: repeat this with the machines that you have."
         )
     jobs = comparison.workload.jobs
+    yield from _about_skipped(comparison.workload)
     yield from _about_chance(comparison)
     gpus = comparison.gpus
     larger, _ = comparison.cut_jobs
@@ -60,8 +63,26 @@ def _cautions(comparison: Comparison) -> Iterator[str]:
 
 
 def beside_the_answer(comparison: Comparison) -> tuple[str, ...]:
-    """The cautions that stand beside an answer without a page; of the others its own line says enough."""
-    return (*_about_chance(comparison), *_about_the_queue(comparison))
+    """The cautions that stand beside an answer without a page; of the others its own line says enough.
+
+    Where nothing is compared it is only said that the jobs are not all that the log has.
+    """
+    skipped = tuple(_about_skipped(comparison.workload))
+    if not comparison.compares:
+        return skipped
+    return (*skipped, *_about_chance(comparison), *_about_the_queue(comparison))
+
+
+def _about_skipped(workload: Workload) -> Iterator[str]:
+    skipped = workload.skipped
+    if skipped is None or skipped.share <= MUCH_SKIPPED:
+        return
+    which = "" if skipped.alike == skipped.count else f"most of them ({skipped.alike:,}) "
+    yield (
+        f"{counted(skipped.count, skipped.unit)} of the log, {percent(skipped.share)} of it,"
+        f" {'is' if skipped.count == 1 else 'are'} skipped as malformed, {which}like this one:"
+        f" {shown(skipped.example)}. The answer is about the jobs that are left."
+    )
 
 
 def _about_chance(comparison: Comparison) -> Iterator[str]:
@@ -84,35 +105,49 @@ def _unlike_the_record(comparison: Comparison) -> Iterator[str]:
     recorded = comparison.recorded
     if recorded is None:
         return
-    peak, today = comparison.recorded_peak_gpus, label(comparison.today.policy)
-    if comparison.gpus and peak > comparison.gpus:
+    today = label(comparison.today.policy)
+    wait, _ = comparison.simulated_like_recorded(comparison.today)
+    really = recorded.avg_wait_seconds
+    apart = None if wait is None or really is None else wait - really
+    fewer = _LESS_THAN_RECORDED
+    if comparison.gpus and comparison.recorded_peak_gpus > comparison.gpus:
+        fewer = _LESS_ON_FEWER_GPUS
         yield (
-            f"At its busiest the log has {peak:,} GPUs in use at once, and there are {comparison.gpus:,} here: machines"
-            " are missing, so the simulated queue is longer than yours was, and so is what is saved. Give the machines"
-            " that ran these jobs."
+            f"At its busiest the log has {comparison.recorded_peak_gpus:,} GPUs in use at once, and there are"
+            f" {comparison.gpus:,} here: {_missing_machines(today, wait, really)} Give the machines that ran these"
+            " jobs."
         )
     share = comparison.change_against_record(comparison.today)
     if share is not None and abs(share) > FAR:
+        waits_say_so = apart is None or (apart * share > 0 and abs(apart) > NOTICEABLE_SECONDS)
+        why = (fewer if share < 0 else _MORE_THAN_RECORDED) if waits_say_so else _NOT_BY_WAITS
         yield (
             f"Simulated under {today}, the jobs are done in {percent(abs(share))}"
             f" {'less' if share < 0 else 'more'} time than was recorded ({duration(recorded.avg_jct_seconds or 0.0)}):"
-            f" {_LESS_THAN_RECORDED if share < 0 else _MORE_THAN_RECORDED}. Believe the change less than that"
-            " difference, and look for what is missing."
+            f" {why}. Believe the change less than that difference, and look for what is missing."
         )
-    wait, _ = comparison.simulated_like_recorded(comparison.today)
-    really = recorded.avg_wait_seconds
     if wait is None or really is None:
         return
     shorter, longer = sorted((wait, really))
-    of_all = recorded.avg_jct_seconds or 0.0
-    if longer > WAITS_APART * shorter and longer - shorter > max(LEAST_APART * of_all, NOTICEABLE_SECONDS):
+    if longer > WAITS_APART * shorter and longer - shorter > NOTICEABLE_SECONDS:
         unit = unit_for(wait, really)
+        beside = "" if not share else f"; beside your record the saving is {'larger' if share < 0 else 'smaller'}"
         yield (
             f"Simulated under {today}, jobs wait {unit.text(wait)} on average for their first start; really they waited"
-            f" {unit.text(really)}: {_LESS_THAN_RECORDED if wait < really else _MORE_THAN_RECORDED}. The answer"
-            f" compares with the simulated waits; beside your record the saving is"
-            f" {'larger' if wait < really else 'smaller'}."
+            f" {unit.text(really)}: {fewer if wait < really else _MORE_THAN_RECORDED}. The answer"
+            f" compares with the simulated waits{beside}."
         )
+
+
+def _missing_machines(today: str, wait: float | None, really: float | None) -> str:
+    """What fewer GPUs than were in use at once do to the queue, as far as the recorded waits bear it out."""
+    if wait is None or really is None:
+        return "machines are missing, and what jobs wait for them here they did not wait there."
+    unit = unit_for(wait, really)
+    beside = f"(simulated under {today} {unit.text(wait)}, really {unit.text(really)})"
+    if wait - really > NOTICEABLE_SECONDS:
+        return f"machines are missing, and jobs wait longer here than they did {beside}, so there is more to save."
+    return f"these are not the machines of the log, though jobs do not wait longer here than they did {beside}."
 
 
 def assumptions(comparison: Comparison) -> tuple[str, ...]:
@@ -313,6 +348,8 @@ _MORE_THAN_RECORDED = (
     "machines are missing here, your queue lets more jobs pass, or jobs did not have the sizes that they asked for"
 )
 _LESS_THAN_RECORDED = "other work ran there besides, there are more machines here, or other rules held jobs back"
+_LESS_ON_FEWER_GPUS = "other work ran there besides, or other rules held jobs back"
+_NOT_BY_WAITS = "not by their waits, but because they run at other sizes than they had there, or are stopped amid it"
 _KINDS = {
     JobKind.PS: "with parameter servers, in step",
     JobKind.ASYNC: "with parameter servers, each worker at its own pace",

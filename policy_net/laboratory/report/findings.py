@@ -108,11 +108,15 @@ def as_recorded(comparison: Comparison) -> Iterator[Finding]:
 
 
 def fairness(comparison: Comparison) -> Iterator[Finding]:
-    """Who waits longer than today, by user, account and partition; nothing where the record names no two of them."""
+    """Who waits longer, by user, account and partition; nothing where the record names no two of them.
+
+    Longer than under the policy compared with, which is simulated too, and, where that is known, than was recorded.
+    """
     for field in FIELDS:
         owners = owners_by(comparison, field)
         if owners:
-            yield Finding(f"Fairness by {field}", _who_waits_longer(owners, field, label(comparison.today.policy)))
+            text = _who_waits_longer(owners, field, f"simulated under {label(comparison.today.policy)}")
+            yield Finding(f"Fairness by {field}", text + _longer_than_recorded(owners))
 
 
 def _who_waits_longer(owners: tuple[Owner, ...], field: str, today: str) -> str:
@@ -122,7 +126,7 @@ def _who_waits_longer(owners: tuple[Owner, ...], field: str, today: str) -> str:
     )
     every = f"Of {counted(len(owners), field)}"
     if not longer:
-        return f"{every} none waits longer, or is done later, on average than under {today}."
+        return f"{every} none waits longer, or is done later, on average than {today}."
     waiting = sum(owner.waits_longer for owner in longer)
     later = sum(owner.ends_later for owner in longer)
     parts = []
@@ -136,9 +140,32 @@ def _who_waits_longer(owners: tuple[Owner, ...], field: str, today: str) -> str:
         )
     first = "" if len(longer) <= MOST_NAMED else ", first of all"
     return (
-        f"{every} {_some(waiting)} longer on average for the first start than under {today}, and"
+        f"{every} {_some(waiting)} longer on average for the first start than {today}, and"
         f" {later or 'none'} {'is' if later <= 1 else 'are'} done later{first}: {_listed(parts)}."
     )
+
+
+def _longer_than_recorded(owners: tuple[Owner, ...]) -> str:
+    """How many wait longer than they really did, in a sentence of its own; nothing where no wait is recorded."""
+    known = [owner for owner in owners if owner.wait_seconds_like_recorded is not None]
+    if not known:
+        return ""
+    longer = [
+        (simulated - really, owner.name, simulated, really)
+        for owner in known
+        if owner.waits_longer_than_recorded
+        and (simulated := owner.wait_seconds_like_recorded) is not None
+        and (really := owner.recorded_wait_seconds) is not None
+    ]
+    of_known = "" if len(known) == len(owners) else f" of the {len(known):,} of whom waits are recorded"
+    if not longer:
+        return f" None waits longer than was recorded{of_known}."
+    parts = []
+    for _, name, simulated, really in sorted(longer, key=lambda one: (-one[0], one[1]))[:MOST_NAMED]:
+        unit = unit_for(simulated, really)
+        parts.append(f"{shown(name)} ({unit.text(simulated)} instead of {unit.text(really)})")
+    first = "" if len(longer) <= MOST_NAMED else ", first of all"
+    return f" But {_some(len(longer))} longer than was recorded{of_known}{first}: {_listed(parts)}."
 
 
 def _some(count: int) -> str:

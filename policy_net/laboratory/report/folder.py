@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from foundation.files import is_folder
 from policy_net.errors import BadInput
 from policy_net.laboratory.report.comparison import Comparison
 
@@ -34,8 +36,23 @@ def prepare_folder(folder: Path, workloads: int) -> None:
             raise BadInput(f"report {str(folder / name)!r} is a folder where a file is to be written: move it away")
 
 
+def check_folder(folder: Path, workloads: int) -> None:
+    """See that a report can be written there, and leave nothing: whoever stops the replay finds no empty folder.
+
+    Raises:
+        BadInput: as `prepare_folder`.
+    """
+    made = [each for each in (folder, *folder.parents) if not is_folder(each)]
+    try:
+        prepare_folder(folder, workloads)
+    finally:
+        with contextlib.suppress(OSError, ValueError):  # was never made, or somebody else has put something there
+            for each in made:  # the innermost first
+                each.rmdir()
+
+
 def write_report(comparisons: Sequence[Comparison], folder: Path) -> tuple[Path, Path]:
-    """Write the page and the picture; returns their paths.
+    """Write the page and the picture, and make the folder for them; returns their paths.
 
     Raises:
         BadInput: a file cannot be written.
@@ -44,9 +61,11 @@ def write_report(comparisons: Sequence[Comparison], folder: Path) -> tuple[Path,
     from policy_net.laboratory.report.page import overview_png, page_html  # noqa: PLC0415
 
     page, picture = folder / PAGE_NAME, folder / PICTURE_NAME
+    text, drawn = page_html(comparisons), overview_png(comparisons)
     try:
-        page.write_text(page_html(comparisons), encoding="utf-8")
-        picture.write_bytes(overview_png(comparisons))
+        folder.mkdir(parents=True, exist_ok=True)
+        page.write_text(text, encoding="utf-8")
+        picture.write_bytes(drawn)
     except OSError as error:
         raise _unusable(folder, error) from error
     return page, picture

@@ -1,4 +1,7 @@
-"""Owners of the jobs: what each user, account and partition has of the change, and who waits longer than today."""
+"""Owners of the jobs: what each user, account and partition has of the change, and who waits longer than before.
+
+"Before" is simulated too; where the record says waits, those are compared with as well.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,14 @@ MOST_OWNERS = 10
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The jobs of one user, account or partition, today and under the proposed policy.
+    """The jobs of one user, account or partition, under the policy compared with and under the proposed one.
 
     Attributes:
         gpu_seconds: GPUs asked for, times the time that the jobs take alone.
         recorded_wait_seconds: the average of those recorded; None where none is.
         wait_seconds_before, wait_seconds_after: averages from submission to the first start, simulated.
+        recorded_jobs: of how many the wait is recorded.
+        wait_seconds_like_recorded: of just these, the average under the proposed policy; None where there are none.
     """
 
     name: str
@@ -31,15 +36,23 @@ class Owner:
     recorded_wait_seconds: float | None
     wait_seconds_before: float
     wait_seconds_after: float
+    recorded_jobs: int = 0
+    wait_seconds_like_recorded: float | None = None
 
     @property
     def waits_longer(self) -> bool:
-        """Whether its jobs wait noticeably longer on average than today."""
+        """Whether its jobs wait noticeably longer on average than under the policy compared with, simulated too."""
         return self.wait_seconds_after - self.wait_seconds_before > NOTICEABLE_SECONDS
 
     @property
+    def waits_longer_than_recorded(self) -> bool:
+        """Whether its jobs wait noticeably longer on average than they really did; not where nobody knows."""
+        really, simulated = self.recorded_wait_seconds, self.wait_seconds_like_recorded
+        return really is not None and simulated is not None and simulated - really > NOTICEABLE_SECONDS
+
+    @property
     def ends_later(self) -> bool:
-        """Whether its jobs are done noticeably later on average than today."""
+        """Whether its jobs are done noticeably later on average than under the policy compared with."""
         return self.jobs.after_seconds - self.jobs.before_seconds > NOTICEABLE_SECONDS
 
 
@@ -60,17 +73,19 @@ def owners_by(comparison: Comparison, field: str) -> tuple[Owner, ...]:
     owners = []
     for name, pairs in by_name.items():
         ids = [pair.job.job_id for pair in pairs]
-        recorded = [records[one].wait_seconds for one in ids if one in records]
-        known = [wait for wait in recorded if wait is not None]
+        recorded = [(records[one].wait_seconds, waits[1][one]) for one in ids if one in records]
+        known = [(wait, simulated) for wait, simulated in recorded if wait is not None]
         before, after = (math.fsum(of_policy[one] for one in ids) / len(ids) for of_policy in waits)
         owners.append(
             Owner(
                 name,
                 PairedJobs(name, tuple(pairs)),
                 math.fsum(pair.job.workers * (pair.job.alone_seconds or 0.0) for pair in pairs),
-                math.fsum(known) / len(known) if known else None,
+                math.fsum(wait for wait, _ in known) / len(known) if known else None,
                 before,
                 after,
+                len(known),
+                math.fsum(simulated for _, simulated in known) / len(known) if known else None,
             )
         )
     return tuple(sorted(owners, key=lambda owner: (-owner.gpu_seconds, owner.name)))
@@ -81,14 +96,19 @@ def together(owners: Sequence[Owner]) -> Owner | None:
     if not owners:
         return None
     jobs = sum(len(owner.jobs.pairs) for owner in owners)
-    recorded = [(owner.recorded_wait_seconds, len(owner.jobs.pairs)) for owner in owners]
-    known = [(wait, count) for wait, count in recorded if wait is not None]
+    known = sum(owner.recorded_jobs for owner in owners)
     name = f"{len(owners):,} others"
     return Owner(
         name,
         PairedJobs(name, tuple(pair for owner in owners for pair in owner.jobs.pairs)),
         math.fsum(owner.gpu_seconds for owner in owners),
-        math.fsum(wait * count for wait, count in known) / sum(count for _, count in known) if known else None,
+        math.fsum((owner.recorded_wait_seconds or 0.0) * owner.recorded_jobs for owner in owners) / known
+        if known
+        else None,
         math.fsum(owner.wait_seconds_before * len(owner.jobs.pairs) for owner in owners) / jobs,
         math.fsum(owner.wait_seconds_after * len(owner.jobs.pairs) for owner in owners) / jobs,
+        known,
+        math.fsum((owner.wait_seconds_like_recorded or 0.0) * owner.recorded_jobs for owner in owners) / known
+        if known
+        else None,
     )

@@ -11,8 +11,8 @@ from policy_net.laboratory.report.headline import change
 from policy_net.laboratory.report.owners import MOST_OWNERS, Owner, owners_by, together
 from policy_net.laboratory.report.policies import label
 
-WAITS_LONGER = " ▲"
-"""Behind the wait of an owner whose jobs wait longer than today."""
+WAITS_LONGER, LONGER_THAN_RECORDED = " ▲", " △"
+"""Behind the wait of an owner whose jobs wait longer than under the policy compared with, and than was recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +26,15 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class TextTable:
-    """A table; the first heading is that of the rows' names."""
+    """A table; the first heading is that of the rows' names.
+
+    Attributes:
+        legend: what its marks mean, a line each.
+    """
 
     headings: tuple[str, ...]
     rows: tuple[Row, ...]
+    legend: tuple[str, ...] = ()
 
 
 def policy_table(comparison: Comparison) -> TextTable:
@@ -90,7 +95,7 @@ def policy_table(comparison: Comparison) -> TextTable:
 
 
 def size_table(comparison: Comparison) -> TextTable | None:
-    """Today against the proposed policy by requested size; None if there is nothing to compare."""
+    """The proposed policy against what it is compared with, by requested size; None if there is nothing to compare."""
     if not comparison.compares:
         return None
     today, proposed = label(comparison.today.policy), label(comparison.proposed.policy)
@@ -133,17 +138,27 @@ def owner_table(comparison: Comparison, field: str) -> TextTable | None:
         f"Wait, {today} [{wait.name}]", f"Wait, {proposed} [{wait.name}]",
         f"Completion, {today} [{end.name}]", f"Completion, {proposed} [{end.name}]", "Change", "Done later",
     )  # fmt: skip
-    return TextTable(headings, tuple(Row(shown(owner.name), _owner_cells(owner, wait, end)) for owner in named))
+    rows = tuple(Row(shown(owner.name), _owner_cells(owner, wait, end)) for owner in named)
+    marks = {
+        WAITS_LONGER: f"waits longer for its first start, on average, than simulated under {today}",
+        LONGER_THAN_RECORDED: "waits longer for its first start, on average, than was recorded",
+    }
+    marked = [text for row in rows for text in row.cells]
+    legend = [f"{mark.strip()} {text}" for mark, text in marks.items() if any(mark in cell for cell in marked)]
+    return TextTable(headings, rows, tuple(legend))
 
 
 def _owner_cells(owner: Owner, wait: Unit, end: Unit) -> tuple[str, ...]:
     group = owner.jobs
+    marks = (WAITS_LONGER if owner.waits_longer else "") + (
+        LONGER_THAN_RECORDED if owner.waits_longer_than_recorded else ""
+    )
     return (
         f"{len(group.pairs):,}",
         hours(owner.gpu_seconds),
         "–" if owner.recorded_wait_seconds is None else _waited(wait, owner.recorded_wait_seconds),
         _waited(wait, owner.wait_seconds_before),
-        f"{_waited(wait, owner.wait_seconds_after)}{WAITS_LONGER if owner.waits_longer else ''}",
+        f"{_waited(wait, owner.wait_seconds_after)}{marks}",
         end.number(group.before_seconds),
         end.number(group.after_seconds),
         change(group.after_seconds, group.before_seconds),

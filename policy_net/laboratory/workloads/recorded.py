@@ -140,6 +140,7 @@ def workload_of(recording: Recording, options: WorkloadOptions) -> Workload:
         slotted=False,
         machines=machines,
         records={job.job_id: _record_of(job) for job in chosen},
+        skipped=recording.skipped,
     )
 
 

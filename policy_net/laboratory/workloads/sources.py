@@ -14,14 +14,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from foundation.files import is_file, is_folder
+from foundation.files import is_file, is_folder, near_file
 from foundation.text import nearest
 from policy_net.errors import BadInput
 from policy_net.laboratory.catalogue import ALLREDUCE_MODEL_NAMES, CATALOGUE, MODEL_NAMES, find_model
 from policy_net.laboratory.csv_rows import shown
 from policy_net.laboratory.speeds.decided_speeds import DECISIONS_PREFIX
 from policy_net.laboratory.workloads.generator import ARRIVAL_PATTERNS, SIZES, GeneratorSettings, generate
-from policy_net.laboratory.workloads.loaders.formats import FORMATS, read_csv, read_recording
+from policy_net.laboratory.workloads.loaders.formats import FORMATS, read_csv, read_recording, shown_path
 from policy_net.laboratory.workloads.loaders.record import Recording
 from policy_net.laboratory.workloads.recorded import trace_of, workload_of
 from policy_net.laboratory.workloads.reference import read_reference
@@ -87,21 +87,24 @@ def load_workload(source: str, options: WorkloadOptions | None = None, recording
         workload = workload_of(recording, options) if in_other_format else trace_of(recording, options)
     else:
         formats = ", ".join(f"{name}:FILE" for name in FORMATS)
-        missing = "is a folder" if is_folder(Path(source)) else f"no such file{_meant(source)}"
+        missing = "is a folder;" if is_folder(Path(source)) else f"no such file{_meant(source) or ';'}"
         raise BadInput(
-            f"workload {shown(source)}: {missing}; give a csv file, {formats}, {REFERENCE_PREFIX}TRACE@FILE,"
+            f"workload {shown(source)}: {missing} give a csv file, {formats}, {REFERENCE_PREFIX}TRACE@FILE,"
             f" or {GENERATOR_PREFIX}jobs=60,arrivals=google,…"
         )
     return _scale_arrivals(workload, options.arrival_scale)
 
 
 def _meant(source: str) -> str:
-    """The word before the colon that was probably meant, if there is one."""
+    """The word before the colon, or the file, that was probably meant, if there is one."""
     word, colon, _ = source.partition(":")
     near = _CALLED.get(word.lower()) or nearest(
         word, [*FORMATS, *(prefix[:-1] for prefix in (GENERATOR_PREFIX, REFERENCE_PREFIX, DECISIONS_PREFIX))]
     )
-    return f"; did you mean {near}: before it?" if colon and near else ""
+    if colon and near:
+        return f"; did you mean {near}: before it?"
+    file = near_file(Path(source))
+    return "" if file is None else f"; did you mean {shown_path(file)}?"
 
 
 def parse_generator(source: str, default_seed: int = 0) -> GeneratorSettings:

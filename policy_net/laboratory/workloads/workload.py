@@ -147,6 +147,25 @@ class Machines:
     cpus_by: Origin = Origin.ASSUMED
 
 
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """What could not be used of a file, because it is malformed.
+
+    Attributes:
+        count: of how many lines, or whatever the file consists of.
+        share: of all that the file has.
+        unit: what is counted.
+        example: the first of those that are skipped for the reason most of them are.
+        alike: how many are skipped for that reason.
+    """
+
+    count: int
+    share: float
+    unit: str
+    example: str
+    alike: int
+
+
 @dataclass(frozen=True)
 class Workload:
     """The jobs of one replay.
@@ -158,6 +177,7 @@ class Workload:
         slotted: whether decisions are taken by slot (else by event) unless the user says otherwise.
         machines: of a recorded workload: what its jobs' requests were made for; None where nothing depends on it.
         records: what was recorded of a job, by its id; empty where nothing was.
+        skipped: what of its file could not be used; None where all could, or there is none.
     """
 
     name: str
@@ -167,6 +187,7 @@ class Workload:
     slotted: bool = False
     machines: Machines | None = None
     records: Mapping[str, JobRecord] = field(default_factory=lambda: MappingProxyType({}))
+    skipped: Skipped | None = None
 
     def __post_init__(self) -> None:
         if not self.jobs:

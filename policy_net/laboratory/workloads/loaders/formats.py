@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from foundation.files import is_file, is_folder
+from foundation.files import is_file, is_folder, near_file
+from foundation.text import plain_line
 from policy_net.errors import BadInput
 from policy_net.laboratory.csv_rows import Row, open_bytes, read_rows, shown
 from policy_net.laboratory.workloads.loaders.helios import read_helios
@@ -26,6 +27,7 @@ COLUMNS = ("job_id", "submit_time_s", "duration_s", "num_gpus")
 """Of our own csv: a row a job, times in seconds on any clock. Read too, where they are there: `model`, `start_time_s`,
 `user`, `account`, `partition` and `node_names`, with blanks between the names."""
 _LONGEST_HEADER_BYTES = 65_536
+_LONGEST_PATH = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,14 @@ def read_recording(source: str, strict: bool) -> Recording:
     if not text or part == "" or not is_file(path):
         usage = f"{name}:FILE" + (f" or {name}:FILE@{chosen.part}" if chosen.part else "")
         missing = "is a folder" if path.name and is_folder(path) else "no such file"
-        raise BadInput(f"workload {shown(source)}: {missing}; write {usage}")
+        near = near_file(path) if path.name and missing == "no such file" else None
+        of_part = "" if part is None else f"@{part}"
+        remedy = f"write {usage}" if near is None else f"did you mean {name}:{shown_path(near)}{of_part}?"
+        raise BadInput(f"workload {shown(source)}: {missing}; {remedy}")
+    if _is_ours(path):
+        raise BadInput(
+            f"{path}: is a csv with {', '.join(COLUMNS)}, which no {name} writes; leave out {name}: before it"
+        )
     return chosen.read(path, strict) if part is None else chosen.read(path, strict, part)
 
 
@@ -88,14 +97,33 @@ def read_csv(path: Path, strict: bool = False) -> Recording:
     return intake.recording()
 
 
+def shown_path(path: Path) -> str:
+    """The name of a file, in a line of a message."""
+    return plain_line(str(path), _LONGEST_PATH)
+
+
 def _is_of_sacct(path: Path) -> bool:
-    """Whether the first line has columns of `sacct`, however it divides them, and not our own. A pipe is not looked at:
-    it is read once."""
+    """Whether the first line has columns of `sacct`, however it divides them, and not our own."""
+    header = _header_of(path)
+    return looks_like_sacct(header) and not _has_our_columns(header)
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether the first line has our own columns, and none of `sacct`."""
+    header = _header_of(path)
+    return _has_our_columns(header) and not looks_like_sacct(header)
+
+
+def _has_our_columns(header: str) -> bool:
+    return set(re.split(r"[,\s\"]+", header)) >= set(COLUMNS)
+
+
+def _header_of(path: Path) -> str:
+    """The first line; empty of a pipe, which is not looked at: it is read once."""
     if not path.is_file():
-        return False
+        return ""
     with open_bytes(path) as file:
-        header = file.readline(_LONGEST_HEADER_BYTES).decode("utf-8-sig", errors="replace")
-    return looks_like_sacct(header) and not set(re.split(r"[,\s\"]+", header)) >= set(COLUMNS)
+        return file.readline(_LONGEST_HEADER_BYTES).decode("utf-8-sig", errors="replace")
 
 
 def _is_json(path: Path) -> bool:

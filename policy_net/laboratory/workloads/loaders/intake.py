@@ -13,6 +13,7 @@ from pathlib import Path
 from policy_net.errors import BadInput, MalformedRow
 from policy_net.laboratory.csv_rows import shown
 from policy_net.laboratory.workloads.loaders.record import RecordedJob, Recording
+from policy_net.laboratory.workloads.workload import Skipped
 
 NO_GPU = "no GPU asked for"
 NO_TIME = "over in no time"
@@ -117,7 +118,15 @@ class Intake:
             found = "; ".join(counts) or f"there is no {self._unit}"
             raise BadInput(f"{self.path}: no usable job: {found}" + (f"; {hint}" if hint else ""))
         self._records.sort(key=lambda record: record.submit_seconds)
-        return Recording(self.path, self._records, (*notes, *counts), self._unit, part or "")
+        return Recording(self.path, self._records, (*notes, *counts), self._unit, part or "", self._skipped())
+
+    def _skipped(self) -> Skipped | None:
+        if not self._malformed:
+            return None
+        count = sum(self._malformed.values())
+        every = count + len(self._records) + sum(self._left_out.values())
+        [(reason, alike)] = self._malformed.most_common(1)
+        return Skipped(count, count / every, self._unit, self._examples[reason], alike)
 
     def _counts(self) -> list[str]:
         lines = [f"left out: {count} × {reason}" for reason, count in self._left_out.most_common(MOST_REASONS)]

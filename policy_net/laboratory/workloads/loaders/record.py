@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from policy_net.errors import BadInput
+from policy_net.laboratory.workloads.workload import Skipped
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,7 @@ class Recording:
         notes: what was left out and why, and what the format leaves to be assumed.
         unit: what `RecordedJob.number` counts.
         part: which part of the file was taken, such as a virtual cluster; empty for all of it.
+        skipped: what was malformed; None where nothing was.
     """
 
     path: Path
@@ -97,6 +99,7 @@ class Recording:
     notes: tuple[str, ...] = ()
     unit: str = "line"
     part: str = ""
+    skipped: Skipped | None = None
 
     @property
     def name(self) -> str:

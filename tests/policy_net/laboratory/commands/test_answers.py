@@ -75,6 +75,25 @@ def test_few_jobs_are_cautioned_against_on_the_terminal_and_in_the_json(tmp_path
         assert json.loads(capsys.readouterr().out)[0]["answer"]["cautions"] == [], "nothing is compared"
 
 
+@pytest.mark.parametrize(("skipped", "said"), [(0, False), (5, False), (6, True), (100, True)])
+def test_a_log_of_which_much_is_skipped_says_so_beside_the_answer(
+    skipped: int, said: bool, tmp_path: Path, capsys
+) -> None:
+    path = tmp_path / "jobs.csv"
+    rows = [f"{number},{90 * number},600,2" for number in range(100)]
+    path.write_text("\n".join(["job_id,submit_time_s,duration_s,num_gpus", *rows, *rows[:skipped]]) + "\n")
+    caution = (
+        f"{skipped} lines of the log, {skipped / (100 + skipped):.0%} of it, are skipped as malformed, like this one:"
+        f" {path}, line 102: job_id '0' stands in line 2 too; give every job its own id. The answer is about the jobs"
+        " that are left."
+    )
+    for policies in (["--policy", "fifo", "--policy", "drf"], ["--policy", "drf"]):
+        assert run("--workload", str(path), *policies, "--range", "0") == 0
+        assert (f"Caution: {caution}".replace(" ", "") in "".join(capsys.readouterr().out.split())) == said
+        assert run("--workload", str(path), *policies, "-o", "json") == 0
+        assert (caution in json.loads(capsys.readouterr().out)[-1]["answer"]["cautions"]) == said
+
+
 def test_recorded_waits_stand_above_the_simulated_ones(week: Path, capsys) -> None:
     assert run("--workload", f"sacct:{week}", *POLICIES, "--range", "0") == 0
     out = capsys.readouterr().out

@@ -5,6 +5,7 @@ import pytest
 from PIL import Image
 
 from foundation import command_line
+from foundation.errors import INTERRUPTED
 from foundation.figures import unit_for
 from policy_net.cli import app
 
@@ -110,3 +111,30 @@ def test_too_many_workloads_for_a_page_are_refused(trace: Path, tmp_path: Path, 
     words = [word for _ in range(25) for word in ("--workload", str(trace))]
     assert _policy_net("replay", *words, "--report", str(tmp_path / "report")) == 2
     assert "25 workloads" in capsys.readouterr().err
+
+
+def test_who_stops_a_replay_finds_no_empty_folder_and_what_stood_there_stays(
+    trace: Path, tmp_path: Path, monkeypatch
+) -> None:
+    def stopped(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("policy_net.laboratory.simulation.replay.replay", stopped)
+    words = ("replay", "--workload", str(trace), "--nodes", "1", "--report")
+    assert _policy_net(*words, str(tmp_path / "new" / "report")) == INTERRUPTED
+    assert not (tmp_path / "new").exists()
+    old = tmp_path / "old"
+    old.mkdir()
+    assert _policy_net(*words, str(old / "report")) == INTERRUPTED
+    assert old.is_dir()
+    assert not list(old.iterdir())
+
+
+@pytest.mark.parametrize("twice", ["fifo", "mine:build"])
+def test_a_policy_that_is_named_twice_is_refused(trace: Path, tmp_path: Path, monkeypatch, capsys, twice: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text("raise AssertionError\n")
+    again = "mine.py" if twice == "mine:build" else twice
+    words = ("--policy", twice, "--policy", "drf", "--policy", again)
+    assert _policy_net("replay", "--workload", str(trace), *words) == 2
+    assert f"--policy '{twice}' is given twice; name it once" in capsys.readouterr().err

@@ -73,6 +73,7 @@ def test_a_table_of_users_fits_and_keeps_both_sides_of_what_is_compared(width: i
          "Wait, fedl2 (set-taught) [h]", "Completion, EASY backfill [h]", "Completion, fedl2 (set-taught) [h]",
          "Change", "Done later"),
         (Row("vision-lab", cells), Row("4 others", cells)),
+        ("▲ waits longer for its first start",),
     )  # fmt: skip
     lines = lines_of(owner_table_on_terminal("week by account", table), width)
     assert all(len(line) <= width for line in lines)
@@ -80,7 +81,7 @@ def test_a_table_of_users_fits_and_keeps_both_sides_of_what_is_compared(width: i
     for least, cell in ((60, "2.0"), (60, "3.1 ▲"), (60, "11.8"), (60, "12.5"), (60, "6% more"), (80, "61%")):
         assert (cell in row) or width < least, cell
     assert ("1,234" in row) == (width > 80), "GPU-hours are left out first"
-    assert "▲ waits longer for its first start, on average, than today" in lines
+    assert "▲ waits longer for its first start" in lines
 
 
 def test_what_there_is_no_room_for_is_named_as_it_is_written() -> None:

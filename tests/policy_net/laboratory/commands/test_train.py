@@ -30,6 +30,7 @@ def test_what_is_written_can_be_read_and_says_how_it_came_to_be(tmp_path: Path) 
         (("--max-seconds", "nan"), "nan is not a finite number"),
         (("--workload", "nowhere.csv"), "nowhere.csv"),
         (("--imitate", "nobody"), "unknown policy 'nobody'"),
+        (("--imitate", "ffio"), "; did you mean fifo?"),
         (("--policy", "drf"), "--policy drf"),
     ],
 )

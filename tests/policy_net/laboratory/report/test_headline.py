@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from policy_net.laboratory.report.caveats import cautions
+from policy_net.laboratory.report.caveats import _missing_machines, cautions
 from policy_net.laboratory.report.comparison import Comparison
 from policy_net.laboratory.report.findings import findings
 from policy_net.laboratory.report.headline import headline, interval, subline
@@ -157,6 +157,7 @@ def test_waits_that_are_far_from_the_recorded_ones_are_cautioned_against(made) -
     found = [caution for caution in cautions(waited) if "really they waited" in caution]
     assert len(found) == 1
     assert "jobs wait 0 min on average for their first start; really they waited 90 min: other work ran" in found[0]
+    assert found[0].endswith("The answer compares with the simulated waits."), "done after the same time"
     near = with_records(comparison, job_0=JobRecord(1, 60.0, 6 * hour), job_1=JobRecord(1, 60.0, 6 * hour))
     assert not any("really they waited" in caution for caution in cautions(near))
 
@@ -167,9 +168,70 @@ def test_a_log_that_overfills_the_machines_is_cautioned_against(made) -> None:
     over = with_records(comparison, job_0=JobRecord(2, 0.0, 6 * hour), job_1=JobRecord(1, hour, 6 * hour))
     assert over.recorded_peak_gpus == 3
     assert any("the log has 3 GPUs in use at once, and there are 2 here" in caution for caution in cautions(over))
+    assert not any("so there is more to save" in caution for caution in cautions(over)), "really they waited longer"
     turns = with_records(comparison, job_0=JobRecord(2, 0.0, hour), job_1=JobRecord(2, hour, 2 * hour))
     assert turns.recorded_peak_gpus == 2
     assert not any("in use at once" in caution for caution in cautions(turns))
+
+
+@pytest.mark.parametrize(
+    ("simulated", "recorded", "said"),
+    [
+        (
+            2.0,
+            1.0,
+            "machines are missing, and jobs wait longer here than they did (simulated under FIFO 2 h, really 1 h), so"
+            " there is more to save.",
+        ),
+        (
+            0.25,
+            1.0,
+            "these are not the machines of the log, though jobs do not wait longer here than they did (simulated under"
+            " FIFO 15 min, really 60 min).",
+        ),
+        (1.0, None, "machines are missing, and what jobs wait for them here they did not wait there."),
+    ],
+)
+def test_no_queue_is_called_longer_than_the_recorded_waits_bear_out(
+    made, simulated: float, recorded: float | None, said: str
+) -> None:
+    hour = 3600.0
+    comparison = made({"fifo": [6.0, 6.0], "set-taught": [2.0, 2.0]}, nodes=1)
+    fifo, proposed = comparison.results
+    waited = tuple(dataclasses.replace(one, start_seconds=simulated * hour) for one in fifo.outcomes)
+    comparison = dataclasses.replace(comparison, results=(dataclasses.replace(fifo, outcomes=waited), proposed))
+    if recorded is None:
+        assert _missing_machines("FIFO", simulated * hour, None) == said
+        return
+    record = JobRecord(3, recorded * hour, 6 * hour)
+    comparison = with_records(comparison, job_0=record, job_1=record)
+    assert any(f"in use at once, and there are 2 here: {said} Give" in caution for caution in cautions(comparison))
+    assert not any("there are more machines here" in caution for caution in cautions(comparison))
+
+
+@pytest.mark.parametrize(("simulated", "apart"), [(0.0, True), (0.1, True), (0.5, False), (2.0, False), (3.5, True)])
+def test_waits_three_times_apart_are_cautioned_against_in_both_directions(made, simulated: float, apart: bool) -> None:
+    hour = 3600.0
+    comparison = made({"fifo": [90.0, 90.0], "set-taught": [20.0, 20.0]})
+    fifo, proposed = comparison.results
+    waited = tuple(dataclasses.replace(one, start_seconds=simulated * hour) for one in fifo.outcomes)
+    comparison = dataclasses.replace(comparison, results=(dataclasses.replace(fifo, outcomes=waited), proposed))
+    record = JobRecord(1, hour, 91 * hour)  # the waits are a small share of the time to the end
+    comparison = with_records(comparison, job_0=record, job_1=record)
+    found = [caution for caution in cautions(comparison) if "for their first start" in caution]
+    assert len(found) == apart
+    if found:
+        assert ("other work ran there" in found[0]) == (simulated < 1.0)
+        assert found[0].endswith("beside your record the saving is larger.")
+
+
+def test_jobs_that_are_done_later_though_they_wait_less_are_not_said_to_lack_machines(made) -> None:
+    hour = 3600.0
+    record = JobRecord(1, hour, 3 * hour)
+    comparison = with_records(made({"fifo": [6.0, 6.0], "set-taught": [2.0, 2.0]}), job_0=record, job_1=record)
+    [found] = [caution for caution in cautions(comparison) if "more time than was recorded" in caution]
+    assert "machines are missing" not in found
+    assert "not by their waits" in found
 
 
 def test_money_is_what_a_year_like_this_costs(made) -> None:

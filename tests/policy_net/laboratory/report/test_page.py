@@ -13,6 +13,7 @@ from policy_net.laboratory.report.caveats import cautions
 from policy_net.laboratory.report.charts import charts_of
 from policy_net.laboratory.report.page import PNG_DOTS_PER_INCH, overview_inches, overview_png, page_html
 from policy_net.laboratory.report.policies import describe, label
+from policy_net.laboratory.workloads.workload import Skipped
 from policy_net.policy import policy_names
 
 EVIL = "<script>alert('x')</script>"
@@ -120,6 +121,18 @@ def test_a_cluster_size_that_nobody_gave_is_cautioned_against(made) -> None:
     caution = "The machines are assumed, because neither you nor the log says what they are"
     assert caution in Page(page_html([made(BETTER, nodes_given=False)])).text
     assert caution not in Page(page_html([made(BETTER)])).text
+
+
+def test_a_log_of_which_much_is_skipped_is_cautioned_about_with_most_of_the_reasons(made) -> None:
+    comparison = made({"fifo": [2.0] * 100, "set-taught": [1.0] * 100})
+    assert cautions(comparison) == ()
+    workload = dataclasses.replace(comparison.workload, skipped=Skipped(30, 0.23, "pod", "a.json, pod 7: <bad>", 20))
+    comparison = dataclasses.replace(comparison, workload=workload)
+    assert cautions(comparison) == (
+        "30 pods of the log, 23% of it, are skipped as malformed, most of them (20) like this one: a.json, pod 7:"
+        " <bad>. The answer is about the jobs that are left.",
+    )
+    assert "pod 7: <bad>" in Page(page_html([comparison])).text
 
 
 def test_few_jobs_are_cautioned_against(made) -> None:

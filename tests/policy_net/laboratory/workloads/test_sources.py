@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,25 @@ def test_a_source_of_no_kind_is_answered_with_the_kinds(tmp_path: Path) -> None:
         load_workload(f"sacct:{tmp_path}")
     with pytest.raises(BadInput, match="no such file; write sacct:FILE"):
         load_workload("sacct:")
+
+
+def test_a_file_that_is_not_there_is_answered_with_the_one_that_was_probably_meant(tmp_path: Path) -> None:
+    trace = tmp_path / "itp-01.csv"
+    trace.write_text("job_id,submit_time_s,duration_s,num_gpus\na,3,10,1\n")
+    with pytest.raises(BadInput, match=rf"no such file; did you mean {re.escape(str(trace))}\? give a csv file, "):
+        load_workload(str(tmp_path / "itp-1.csv"))
+    with pytest.raises(BadInput, match=rf"no such file; did you mean sacct:{re.escape(str(trace))}\?$"):
+        load_workload(f"sacct:{tmp_path / 'itp-1.csv'}")
+    with pytest.raises(BadInput, match=rf"no such file; did you mean philly:{re.escape(str(trace))}@vc\?$"):
+        load_workload(f"philly:{tmp_path / 'itp-1.csv'}@vc")
+
+
+@pytest.mark.parametrize("word", ["sacct", "helios", "philly"])
+def test_before_our_own_csv_no_word_is_wanted(word: str, tmp_path: Path) -> None:
+    trace = tmp_path / "mine.csv"
+    trace.write_text("job_id,submit_time_s,duration_s,num_gpus\na,3,10,1\n")
+    with pytest.raises(BadInput, match=f"leave out {word}: before it"):
+        load_workload(f"{word}:{trace}")
 
 
 def test_a_csv_source_and_a_reference_source_are_read(tmp_path: Path) -> None:

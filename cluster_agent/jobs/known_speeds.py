@@ -1,0 +1,99 @@
+"""Speeds that a forecast on this machine takes for true on average, and what they rest on, type by type.
+
+An agent keeps what it has measured when it decides, and so what a job did since the last decision stands nowhere among
+it: a machine's first job of a type may have ended, with nothing more to decide. What such jobs did in all is known, and
+taken instead. Of a type that only others measured, it is what the policy that decides was told by them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cluster_agent.recording.memory import MEMORY
+from cluster_agent.recording.state_files import read_json
+from foundation.figures import counted
+from policy_net.domain import Allocation, Job, Progress, speed_at
+from policy_net.set_policy.policy import SetPolicy
+from policy_net.throughput.parametric import OnlineFit
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSpeeds:
+    """Speeds, and of which types they are measured.
+
+    Attributes:
+        fit: what is taken for true on average.
+        of_ended: types known by what ended jobs did in all, with how many there were.
+        of_others: types that were not measured here, but told by others.
+        epochs_known: whether it was measured how many samples an epoch of the job asked about has.
+    """
+
+    fit: OnlineFit
+    of_ended: dict[str, int]
+    of_others: frozenset[str]
+    epochs_known: bool
+
+    def known(self, job: Job) -> bool:
+        """Whether anybody, here or elsewhere, measured the type, as of this kind."""
+        seen = self.fit.allocations_seen(job.job_type)
+        return any(bool(size.ps) == job.kind.uses_ps for size in seen)
+
+    def notes_on(self, job: Job) -> list[str]:
+        """What the speed of the job that is asked about rests on, where that is little."""
+        name = job.job_type
+        if not self.known(job):
+            return [f"nothing was measured of {name} here yet: its speed is a guess"]
+        notes = []
+        if name in self.of_others:
+            notes.append(f"nothing was measured of {name} here yet: its speed is what other clusters told")
+        if not self.epochs_known:
+            notes.append(f"no job of {name} has trained here yet: how much an epoch of it is, is a guess")
+        if name in self.of_ended:
+            notes.append(
+                f"no decision has counted what {name} did here: its speed is what"
+                f" {counted(self.of_ended[name], 'ended job')} did in all"
+            )
+        sizes = self.fit.allocations_seen(name)
+        if len(sizes) == 1 and name not in self.of_others and job.min_workers < job.max_workers:
+            [size] = sizes
+            notes.append(f"{name} was measured with {_in_words(size)} only: at other sizes its speed is reckoned")
+        return notes
+
+
+def speeds_here(facts: dict[str, Any], policy: SetPolicy | None, jobs: Sequence[Job]) -> KnownSpeeds:
+    """What is known of the types of these jobs.
+
+    Args:
+        facts: what the agent says; agents from before they said `ended` know of no ended jobs.
+        policy: that decides, with its beliefs; None where it has none.
+        jobs: the last one is the one asked about.
+    """
+    fit = OnlineFit()
+    saved = read_json(Path(facts["stateDir"]) / MEMORY)
+    if saved is not None and saved.get("beliefs"):
+        fit.restore(saved["beliefs"])
+    fit.introduce(jobs)
+    new = jobs[-1]
+    ended = [] if fit.allocations_seen(new.job_type) else facts.get("ended", [])
+    for workers, servers, samples, seconds in ended:
+        fit.observe([Progress("", new.job_type, Allocation(workers, servers), seconds, samples, samples, 1.0)])
+    told = set()
+    if policy is not None and policy.beliefs is not None:
+        policy.beliefs.introduce(jobs)
+        for job in jobs:
+            if fit.allocations_seen(job.job_type) or not policy.beliefs.has_scale(job.job_type):
+                continue
+            median, _ = policy.beliefs.posterior(job.job_type)
+            speed = speed_at(median, job.requested.ps, job.requested.workers)
+            if speed > 0.0:
+                fit.observe([Progress("", job.job_type, job.requested, 1.0, speed, speed, 1.0)])
+                told.add(job.job_type)
+    return KnownSpeeds(fit, {new.job_type: len(ended)} if ended else {}, frozenset(told), bool(facts["known"]))
+
+
+def _in_words(size: Allocation) -> str:
+    workers = counted(size.workers, "worker")
+    return f"{workers} and {counted(size.ps, 'PS')}" if size.ps else workers
