@@ -50,8 +50,7 @@ WORDS = CallerWords(
     "learner",
     "learner.address",
     "set learner.enroll_address to the HOST:PORT of a learner's `identity.enroll_port`",
-    "name this agent's enrollment file (learner.enrollment_file) or certificates (learner.tls), and see that"
-    " learner.address is a learner's `listen`, not its enrollment port (identity.enroll_port)",
+    "name this agent's enrollment file (learner.enrollment_file) or certificates (learner.tls)",
     "enroll this agent with that learner, or name its certificates in learner.tls",
     "leave out learner.tls and learner.enrollment_file, or name another address",
 )
