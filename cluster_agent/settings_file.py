@@ -10,7 +10,7 @@ from cluster_agent.errors import BadConfig
 from cluster_agent.settings import AgentSettings
 from foundation.files import is_file
 from policy_net.errors import BadInput
-from policy_net.settings import read_settings_file
+from policy_net.settings import LEARNERS_FILE, read_settings_file
 
 
 def read_settings(path: Path) -> AgentSettings:
@@ -20,7 +20,7 @@ def read_settings(path: Path) -> AgentSettings:
         BadConfig: not there, no YAML, an unknown key, a wrong type or value; the message is one line.
     """
     try:
-        settings = read_settings_file(path, AgentSettings, "cluster, state_dir, backend and policy")
+        settings = read_settings_file(path, AgentSettings, "cluster, state_dir, backend and policy", LEARNERS_FILE)
     except BadInput as error:
         raise BadConfig(str(error)) from error
     return _resolved(settings, path.resolve().parent)

@@ -29,6 +29,8 @@ from foundation.text import LONGEST_ERROR_CHARACTERS, plain_line
 
 VERSION_OPTION = "--version"
 """Every program takes it, where its name stands alone."""
+HELP_OPTIONS = ["--help", "-h"]
+"""Every program and every command of it takes them."""
 OUT_OPTION = "--out"
 """What a command writes: never what a word that stands alone was meant for."""
 _FOLLOW_OPTION = "--follow"
@@ -73,6 +75,8 @@ def _built(application: typer.Typer, program: str) -> click.Command:
     """The program's commands, built once: that takes longer than most of them, where a process runs many."""
     command = _guarded(typer.main.get_command(application))
     command.params.append(_version_option(program))
+    # Contexts of its commands take them over.
+    command.context_settings = {**command.context_settings, "help_option_names": HELP_OPTIONS}
     return command
 
 

@@ -33,7 +33,7 @@ from global_learner.section_settings import (
 )
 from policy_net.errors import BadInput
 from policy_net.exchange.spec import SET, SHIPPED, WeightSpec
-from policy_net.settings import Section, read_settings_file
+from policy_net.settings import AGENTS_FILE, Section, read_settings_file
 from policy_net.settings_problems import WRITE_HOST_AND_PORT
 
 _EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104  (refused, not listened on)
@@ -354,7 +354,7 @@ def read_settings(path: Path) -> LearnerSettings:
         BadConfig: not there, no YAML, an unknown key, a wrong type or value; the message is one line.
     """
     try:
-        settings = read_settings_file(path, LearnerSettings, "state_dir and initial_policy")
+        settings = read_settings_file(path, LearnerSettings, "state_dir and initial_policy", AGENTS_FILE)
     except BadInput as error:
         raise BadConfig(str(error)) from error
     return _resolved(settings, path.resolve().parent)

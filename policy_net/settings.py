@@ -6,8 +6,9 @@ error, since a misspelt setting that is silently ignored is a cluster that runs 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_args
+from typing import Annotated, Any, Final, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -51,18 +52,43 @@ def _takes_truth(annotation: Any) -> bool:
     return annotation in (bool, Any) or any(_takes_truth(part) for part in get_args(annotation))
 
 
-def read_settings_file(path: Path, model: type[Model], least: str) -> Model:
+@dataclass(frozen=True, slots=True)
+class OtherFile:
+    """A configuration file of another program, which is easily given instead.
+
+    Attributes:
+        names: settings that it has, and this program's has not, at its top.
+        said: whose it is, and which program reads it.
+    """
+
+    names: frozenset[str]
+    said: str
+
+
+AGENTS_FILE: Final = OtherFile(
+    frozenset({"cluster", "backend"}), "is an agent's file; `cluster-agent run --config` reads it"
+)
+LEARNERS_FILE: Final = OtherFile(
+    frozenset({"initial_policy", "listen"}), "is a learner's file; `global-learner serve --config` reads it"
+)
+
+
+def read_settings_file(path: Path, model: type[Model], least: str, other: OtherFile | None = None) -> Model:
     """Read and check a configuration file.
 
     Args:
         least: the settings that no file can do without, for the message about an empty one.
+        other: whose file it may be instead, where it has settings of that one, and none that only this one has.
 
     Raises:
-        BadInput: not there, no YAML, an unknown key, a wrong type or value.
+        BadInput: not there, no YAML, another program's, an unknown key, a wrong type or value.
     """
     content = read_yaml(path, "a YAML configuration file", _LARGEST_BYTES)
     if not isinstance(content, dict):
         raise BadInput(f"{path}: holds no settings; it needs at least {least}")
+    needed = {field.alias or name for name, field in model.model_fields.items() if field.is_required()}
+    if other is not None and other.names & content.keys() and not (needed - {"state_dir", "policy"}) & content.keys():
+        raise BadInput(f"{path}: {other.said}")
     return checked_settings(content, model, str(path))
 
 

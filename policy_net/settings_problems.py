@@ -111,7 +111,8 @@ def first_problems(error: ValidationError, model: type[BaseModel], words: FileWo
             parts.pop()
         location = _settings_path(tuple(parts), model)
         where = ".".join(brief.repr(part)[1:-1] if isinstance(part, str) else str(part) for part in location)
-        if problem["type"] == "missing" and where in meant:
+        wrong = any(other.startswith(f"{where}.") for other in said)  # its entries, which are said and not counted
+        if (problem["type"] == "missing" and where in meant) or (problem["type"] == "too_short" and wrong):
             continue
         if any(where == other or where.startswith(f"{other}.") for other in said):
             continue

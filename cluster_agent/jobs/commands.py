@@ -94,9 +94,20 @@ def _print_new(written: JobLogs, *, last: bool) -> None:
     sys.stdout.flush()
 
 
-def cancel(name: Name, socket: Socket = None, output: Output = Form.TABLE, debug: Debug = False) -> None:
-    """End a job for good."""
-    _act("cancel", name, socket, output, debug)
+def cancel(names: Names, socket: Socket = None, output: Output = Form.TABLE, debug: Debug = False) -> None:
+    """End jobs for good."""
+    del debug
+    chosen = list(dict.fromkeys(names))
+    cancelled = []
+    with JobClient(socket) as client:
+        for name in chosen if len(chosen) > 1 else ():
+            client.call("jobs", {"name": name})  # a name that is none ends nobody
+        for name in chosen:
+            cancelled.append(client.call("cancel", {"name": name}))
+            if output.for_people:
+                show(output, cancelled[-1], _said_of("cancel", name, cancelled[-1]))
+    if not output.for_people:
+        show(output, cancelled[0] if len(chosen) == 1 else cancelled, "", partial(jobs_table, cancelled))
 
 
 def suspend_job(name: Name, socket: Socket = None, output: Output = Form.TABLE, debug: Debug = False) -> None:
@@ -132,6 +143,11 @@ def _act(method: str, name: str, socket: Path | None, output: Form, debug: bool)
     del debug
     with JobClient(socket) as client:
         facts = client.call(method, {"name": name})
+    show(output, facts, _said_of(method, name, facts), partial(jobs_table, [facts]))
+
+
+def _said_of(method: str, name: str, facts: dict[str, Any]) -> str:
+    """What became of a job, in a line."""
     waits = facts["state"] in ("queued", "suspended") and not (facts["held"] or facts["cancelling"])
     soon = ""
     if not facts["ended"]:
@@ -141,7 +157,7 @@ def _act(method: str, name: str, socket: Path | None, output: Form, debug: bool)
     line = f"{name} {verb} {facts['state']}{soon}"
     if method == "resume" and waits:
         line = f"{name} is no longer held, and waits for its turn"
-    show(output, facts, line, partial(jobs_table, [facts]))
+    return line
 
 
 def _asked(socket: Path | None, content: dict[str, Any], watch: bool, active: bool = False) -> Iterator[list[Any]]:

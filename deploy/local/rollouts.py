@@ -21,7 +21,7 @@ from deploy.local.display import Display
 from deploy.local.processes import DemoFailed, Processes
 from global_learner.errors import LearnerError
 from global_learner.policyctl.client import AdminClient, TlsFiles
-from global_learner.rollout.plan import read_plan
+from global_learner.rollout.plan import VerdictSettings, read_plan
 from global_learner.rollout.state import Phase
 from global_learner.rollout.verdicts.verdict import Outcome
 from policy_net.exchange.generated import fleet_pb2
@@ -45,6 +45,11 @@ VERDICT = {
 """Ten pairs of blocks, without twins, in clusters that fill up and run empty, show only what doubles the jobs in the
 system. Where others use the machine too, decisions take long now and then, whichever version makes them."""
 
+MARGIN_WORDS = (
+    f"(a margin of {VERDICT['margin_percent']}% is the demo's alone, as minutes show no more; other plans have"
+    f" {VerdictSettings().margin_percent:g}% unless set)"
+)
+"""Said of the first stage that passes by it."""
 INCONCLUSIVE = "inconclusive"
 CALL_SECONDS = 30.0
 LOOK_SECONDS = 0.5
@@ -183,6 +188,8 @@ class Rollouts:
         stages = judged(rollout)
         for stage in stages[told:]:
             self._display.say(f"  {stage.kind}: {stage.outcome}; {stage.reason}")
+            if stage.kind == "canary" and stage.outcome == Outcome.PASS:
+                self._display.say(f"    {MARGIN_WORDS}")
         self._display.progress((rollout.stage + 1) / (len(rollout.stages) + 1))
         return len(stages)
 

@@ -27,9 +27,9 @@ PROGRAMS: tuple[tuple[str, typer.Typer], ...] = (
 
 _HEAD = """# Commands
 
-Every command answers `--help`, every program `--version`. Exit codes: 0 done, 1 failed, 2 wrong usage or bad input,
-3 server not reachable. Errors are one line on stderr; `--debug` adds the traceback. This page is made from the programs
-by `make reference`.
+Every command answers `--help` (or `-h`), every program `--version`. Exit codes: 0 done, 1 failed, 2 wrong usage or bad
+input, 3 server not reachable. Errors are one line on stderr; `--debug` adds the traceback. This page is made from the
+programs by `make reference`.
 """
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from deploy.site.inline_code import with_whole_code
 from deploy.site.sources import BrokenLink
 from deploy.site.staging import stage
 from deploy.site.tables import with_headings
@@ -61,7 +62,7 @@ def generate(configuration: Path, out: Path) -> list[str]:
         lines = (done.stderr + done.stdout).splitlines()
         return [line for line in lines if line and not line.startswith("INFO")]
     for page in out.rglob("*.html"):
-        page.write_text(with_headings(page.read_text(encoding="utf-8")), encoding="utf-8")
+        page.write_text(with_whole_code(with_headings(page.read_text(encoding="utf-8"))), encoding="utf-8")
     return []
 
 

@@ -25,7 +25,7 @@ from elastic_runtime.control.credentials import read_token
 from elastic_runtime.errors import BadInput
 from foundation.files import PRIVATE, write_whole
 from foundation.locks import FileLock, LockHeld, lock_holder
-from foundation.text import parse_json
+from foundation.text import nearest, parse_json
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,60}[a-z0-9])?")
 """Fits a host's label, and so a Kubernetes name."""
@@ -169,13 +169,19 @@ def open_job(jobs: Path, name: str) -> JobFolder:
     """The folder of a job that was started before.
 
     Raises:
-        NoSuchJob: there is none of that name; the message names those that there are.
+        NoSuchJob: there is none of that name; the message names the one that is meant, or those that there are.
     """
     folder = JobFolder(jobs / name)
     if NAME.fullmatch(name) is None or not folder.record_file.exists():
+        if (jobs / "job.json").exists():
+            raise NoSuchJob(f"{jobs}: is the folder of one job; name the one that it lies in: --folder {jobs.parent}")
         there = [job.name for job in all_jobs(jobs)]
         shown = ", ".join(there[-_SHOWN_JOBS:]) + (f" and {len(there) - _SHOWN_JOBS} more" * (len(there) > _SHOWN_JOBS))
-        raise NoSuchJob(f"{name}: no such job in {jobs}; " + (f"there are {shown}" if there else "there is none"))
+        near = nearest(name, there)
+        meant = f"did you mean {near}? " if near else ""
+        raise NoSuchJob(
+            f"{name}: no such job in {jobs}; {meant}" + (f"there are {shown}" if there else "there is none")
+        )
     return folder
 
 

@@ -65,7 +65,7 @@ class JobSpec(BaseModel):
     curve: bool = False
     """Whether parameters and gradients are encrypted on their way."""
     worker_threads: int = Field(0, ge=0)
-    """Of one worker's computations; 0: the cores shared among the workers."""
+    """Of one worker's computations; 0: the cores that parameter servers leave, shared among the workers."""
     worker_gpus: int = Field(0, ge=0)
     """Of one worker, out of those in `gpu_file`; 0: workers see what the launcher sees."""
     cold: bool = False
@@ -82,17 +82,18 @@ class JobSpec(BaseModel):
         """Whether the coordinator is reached by this machine alone, however that is best done there."""
         return self.certificate is None and self.port == 0 and is_loopback(f"{self.bind}:0")
 
-    def threads_of_a_worker(self, workers: int, environment: Mapping[str, str]) -> int:
-        """How many threads a worker's computations get, given how many workers there are.
+    def threads_of_a_worker(self, workers: int, servers: int, environment: Mapping[str, str]) -> int:
+        """How many threads a worker's computations get, given how many workers and parameter servers there are.
 
-        What the user set for OpenMP holds; more threads than cores make all workers slower.
+        What the user set for OpenMP holds. Each parameter server has a core to itself: more threads than cores wait
+        for each other in a loop, and make all slower.
         """
         if self.worker_threads:
             return self.worker_threads
         stated = environment.get("OMP_NUM_THREADS", "")
         if stated.isdigit() and int(stated) > 0:
             return int(stated)
-        return max(1, len(os.sched_getaffinity(0)) // max(1, workers))
+        return max(1, (len(os.sched_getaffinity(0)) - servers) // max(1, workers))
 
 
 def spec_of(record: Mapping[str, Any], where: Path) -> JobSpec:
@@ -212,14 +213,15 @@ class Programs:
         command = self.coordinator(bind, listener, again)
         return ProcessSpec(command, environment, self.spec.working_folder, log_file, descriptors)
 
-    def task_process(self, task: str, address: str, workers: int) -> ProcessSpec:
+    def task_process(self, task: str, address: str, workers: int, servers: int) -> ProcessSpec:
         """How to start a task.
 
         Args:
             address: of the coordinator.
             workers: how many there are or will be, which share the cores.
+            servers: how many parameter servers there are or will be, each with a core to itself.
         """
-        environment = self._task_environment(task, address, workers)
+        environment = self._task_environment(task, address, workers, servers)
         return ProcessSpec(self.task(task), environment, self.spec.working_folder, self.folder.log_file(task))
 
     def fork_server_process(self) -> ProcessSpec:
@@ -227,13 +229,14 @@ class Programs:
 
         It has a worker's threads: what is loaded in it reads their number once.
         """
-        environment = self._common_environment(self.spec.threads_of_a_worker(self.spec.workers, self.environment))
+        threads = self.spec.threads_of_a_worker(self.spec.workers, self.spec.servers, self.environment)
+        environment = self._common_environment(threads)
         command = (self.spec.python, str(self.spec.script), *self.spec.arguments)
         return ProcessSpec(command, environment, self.spec.working_folder, self.folder.path / "fork-server.log")
 
-    def _task_environment(self, task: str, address: str, workers: int) -> dict[str, str]:
+    def _task_environment(self, task: str, address: str, workers: int, servers: int) -> dict[str, str]:
         # Parameter servers use one thread: applying a block is bound by memory, and the workers need the cores.
-        threads = self.spec.threads_of_a_worker(workers, self.environment) if is_worker(task) else 1
+        threads = self.spec.threads_of_a_worker(workers, servers, self.environment) if is_worker(task) else 1
         ours = {} if is_worker(task) else _OURS
         return {**self._common_environment(threads), **ours, "ELASTIC_COORDINATOR": address, "ELASTIC_TASK": task}
 

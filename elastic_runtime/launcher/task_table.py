@@ -113,9 +113,10 @@ class TaskTable:
 
     def _start(self, tasks: Sequence[str], address: str) -> list[TaskEnd]:
         failed = []
-        workers = len(self.workers) + sum(is_worker(task) for task in tasks)
+        there = {*self._processes, *tasks}
+        workers = sum(is_worker(task) for task in there)
         for task in tasks:
-            spec = self._programs.task_process(task, address, workers)
+            spec = self._programs.task_process(task, address, workers, len(there) - workers)
             if self._warm is not None and self._warm.is_to_wait(spec):
                 continue  # a later look starts it
             try:

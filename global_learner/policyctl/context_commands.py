@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -55,10 +56,14 @@ def set_context(
         absolute_address(learner), *(None if path is None else str(path.absolute()) for path in (ca, cert, key))
     )
     with changing(file):
-        contexts = read_contexts(file).with_context(name, kept)
+        before = read_contexts(file)
+        contexts = before.with_context(name, kept)
         write_contexts(file, contexts)
+    was = before.by_name.get(name)
     facts = context_facts(name, kept, contexts.current)
-    show(output, facts, contexts_table([facts]))
+    replaced = None if was in (None, kept) else context_facts(name, was, before.current)
+    below = [] if replaced is None else [f"replaced: was {_said(replaced)}"]
+    show(output, facts | {"replaced": replaced}, contexts_table([facts], below))
 
 
 @context_app.command("use")
@@ -115,7 +120,7 @@ def context_facts(name: str, context: Context, current: str | None) -> Facts:
     }
 
 
-def contexts_table(contexts: list[Facts]) -> FittedTable:
+def contexts_table(contexts: list[Facts], below: Sequence[str] = ()) -> FittedTable:
     """All contexts, with the files of each in words."""
     columns = (
         Column("context"),
@@ -128,11 +133,21 @@ def contexts_table(contexts: list[Facts]) -> FittedTable:
             entry["name"],
             "yes" if entry["current"] else "",
             entry["learner"],
-            ", ".join(f"{kind} {entry[kind]}" for kind in ("ca", "cert", "key") if entry[kind]) or NOTHING,
+            _files_of(entry) or NOTHING,
         )
         for entry in contexts
     ]
-    return FittedTable("", columns, rows)
+    return FittedTable("", columns, rows, below)
+
+
+def _files_of(entry: Facts) -> str:
+    return ", ".join(f"{kind} {entry[kind]}" for kind in ("ca", "cert", "key") if entry[kind])
+
+
+def _said(entry: Facts) -> str:
+    """A context in words: its learner, and the files of its connection."""
+    files = _files_of(entry)
+    return f"{entry['learner']} with {files}" if files else f"{entry['learner']}"
 
 
 def _current_words(current: str | None) -> str:

@@ -16,6 +16,7 @@ _REMEDIES = {
     (Spoken.HTTP, False): _OTHER_PORT,
     (Spoken.HTTPS, True): _OTHER_PORT,
     (Spoken.HTTPS, False): _OTHER_PORT,
+    (Spoken.OPEN_TLS, False): f"{_OTHER_PORT}; if it is that, name your identity file with --cert",
     (Spoken.TLS, False): "name your identity file with --cert",
     (Spoken.TLS, True): _OTHER_FILES,
     (Spoken.PLAIN, True): "leave out --cert, --key and --ca (and FEDL2_CERT)",
@@ -38,6 +39,8 @@ def explained(address: str, certified: bool, patience_seconds: float, details: s
     """
     host, _, port = address.rpartition(":")
     found = spoken_at(host.strip("[]"), int(port), patience_seconds)
+    if found is Spoken.OPEN_TLS and certified:  # it is its certificate that was not taken
+        found = Spoken.TLS
     remedy = _REMEDIES.get((found, certified), _START)
     if found is Spoken.TLS and certified:
         return f"{found}, but not with these certificates ({handshake_reason(details)}); {remedy}"

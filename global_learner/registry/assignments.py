@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from foundation.text import nearest
 from global_learner.errors import BadRequest, UnknownCluster, UnknownPolicyVersion
 from global_learner.registry.moves import move_words, moves_of, version_before
 from global_learner.registry.registrations import fleet_version
@@ -188,9 +189,10 @@ def cluster_rows(session: Session, clusters: Collection[str] | None, gone: Colle
     rows = list(session.scalars(chosen))
     missing = sorted(set(clusters or ()) - {row.cluster for row in rows})
     if missing:
+        near = nearest(missing[0], session.scalars(select(ClusterRow.cluster)).all())
+        advice = f"did you mean {near}?" if near and len(missing) == 1 else "`policyctl fleet` shows which are"
         raise UnknownCluster(
-            f"no cluster {', '.join(map(repr, missing))} is registered, so nothing was changed; `policyctl fleet` "
-            "shows which are"
+            f"no cluster {', '.join(map(repr, missing))} is registered, so nothing was changed; {advice}"
         )
     if clusters is None and rows:
         rows = [row for row in rows if row.cluster not in gone]

@@ -178,5 +178,10 @@ def check_reason(why: str, what: str = "reason") -> None:
     Raises:
         BadRequest: it cannot.
     """
-    if len(why) > MOST_REASON or not why.isprintable():
-        raise BadRequest(f"the {what} is longer than {MOST_REASON} characters, or not one line")
+    if len(why) > MOST_REASON:
+        raise BadRequest(f"the {what} is longer than {MOST_REASON} characters ({len(why)}); say it in fewer")
+    odd = next((character for character in why if not character.isprintable()), None)
+    if odd is not None and len(f"{odd}.".splitlines()) > 1:
+        raise BadRequest(f"the {what} has more than one line; give it one")
+    if odd is not None:
+        raise BadRequest(f"the {what} has a character that cannot be printed (U+{ord(odd):04X}); leave it out")

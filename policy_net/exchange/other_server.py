@@ -52,6 +52,8 @@ class CallerWords:
         """What to do about what is there; empty where the learner is what is missing."""
         if found in (Spoken.HTTP, Spoken.HTTPS):
             return self.enroll if call == _ENROLL else self.listen
+        if found is Spoken.OPEN_TLS:
+            return f"{self.listen}; if it is that, {self.uncertified}"
         if found is Spoken.NO_HOST:
             return f"see to the name in {self.address}"
         if found is Spoken.TLS:
@@ -107,6 +109,8 @@ class OtherServers:
         if code != "UNAVAILABLE" or not details.startswith(NO_CONNECTION):
             return ""
         found = Spoken.NOBODY if _REFUSED in details else self._spoken(address)
+        if found is Spoken.OPEN_TLS and certified:  # it is its certificate that was not taken
+            found = Spoken.TLS
         said = f"no {words.learner} answers at {address}: {found}"
         if found is Spoken.TLS and certified:
             said += f", but not with these certificates ({handshake_reason(details)})"

@@ -37,6 +37,10 @@ class Spoken(StrEnum):
     HTTP = "what listens there speaks HTTP, as a learner's page (telemetry.http_listen) does"
     HTTPS = "what listens there speaks HTTPS"
     TLS = "what listens there speaks TLS"
+    OPEN_TLS = (
+        "what listens there speaks TLS and asks for no certificate, as a learner's enrollment port"
+        " (identity.enroll_port) does"
+    )
     PLAIN = "what listens there speaks no TLS"
 
 
@@ -82,12 +86,22 @@ def _by_tls(connection: socket.socket) -> Spoken | None:
     context.set_alpn_protocols(["h2"])
     try:
         with context.wrap_socket(connection) as secure:
-            return Spoken.TLS if secure.selected_alpn_protocol() == "h2" else Spoken.HTTPS
+            if secure.selected_alpn_protocol() != "h2":
+                return Spoken.HTTPS
+            return Spoken.OPEN_TLS if _begins(secure) else Spoken.TLS
     except ssl.SSLError as error:
         no_tls = isinstance(error, ssl.SSLEOFError) or any(word in (error.reason or "") for word in _NOT_TLS)
         return None if no_tls else Spoken.TLS
     except OSError:  # silence, or a hang-up amid the greeting
         return None
+
+
+def _begins(secure: ssl.SSLSocket) -> bool:
+    """Whether a server goes on after the greeting; one that wants a certificate hangs up then, as none was shown."""
+    try:
+        return bool(secure.recv(1))
+    except OSError:
+        return False
 
 
 def handshake_reason(details: str) -> str:

@@ -31,6 +31,8 @@ _LARGEST_FILE_BYTES = 64 << 20
 _ASKED = ("evolution", "seed", "workloads", "imitated", "imitation_steps", "learning_rate", "reward", "file")
 """On the card of a policy what was asked for, which stands among the settings."""
 
+WARM_START: Final = "imitation:"
+"""Begins what the figures of a warm start are called."""
 _TELLING = ("validation_change", "validation_standard_error", "residual_published", "updates", "generations", "seconds")
 
 
@@ -222,6 +224,19 @@ def _curves(lines: list[Any]) -> tuple[Curve, ...]:
 def _text(path: Path) -> str:
     with path.open("rb") as stream:
         return stream.read(_LARGEST_FILE_BYTES).decode("utf-8")
+
+
+def steps_done(run: Run) -> tuple[int, int] | None:
+    """How many steps, updates or generations a run has written, of how many; None where it says no number.
+
+    The warm start's own steps are none of these. A curve has at most `POINTS` stretches, the last of which may not be
+    written yet.
+    """
+    wanted = run.settings.get("steps")
+    if not isinstance(wanted, int):
+        return None
+    counting = [curve for curve in run.curves if not curve.figure.startswith(WARM_START) and curve.points]
+    return max((curve.points[-1][0] for curve in counting), default=0), wanted
 
 
 def named_apart(found: Sequence[tuple[Path, Run]]) -> list[Run]:

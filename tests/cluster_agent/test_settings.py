@@ -160,3 +160,11 @@ def test_no_policy_and_no_learner_in_reach_is_exit_code_3(tmp_path: Path, capsys
     code, said = run(["run", "--config", str(write(tmp_path, text))], capsys)
     assert (code, said.count("\n")) == (3, 1)
     assert "not reachable" in said
+
+
+def test_a_learners_file_is_said_to_be_one(tmp_path: Path) -> None:
+    path = write(tmp_path, "state_dir: s\ninitial_policy: set\nlisten: 127.0.0.1:7070\n")
+    with pytest.raises(BadConfig, match=r"is a learner's file; `global-learner serve --config` reads it$"):
+        read_settings(path)
+    with pytest.raises(BadConfig, match="unknown setting listen"):  # of an agent, with a word too many
+        read_settings(write(tmp_path, f"{GOOD}\nlisten: 127.0.0.1:7070\n"))

@@ -121,8 +121,12 @@ def test_a_program_says_its_version(capsys) -> None:
     assert _run(None, "--version") == 0
     assert capsys.readouterr() == (f"prog {version('fedl2')}\n", "")
     assert _run(BadInput("no"), "--number", "3", "--version") == 0  # and does nothing else
+    capsys.readouterr()
     assert _run(None, "--help") == 0
-    assert "--version" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert _run(None, "-h") == 0
+    assert capsys.readouterr().out == said
+    assert "--version" in said
 
 
 def watched_app() -> typer.Typer:

@@ -358,3 +358,12 @@ def test_what_a_start_would_refuse_a_check_refuses_too(
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert says in err
     assert not (tmp_path / "state").exists()
+
+
+def test_an_agents_file_is_said_to_be_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "north.yaml"
+    file.write_text("cluster: north\nstate_dir: s\nbackend: {kind: local}\npolicy: {initial: set}\n")
+    assert run(cli.app, "global-learner", ["serve", "--config", str(file)]) == 2
+    assert capsys.readouterr().err == (
+        f"global-learner: {file}: is an agent's file; `cluster-agent run --config` reads it\n"
+    )

@@ -166,7 +166,7 @@ def test_clusters_go_back_to_the_version_before_and_never_to_one_that_was_taken_
     before = len(fleet.audit())
     names = [f"cluster-{number}" for number in range(4)]
     assert back(all=True, dry_run=True) == dict.fromkeys(names, (2, 1, False))
-    refused("not one line", all=True, reason="a\nb")
+    refused("more than one line", all=True, reason="a\nb")
     refused("no cluster 'nowhere' is registered", clusters=["nowhere"])
     refused("name the clusters")
     assert len(fleet.audit()) == before
@@ -201,7 +201,7 @@ def test_what_cannot_be_begun_is_refused_in_a_line_and_changes_nothing(fleet: Fa
     refused("kind = 'rocket'", plan_json='{"stages": [{"kind": "rocket"}]}')
     refused("is no JSON object", plan_json="[1]")
     refused("cannot be used", plan_json="{")
-    refused("not one line", reason="a\nb")
+    refused("more than one line", reason="a\nb")
     policies = sorted((fleet.learner.state_dir / "policies").iterdir())
     damaged = {path: path.read_bytes() for path in policies}
     for path, data in damaged.items():

@@ -26,6 +26,7 @@ SAID_OTHERWISE = frozenset(
         "policy-net replay",
         "policy-net train",
         "policy-net tune",
+        "cluster-agent cancel",
         "cluster-agent delete",
         "cluster-agent submit",
         "elastic-run delete",

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import click
 import typer
 
 from elastic_runtime.control.checks import MOST_TASKS
@@ -22,6 +24,7 @@ from elastic_runtime.launcher.commands.launch_checks import (
     check_script,
     check_secrecy,
     check_tls,
+    own_words,
 )
 from elastic_runtime.launcher.commands.options import (
     PROGRAM,
@@ -128,7 +131,7 @@ def run(
     curve: Annotated[bool, typer.Option("--curve", help="Encrypt parameters and gradients on their way.")] = False,
     worker_threads: Annotated[
         int,
-        typer.Option("--worker-threads", min=0, max=1024, help="Threads of a worker; 0: the cores shared among them."),
+        typer.Option("--worker-threads", min=0, max=1024, help="Threads of a worker; 0: its share of the cores."),
     ] = 0,
     worker_gpus: Annotated[
         int, typer.Option("--worker-gpus", min=0, max=64, help="GPUs of a worker, out of those in --gpu-file.")
@@ -209,6 +212,7 @@ def run(
     _check_tls(spec)
     if not joins_elsewhere:
         check_joins(script)
+    _say_whose(script, arguments or ())
     job = create(jobs, name, script, spec.record())
     _look_after(job, output, None, quiet)
 
@@ -303,6 +307,18 @@ def _look_after(
     from elastic_runtime.launcher.commands.job_tables import jobs_table  # noqa: PLC0415
 
     show(output, facts, line, lambda: jobs_table([facts]))
+
+
+def _say_whose(script: Path, arguments: Sequence[str]) -> None:
+    """Say which options that read like ours go to the script, as all do that stand behind it."""
+    options = [option for parameter in click.get_current_context().command.params for option in parameter.opts]
+    if theirs := own_words(script, arguments, options):
+        goes, it = ("goes", "it is") if len(theirs) == 1 else ("go", "they are")
+        print(
+            f"{PROGRAM}: {' and '.join(theirs)} {goes} to the script; write it before the script if {it} meant for"
+            f" {PROGRAM}",
+            file=sys.stderr,
+        )
 
 
 def _check_tls(spec: JobSpec) -> None:

@@ -9,6 +9,7 @@ import os
 import re
 import socket
 import ssl
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from elastic_runtime.control.addresses import is_loopback
@@ -71,6 +72,24 @@ def check_joins(script: Path) -> None:
         f"{script}: does not import elastic_runtime, so that each worker would train all of it; train with "
         f"elastic_runtime.join ({_PAGE}), or give --joins-elsewhere if a module joins that is not beside the script"
     )
+
+
+def own_words(script: Path, arguments: Sequence[str], options: Collection[str]) -> list[str]:
+    """Options of ours that stand behind the script, where nothing in its source says that they are the script's too.
+
+    Args:
+        script: as `check_script` gives it.
+        arguments: what stands behind it; after `--` all is meant for the script.
+        options: of the command that starts it, such as `--ps`.
+
+    Returns:
+        Each once, in the order in which they were typed.
+    """
+    words = list(arguments[: arguments.index("--")] if "--" in arguments else arguments)
+    typed = dict.fromkeys(word.partition("=")[0] for word in words)
+    found = [word for word in typed if word.startswith("--") and word in options]
+    source = script.read_text(encoding="utf-8", errors="replace") if found else ""
+    return [word for word in found if re.search(rf"{re.escape(word)}(?![\w-])", source) is None]
 
 
 def check_checkpoints(folder: Path, restore: bool) -> None:

@@ -5,21 +5,40 @@ What computes is loaded when something is computed: help and refusals of what wa
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from foundation.command_line import Debug
 from foundation.errors import FAILED
+from foundation.figures import counted
 from foundation.output import Form, Output, show
 from foundation.text import nearest
 from policy_net.errors import BadInput
 
+if TYPE_CHECKING:
+    from foundation.tables import FittedTable
+
 USUAL_PROCESSES = 2
+_VERDICTS = {
+    "same direction": "same_direction",
+    "the same": "same_direction",
+    "opposite direction": "opposite_direction",
+    "no difference shown": "no_difference",
+}
+_WORDS = {
+    "same_direction": "as the\npaper",
+    "opposite_direction": "opposite",
+    "no_difference": "no difference\nshown",
+    "other": "other",
+}
+"""By the name that programs read, columns; what is neither has no direction in the paper, or no figure here."""
 LARGEST_SEED = 1_000
 MOST_SEEDS = 100
 
@@ -82,7 +101,7 @@ def reproduce(
     console = Console(stderr=True)
     with lock, closing(workers), training_progress(console) as progress:
         folder = Folder(out, scale, seed)
-        bar = progress.add_task("", total=None, figure="")
+        bar = progress.add_task(f"{len(wanted)} figures", total=None, figure="")
         figures = []
 
         def on_task(stage: str, done: int, total: int) -> None:
@@ -96,14 +115,43 @@ def reproduce(
                 folder.add(experiment, runner.run(experiment))
                 folder.write_summary(names)
             failed = folder.failures(experiment)
-            figures.append({"figure": experiment.name, "failed": failed})
+            verdicts = [claim["verdict"] for claim in folder.figures[experiment.name]["claims"]]
+            figures.append({"figure": experiment.name, "failed": failed} | verdict_counts(verdicts))
             for reason in failed:
                 console.print(f"{experiment.name}: a policy has no figure, as {reason}", markup=False, soft_wrap=True)
         folder.write_summary(names)
     summary = str(out / "summary.md")
-    show(output, {"summary": summary, "figures": figures}, summary, figures)
+    show(output, {"summary": summary, "figures": figures}, lambda: verdicts_table(figures, summary), figures)
     if any(figure["failed"] for figure in figures):
         raise typer.Exit(FAILED)
+
+
+def verdict_counts(verdicts: Sequence[str]) -> dict[str, int]:
+    """How many rows of a figure came out in which way beside the paper's."""
+    counts = Counter(_VERDICTS.get(verdict, "other") for verdict in verdicts)
+    return {"rows": len(verdicts)} | {name: counts[name] for name in _WORDS}
+
+
+def verdicts_table(figures: Sequence[Mapping[str, Any]], summary: str) -> FittedTable:
+    """How many rows of each figure came out in which way, and in a sentence all of them.
+
+    Args:
+        figures: each with its name and `verdict_counts`.
+        summary: the page's path.
+    """
+    from foundation.tables import Column, FittedTable  # noqa: PLC0415
+
+    columns = [Column("figure"), Column("rows", 1), *(Column(words, 1) for words in _WORDS.values())]
+    rows = [[str(figure["figure"]), str(figure["rows"]), *(str(figure[name]) for name in _WORDS)] for figure in figures]
+    sums = {name: sum(figure[name] for figure in figures) for name in ("rows", *_WORDS)}
+    said = (
+        f"of {counted(sums['rows'], 'row')} beside the paper's {sums['same_direction']} in its direction,"
+        f" {sums['opposite_direction']} in the opposite, {sums['no_difference']} without a difference shown"
+    )
+    if others := sums["other"]:
+        said += f"; {others} without a direction or a figure"
+    below = [said, f"page: {summary}, with a csv and a picture of each figure beside it"]
+    return FittedTable("", columns, rows, below)
 
 
 def _wanted(only: str | None, names: list[str]) -> set[str]:

@@ -81,10 +81,15 @@ def state_of(run: Run) -> str:
 
 def run_facts(run: Run) -> dict[str, Any]:
     """A run as JSON shows it."""
+    from policy_net.laboratory.training_runs import steps_done  # noqa: PLC0415
+
+    done, wanted = steps_done(run) or (None, None)
     return {
         "run": run.name,
         "ended": bool(run.final),
         "state": state_of(run),
+        "steps_done": done,
+        "steps": wanted,
         "settings": dict(run.settings),
         "final": dict(run.final),
         "curves": {
@@ -128,17 +133,30 @@ def runs_table(runs: Sequence[Run], report: Path | None) -> FittedTable:
         settings_that_count,
         unit_of,
     )
-    from policy_net.laboratory.training_runs import differing, final_figures, last_value  # noqa: PLC0415
+    from policy_net.laboratory.training_runs import (  # noqa: PLC0415
+        WARM_START,
+        differing,
+        final_figures,
+        last_value,
+        steps_done,
+    )
 
     figures = list(dict.fromkeys(curve.figure for run in runs for curve in run.curves))
     finals = final_figures(runs)
+    # Where there is little room, what most of the runs have stays longest, and a warm start before its training goes.
+    lacking = {
+        name: 2 * sum(all(curve.figure != name for curve in run.curves) for run in runs) + name.startswith(WARM_START)
+        for name in figures
+    }
+    going_on = any(not run.final for run in runs)
     columns = [
         Column("run"),
         Column("state", 0, text=True),
-        *(Column(name.replace(": ", ":\n"), 1) for name in figures),
+        *([Column("steps", 0)] if going_on else []),
+        *(Column(name.replace(": ", ":\n"), 1 + lacking[name]) for name in figures),
     ]
     units = {name: unit_of(name, [run.final.get(name) for run in runs]) for name in finals}
-    columns += [Column(heading_of(name, units[name]), 2 + place) for place, name in enumerate(finals)]
+    columns += [Column(heading_of(name, units[name]), 3 + 2 * len(runs) + place) for place, name in enumerate(finals)]
     columns.append(Column("differs in", words=True))
     counting = [settings_that_count(run.settings) for run in runs]
     names = differing(runs)
@@ -148,7 +166,9 @@ def runs_table(runs: Sequence[Run], report: Path | None) -> FittedTable:
         differs = ", ".join(f"{name_of(name)} {said(name, counts[name])}" for name in names if name in counts)
         curves = [in_words(ends.get(figure)) for figure in figures]
         came = [said(name, run.final.get(name), units[name]) for name in finals]
-        rows.append([run.name, state_of(run), *curves, *came, differs])
+        steps = steps_done(run)
+        done = ["–" if steps is None else f"{steps[0]:,} of {steps[1]:,}"] if going_on else []
+        rows.append([run.name, state_of(run), *done, *curves, *came, differs])
     below = ["a figure that has a curve is the mean of its last tenth"] if figures else []
     if "validation_change" in finals:
         below.append("validation change is of average JCTs, as a share of those before training: below 0 is better")

@@ -28,7 +28,7 @@ class Runner:
             on which figures are wanted.
         folder: of what tasks leave.
         seed: of the first training.
-        on_task: is told of every task that was done, and of how many there are in its stage.
+        on_task: is told how many tasks of a stage were done, and of how many: 0 at its beginning, then each.
     """
 
     catalogue: Sequence[Experiment]
@@ -84,6 +84,8 @@ class Runner:
     def _do(self, stage: str, tasks: Sequence[Task], lost: dict[str, str]) -> None:
         """Do what is not done yet; what lost its process is noted, and tried again by the next run."""
         wanted = list({task.name: task for task in tasks if not is_done(task)}.values())
+        if wanted:  # before the first, which may take long, it is known what goes on
+            self.on_task(stage, 0, len(wanted))
         for done, (index, answer) in enumerate(self.processes.answers(wanted), start=1):
             if isinstance(answer, Unanswered):
                 lost[wanted[index].name] = answer.reason

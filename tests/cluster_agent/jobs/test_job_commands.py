@@ -180,6 +180,19 @@ def test_of_a_job_that_has_not_begun_all_is_new_however_few_lines_were_asked_for
     assert said.out == "worker-0 | first\nworker-0 | second\n"
 
 
+def test_several_jobs_are_cancelled_at_once_and_none_where_a_name_is_none(shell: Shell) -> None:
+    for name in ("one", "two", "three", "four"):
+        shell.type("submit", "--name", name, "--", "python", "train.py")
+    said = shell.type("cancel", "one", "gone")
+    assert (said.code, said.out, said.err) == (2, "", "cluster-agent: no job named gone; did you mean one?\n")
+    assert shell.type("job", "one", "-o", "json").json["state"] == "queued"
+    said = shell.type("cancel", "one", "two", "one")
+    assert (said.code, said.out) == (0, "one is cancelled\ntwo is cancelled\n")
+    rows = shell.type("cancel", "three", "four", "-o", "json").json
+    assert [(row["name"], row["state"]) for row in rows] == [("three", "cancelled"), ("four", "cancelled")]
+    assert shell.type("cancel", "three", "-o", "json").json["state"] == "cancelled"
+
+
 def test_several_jobs_are_deleted_at_once_and_none_where_a_name_is_none(shell: Shell) -> None:
     for name in ("one", "two", "three"):
         shell.type("submit", "--name", name, "--", "python", "train.py")

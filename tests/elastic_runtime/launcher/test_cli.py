@@ -410,3 +410,19 @@ def test_a_job_is_suspended_resumed_and_stopped(typed: Typed, running: Launcher)
     again = typed("stop", name)
     assert again == (0, f"{name} does not run; `elastic-run resume {name}` goes on with it\n", "")
     assert typed.json("stop", name) == {"job": name, "stopped": True}
+
+
+def test_an_option_of_ours_behind_the_script_is_said_to_go_to_it(
+    typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "_look_after", lambda *_: None)  # it need not train
+    script = tmp_path / "train.py"
+    script.write_text("import elastic_runtime")
+    for words, says in (
+        (["--ps", "1"], "--ps goes to the script; write it before the script if it is meant for elastic-run"),
+        (["--ps", "1", "--name=x"], "--ps and --name go to the script; write it before the script if they are meant"),
+    ):
+        code, _, err = typed(str(script), *words)
+        assert (code, err.count("\n")) == (0, 1)
+        assert err.startswith(f"elastic-run: {says}")
+    assert typed("--ps", "1", str(script), "--lr", "0.1") == (0, "", "")

@@ -163,7 +163,24 @@ def test_threads_are_shared_among_the_workers_unless_somebody_said_how_many(tmp_
     job = make_job(tmp_path, "pass")
     spec = spec_of(job.record(), job.record_file)
     cores = len(os.sched_getaffinity(0))
-    assert spec.threads_of_a_worker(1, {}) == cores
-    assert spec.threads_of_a_worker(cores + 1, {}) == 1
-    assert spec.threads_of_a_worker(1, {"OMP_NUM_THREADS": "5"}) == 5
-    assert spec.model_copy(update={"worker_threads": 3}).threads_of_a_worker(1, {"OMP_NUM_THREADS": "5"}) == 3
+    assert spec.threads_of_a_worker(1, 0, {}) == cores
+    assert spec.threads_of_a_worker(1, 1, {}) == max(1, cores - 1)  # the parameter server has one
+    assert spec.threads_of_a_worker(cores + 1, 0, {}) == 1
+    assert spec.threads_of_a_worker(1, cores + 1, {}) == 1
+    assert spec.threads_of_a_worker(1, 1, {"OMP_NUM_THREADS": "5"}) == 5
+    assert spec.model_copy(update={"worker_threads": 3}).threads_of_a_worker(1, 1, {"OMP_NUM_THREADS": "5"}) == 3
+
+
+def test_a_name_that_is_nearly_a_job_is_answered_with_it(tmp_path: Path) -> None:
+    for name in ("long", "short"):
+        create(tmp_path, name, SCRIPT, {})
+    with pytest.raises(NoSuchJob, match=r"lnog: no such job in .*; did you mean long\? there are long, short$"):
+        open_job(tmp_path, "lnog")
+    with pytest.raises(NoSuchJob, match=f"in {tmp_path}; there are long, short$"):
+        open_job(tmp_path, "other")
+
+
+def test_a_jobs_own_folder_is_no_folder_of_jobs(tmp_path: Path) -> None:
+    job = create(tmp_path, "long", SCRIPT, {})
+    with pytest.raises(NoSuchJob, match=f"is the folder of one job; .*--folder {tmp_path}$"):
+        open_job(job.path, "long")

@@ -15,7 +15,7 @@ def test_a_module_in_the_folder_where_a_job_is_started_is_the_scripts_and_not_ou
     programs = Programs(spec_of(job.record(), job.record_file), job, os.environ)
     processes = {
         "coordinator": programs.coordinator_process("127.0.0.1:0", None),
-        **{task: programs.task_process(task, "127.0.0.1:1", 1) for task in ("ps-0", "worker-0")},
+        **{task: programs.task_process(task, "127.0.0.1:1", 1, 1) for task in ("ps-0", "worker-0")},
     }
     told = {}
     for task, process in processes.items():

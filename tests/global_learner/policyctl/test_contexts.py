@@ -64,6 +64,19 @@ def test_contexts_are_made_chosen_listed_and_forgotten(typed: Typed, file: Path,
     assert out.splitlines()[0] == "context,current,learner,files"
 
 
+def test_a_context_that_is_replaced_says_what_it_was(
+    typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    first = ("context", "set", "home", "--learner", "one.example:7070", "--cert", "ada.pem")
+    assert "replaced" not in typed(*first)[1]
+    assert json.loads(typed(*first, "-o", "json")[1])["replaced"] is None  # the same once more
+    second = ("context", "set", "home", "--learner", "two.example:7070")
+    assert f"replaced: was one.example:7070 with cert {tmp_path / 'ada.pem'}" in typed(*second)[1]
+    found = json.loads(typed(*first, "-o", "json")[1])
+    assert (found["learner"], found["replaced"]["learner"]) == ("one.example:7070", "two.example:7070")
+
+
 def test_a_list_that_is_watched_is_printed_again_and_again(typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
     typed("context", "set", "lab", "--learner", NOBODY)
     pauses: list[float] = []

@@ -57,6 +57,8 @@ def test_an_operator_moves_the_fleet_to_a_version_and_the_head_back(tmp_path: Pa
         for refused, says in (
             (("assign", "v9", "--cluster", "south"), "there is no version v9"),
             (("assign", "v2", "--cluster", "nowhere"), "no cluster 'nowhere' is registered, so nothing was changed"),
+            (("assign", "v2", "--cluster", "sout"), "so nothing was changed; did you mean south?"),
+            (("rollback", "--cluster", "nort"), "so nothing was changed; did you mean north?"),
             (("assign", "v2"), "say whom: --cluster NAME (repeatable), or --all"),
             (("assign", "v2", "--all", "--cluster", "north"), "say whom"),
             (("assign", "v2", "--all"), "add --yes: there is no terminal to ask on"),
@@ -73,7 +75,8 @@ def test_an_operator_moves_the_fleet_to_a_version_and_the_head_back(tmp_path: Pa
             (("version", "pin", "v9"), "there is no version v9"),
             (("version", "note", "v9", "of the new queue"), "there is no version v9"),
             (("version", "note", "v2", "x" * 501), "the note is longer than 500 characters"),
-            (("version", "note", "v2", "two\nlines"), "or not one line"),
+            (("version", "note", "v2", "two\nlines"), "the note has more than one line; give it one"),
+            (("version", "note", "v2", "red\x1b[31m"), "has a character that cannot be printed (U+001B)"),
             (("audit", "--since", "yesterday"), "'yesterday' is no moment"),
             (("fleet", "--cluster", "sout"), "no cluster 'sout' is registered; did you mean south?"),
         ):

@@ -16,6 +16,7 @@ import pytest
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from page_server import pages
 
+from cluster_agent.fleet.connection import WORDS
 from global_learner.enrollment.authority import Authority
 from global_learner.enrollment.authority_files import open_authority
 from global_learner.errors import LearnerError
@@ -23,8 +24,10 @@ from global_learner.policyctl.client import AdminClient, TlsFiles
 from global_learner.roles import Role
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 from policy_net.exchange.identity_file import new_key, parse_identity
+from policy_net.exchange.other_server import OtherServers
 
 PATIENCE_SECONDS = 60.0
+BROKEN = "failed to connect to all addresses; last error: UNKNOWN: ipv4:"
 GRPC_WORDS = (
     "failed to connect",
     "last error",
@@ -135,6 +138,17 @@ def test_a_port_of_enrollments_is_called_one(tmp_path: Path) -> None:
         line = told(port, "--cert", str(made.admin))
     assert f"no learner answers at 127.0.0.1:{port}: what listens there takes no operator's commands, as a" in line
     assert "enrollment port (identity.enroll_port) does; name the HOST:PORT of a learner's `listen`" in line
+
+
+def test_a_port_of_enrollments_is_told_from_a_learners_also_without_a_certificate(tmp_path: Path) -> None:
+    with calls(certificates(tmp_path / "authority"), of_callers=False) as port:
+        line = told(port)
+        agents = OtherServers(WORDS, 60.0).explained("Register", "UNAVAILABLE", BROKEN, f"127.0.0.1:{port}", False)
+    assert "asks for no certificate, as a learner's enrollment port (identity.enroll_port) does; name the HOST" in line
+    assert (
+        f"no learner answers at 127.0.0.1:{port}: what listens there speaks TLS and asks for no certificate" in agents
+    )
+    assert "; set learner.address to the HOST:PORT of a learner's `listen`; if it is that, name this agent's" in agents
 
 
 class Earlier(fleet_pb2_grpc.AdminServicer):

@@ -55,6 +55,11 @@ verdict: {margin_percent: 2, false_alarm_percent: 1}
     assert plan.verdict.rule.false_alarm == pytest.approx(0.01)
 
 
+def test_a_stage_that_is_none_is_not_said_to_be_missing(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"use one of 'gate', 'shadow', 'canary', 'wave', 'fleet'$"):
+        _read(tmp_path, "stages: [{kind: gat}]")
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -14,6 +14,7 @@ from elastic_runtime.launcher.commands.launch_checks import (
     check_script,
     check_secrecy,
     check_tls,
+    own_words,
 )
 
 
@@ -142,3 +143,21 @@ def test_a_script_that_never_joins_is_refused_with_what_to_do(tmp_path: Path, so
 def test_a_program_that_starts_scripts_is_named_in_vain(word: str) -> None:
     with pytest.raises(BadInput, match="give the script itself"):
         check_script(Path(word))
+
+
+@pytest.mark.parametrize(
+    ("typed", "found"),
+    [
+        (["--ps", "1", "--lr", "3"], ["--ps"]),
+        (["--lr=3", "--workers=2", "--ps", "1", "--ps", "2"], ["--workers", "--ps"]),
+        (["--name", "x", "ps", "-o"], []),  # the script takes a --name itself
+        (["--", "--ps", "1"], []),
+        (["--ps1", "x=--ps"], []),
+    ],
+)
+def test_our_options_behind_the_script_are_found_unless_it_takes_them_itself(
+    tmp_path: Path, typed: list[str], found: list[str]
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("parser.add_argument('--name')\nparser.add_argument('--ps-extra')\n")
+    assert own_words(script, typed, ["--ps", "--workers", "--name", "--output", "-o"]) == found

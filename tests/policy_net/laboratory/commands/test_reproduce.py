@@ -1,6 +1,7 @@
 import csv
 import json
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -57,11 +58,18 @@ def reproduce(*words: str) -> int:
 def test_every_figure_is_a_table_a_picture_and_rows_of_the_summary(tmp_path: Path, capsys) -> None:
     out = tmp_path / "new" / "results"
     assert reproduce("--only", "fig11, fig17", "--out", str(out)) == 0
-    assert capsys.readouterr().out.strip() == str(out / "summary.md")
+    said = capsys.readouterr().out.splitlines()
+    assert re.match("fig11 +", said[-4]) is not None
+    assert re.match("of [0-9]+ rows? beside the paper's [0-9] in its direction, [0-9] in the opposite, ", said[-2])
+    assert said[-1].startswith(f"page: {out / 'summary.md'}, ")
     assert reproduce("--only", "fig11, fig17", "--out", str(out), "-o", "json") == 0
     facts = json.loads(capsys.readouterr().out)
-    figures = [{"figure": name, "failed": []} for name in ("fig11", "fig17")]
-    assert facts == {"summary": str(out / "summary.md"), "figures": figures}
+    assert facts["summary"] == str(out / "summary.md")
+    assert [(figure["figure"], figure["failed"]) for figure in facts["figures"]] == [("fig11", []), ("fig17", [])]
+    ways = ("same_direction", "opposite_direction", "no_difference", "other")
+    assert [sum(figure[way] for way in ways) for figure in facts["figures"]] == [
+        figure["rows"] for figure in facts["figures"]
+    ]
     assert (out / "fig17.png").read_bytes().startswith(b"\x89PNG")
     assert (out / "fig11.csv").read_text().startswith(("slot,workers,ps", "line,at"))
     with (out / "fig17.csv").open() as file:

@@ -39,14 +39,39 @@ def test_a_table_says_what_came_of_each_and_what_differs(
     monkeypatch.setenv("COLUMNS", "160")
     code, out, err = typed(capsys, "runs", *folders)
     assert (code, err) == (0, "")
-    assert re.search(r"^a +ended +997 +−1% +3 +0 +simulation: seed 1$", out, re.MULTILINE)
-    assert re.search(r"^killed +not ended +1997 +– +– +– +simulation: seed 2$", out, re.MULTILINE)
+    assert re.search(r"^a +ended +3 of 3 +997 +−1% +3 +0 +simulation: seed 1$", out, re.MULTILINE)
+    assert re.search(r"^killed +not ended +3 of 3 +1997 +– +– +– +simulation: seed 2$", out, re.MULTILINE)
     assert "below 0 is better" in out
+
+
+def test_a_run_that_was_interrupted_says_how_far_it_came_also_where_there_is_little_room(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    for name, figures in (
+        ("dl2-run", ["imitation: cross-entropy", "actor-critic: reward of a decision (slot-utility)"]),
+        ("set-run", ["evolution: average JCT [s]"]),
+        ("set-two", ["evolution: average JCT [s]"]),
+    ):
+        recorder = RunRecorder(tmp_path / name, {"policy": name, "steps": 400}, lambda: 7.0)
+        for figure in figures:
+            for step in range(1, 45):
+                recorder.point(figure, step, 400, 1234.0)
+    begun = RunRecorder(tmp_path / "begun", {"policy": "dl2", "steps": 400}, lambda: 7.0)
+    begun.point("imitation: cross-entropy", 7, 7, 0.5)
+    names = ["dl2-run", "set-run", "set-two", "begun"]
+    out = typed(capsys, "runs", *(str(tmp_path / name) for name in names))[1]
+    assert max(map(len, out.splitlines())) <= 60
+    assert re.search(r"^set-run +not ended +44 of 400 +1234\b", out, re.MULTILINE)
+    assert re.search(r"^begun +not ended +0 of 400\b", out, re.MULTILINE)
+    facts = json.loads(typed(capsys, "runs", str(tmp_path / "set-run"), "-o", "json")[1])
+    assert (facts[0]["steps_done"], facts[0]["steps"], facts[0]["state"]) == (44, 400, "not ended")
 
 
 def test_programs_get_the_curves_or_a_line_a_run(folders: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     first, _, killed = json.loads(typed(capsys, "runs", *folders, "-o", "json")[1])
     assert (first["run"], first["ended"], killed["ended"]) == ("a", True, False)
+    assert (first["steps_done"], first["steps"]) == (3, 3)
     assert first["settings"] == {"policy": "set", "world.seed": 1, "steps": 3}
     assert first["curves"] == {"evolution: average JCT [s]": [[1, 999.0], [2, 998.0], [3, 997.0]]}
     assert typed(capsys, "runs", *folders, "-o", "csv")[1].splitlines() == [

@@ -79,6 +79,20 @@ def test_a_page_of_training_runs_is_read_in_the_light_and_the_dark(
     _has_its_headings(browser)
 
 
+@pytest.mark.heavy
+@pytest.mark.parametrize("figures", [3, 9, 20])
+def test_a_table_of_training_runs_stays_in_its_box_on_a_screen(
+    browser: WebDriver, tmp_path: Path, figures: int
+) -> None:
+    look(browser, 1280)
+    final = {f"figure_{place}": "2f" * 32 if place == 1 else 4.25 for place in range(figures)}
+    browser.get(written(tmp_path, runs_page([replace(run, final={**final, "own": run.name}) for run in runs()])))
+    assert browser.execute_script(OVERFLOW) <= 0
+    boxes = "[...document.querySelectorAll('.wide')]"
+    assert browser.execute_script(f"return {boxes}.length") == 2
+    assert browser.execute_script(f"return {boxes}.every((part) => part.scrollWidth <= part.clientWidth)")
+
+
 def _has_its_headings(browser: WebDriver) -> None:
     """On a telephone each figure stands below its heading, and no table is scrolled."""
     cells = browser.find_elements(By.CSS_SELECTOR, "tbody td")
