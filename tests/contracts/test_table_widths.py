@@ -34,6 +34,7 @@ from policy_net.cli import policy_sheet
 from policy_net.exchange.spec import SetSpec
 from policy_net.laboratory.commands.fit_speed import quality_table
 from policy_net.laboratory.commands.replay_table import owner_table_on_terminal, replay_table
+from policy_net.laboratory.commands.reproduce import verdict_counts, verdicts_table
 from policy_net.laboratory.commands.runs import runs_table
 from policy_net.laboratory.commands.tune_result import best_table
 from policy_net.laboratory.report.comparison import Recorded
@@ -235,6 +236,10 @@ SAMPLES: dict[str, Sample] = {
     ),
     "policy_net/laboratory/commands/replay_table.py:owner_table_on_terminal": owners,
     "policy_net/laboratory/commands/replay_table.py:replay_table": replays,
+    "policy_net/laboratory/commands/reproduce.py:verdicts_table": lambda: verdicts_table(
+        [{"figure": "fig19a", **verdict_counts(["opposite direction"] * 118 + ["no difference shown", "other"])}] * 2,
+        "results-17/summary.md",
+    ),
     "policy_net/laboratory/commands/runs.py:runs_table": runs,
     "policy_net/laboratory/commands/tune_result.py:best_table": tuned,
 }

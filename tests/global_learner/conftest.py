@@ -48,6 +48,8 @@ def each_database(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
         statement = statement.replace("x'00'", r"'\x00'")
         shared.sql(database(path.parent)[0], f"SET search_path = learner_{path.stem}; {statement}")
 
+    # On a machine that stands still for a moment, as a busy one does, nobody has a lock that others wait for.
+    monkeypatch.setattr("global_learner.postgres.server._IDLE_MILLISECONDS", 30_000)
     for user in ("registry.registry", "beliefs.belief_store", "enrollment.identity_store"):
         monkeypatch.setattr(f"global_learner.{user}.Files", Elsewhere)
     yield execute

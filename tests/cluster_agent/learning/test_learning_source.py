@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import threading
 import time
@@ -173,11 +174,15 @@ def test_a_trainer_follows_the_kind_of_what_decides_and_nobody_waits_for_old_exp
     learner.forget_everybody()
     taught = len(learner.updates)
     keep = place.source.live_into(queue)
-    for number in range(400):
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    for number in itertools.count():
+        # Of a source that is not live yet nothing is kept, and nothing waits: experience comes on until it is.
+        assert time.monotonic() < deadline
         keep(make_experience(number))
         wait_until(lambda: queue.waiting < 4)
         if len(learner.updates) > taught + 1 and not learner.updates[-1].replayed:
             break
+        time.sleep(0.001)
     trainer.finish(DEADLINE_SECONDS)
     assert not learner.updates[-1].replayed
     assert learner.updates[-1].gradient.shape == WEIGHTS.shape
