@@ -69,8 +69,8 @@ def test_a_thousand_jobs_leave_nothing_behind(fast_folder: Path) -> None:
     world.longest_seconds = float("inf")
     tracemalloc.start()
     one_day(world, JOBS // 2, 0)  # from here on each that ends takes the place of one that ended long ago
+    gc.collect()  # what tests before this one left in the same process goes first, or it would go meanwhile
     files, descriptors = sorted((fast_folder / "jobs").iterdir()), len(list(Path("/proc/self/fd").iterdir()))
-    gc.collect()
     before = traced_bytes()
     one_day(world, JOBS // 2, JOBS)
     gc.collect()
@@ -82,6 +82,6 @@ def test_a_thousand_jobs_leave_nothing_behind(fast_folder: Path) -> None:
     assert set(world.ends.values()) == {1}
     assert world.ledger.held == {}
     assert sorted((fast_folder / "jobs").iterdir()) == files
-    assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
+    assert len(list(Path("/proc/self/fd").iterdir())) <= descriptors
     per_job = (after - before) / (JOBS // 2)
     assert per_job < 1_000, f"{per_job:.0f} bytes a job stay"

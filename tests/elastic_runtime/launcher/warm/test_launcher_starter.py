@@ -123,7 +123,7 @@ def test_a_forked_launcher_says_and_ends_what_it_would_and_frees_its_lock(agent:
     assert agent.log() == f"there is no job in {agent.folder / 'none'}\n"
     assert agent.start("resize", "job", "--workers=x") is not None
     wait_for(agent.lock_is_free)
-    assert "Invalid value for '--workers'" in agent.log()
+    assert "'--workers': 'x' is no whole number" in agent.log()
     wait_for(lambda: not agent.processes())
     assert agent.told == []
 
