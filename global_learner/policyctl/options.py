@@ -37,7 +37,7 @@ VersionArgument = Annotated[str, typer.Argument(help="A version such as 3 or v3,
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would happen, and change nothing.")]
 Reason = Annotated[str, typer.Option("--reason", help="Why, in a line for others.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
-_ALIAS, _NUMBERED = re.compile(r"[a-z][a-z0-9.-]{0,62}", re.ASCII), re.compile(r"v[0-9]+", re.ASCII)
+_ALIAS, _NUMBERED = re.compile(r"[a-z][a-z0-9.-]{0,62}", re.ASCII), re.compile(r"v[0-9].*", re.ASCII)
 _AGO = re.compile(r"(\d{1,6})([smhd])", re.ASCII)
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 Debug = Annotated[bool, typer.Option("--debug", help="Print the traceback of an error.")]
