@@ -14,7 +14,7 @@ from foundation.output import Form
 from foundation.tables import NOTHING, Column, FactSheet, FittedTable
 from global_learner.errors import BadConfig
 from global_learner.policyctl.client import AdminClient
-from global_learner.policyctl.options import CallOptions
+from global_learner.policyctl.options import CallOptions, version_asked
 
 ASK_NOBODY = ("policyctl completion", "policyctl context")
 COMMANDS = [
@@ -97,3 +97,16 @@ def test_wide_has_all_columns_and_csv_a_line_a_fact(capsys: pytest.CaptureFixtur
     sheet = FactSheet("v3", [("digest", "0f" * 32), ("changed", "one"), ("", "two")])
     CallOptions(output=Form.CSV).show({}, sheet)
     assert capsys.readouterr().out == f"fact,value\ndigest,{'0f' * 32}\nchanged,one\nchanged,two\n"
+
+
+@pytest.mark.parametrize("word", ["v1.2", "v2-ok", "V3", "0", "v0", "-x", "3rd", ""])
+def test_what_is_neither_a_number_nor_could_be_an_alias_is_no_version(word: str) -> None:
+    with pytest.raises(BadConfig, match="is no version"):
+        version_asked(word)
+
+
+def test_numbers_are_numbers_and_other_words_are_left_to_the_learner() -> None:
+    assert [version_asked(word) for word in ("3", "v3", "latest", "steady", "two-weeks.b")] == [
+        *(3, 3),
+        *("latest", "steady", "two-weeks.b"),
+    ]
