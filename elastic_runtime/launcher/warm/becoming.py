@@ -64,7 +64,7 @@ def take_on(environment: Mapping[str, str], folder: str, output: Sequence[int], 
     os.chdir(folder)
     threads = environment.get(THREADS_VARIABLE, "")
     if computes and threads != _LOADED_THREADS and threads.isdigit():
-        _use_threads(int(threads))
+        _use_threads(int(threads), environment)
     for name in set(os.environ) - set(environment):
         del os.environ[name]
     for name, value in environment.items():
@@ -85,16 +85,25 @@ def hold(descriptors: Sequence[int], numbers: Sequence[int]) -> None:
         os.close(own)
 
 
-def _use_threads(count: int) -> None:
+def _use_threads(count: int, environment: Mapping[str, str]) -> None:
     """What libraries that are loaded already would have read from the environment."""
     if (torch := sys.modules.get("torch")) is not None:
         torch.set_num_threads(count)
     if (numexpr := sys.modules.get("numexpr")) is not None:
-        numexpr.set_num_threads(count)
+        numexpr.set_num_threads(_stated(environment, "NUMEXPR_NUM_THREADS") or count)
+    # OpenBLAS looks at variables of its own first, and never has more threads than it has cores.
+    of_blas = _stated(environment, "OPENBLAS_NUM_THREADS") or _stated(environment, "GOTO_NUM_THREADS") or count
+    of_blas = min(of_blas, len(os.sched_getaffinity(0)))
     for library in _libraries():
         for name in _THREAD_CALLS:
             if (call := getattr(library, name, None)) is not None:
-                call(count)
+                call(of_blas if "openblas" in name else count)
+
+
+def _stated(environment: Mapping[str, str], variable: str) -> int:
+    """So many threads; 0: it does not say."""
+    said = environment.get(variable, "")
+    return int(said) if said.isdigit() else 0
 
 
 _THREAD_CALLS = (

@@ -69,6 +69,8 @@ class Forks:
             for line in lines:
                 row = json.loads(line)
                 news.append(row)
+                if "started" in row:  # the number may have been another's, long ago: the kernel goes round
+                    self._codes.pop(row["started"], None)
                 if "ended" in row:
                     self._codes[row["ended"]] = row["code"]
             wait_seconds = 0.0

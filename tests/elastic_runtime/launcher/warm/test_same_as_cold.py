@@ -1,5 +1,6 @@
 """A task that is forked behaves as one that starts Python: what it sees, how it ends, what it leaves."""
 
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -121,15 +122,31 @@ def test_a_script_sees_the_same(tasks: Tasks) -> None:
     assert "worker-7" in seen.out
 
 
+THREADS = (
+    "import threading, numpy, torch, sklearn.datasets\nfrom threadpoolctl import threadpool_info\n"
+    "print(sorted((p['prefix'], p['num_threads']) for p in threadpool_info()), torch.get_num_threads())\n"
+    "t = threading.Thread(target=lambda: print(torch.get_num_threads()))\nt.start()\nt.join()\n"
+    "print((torch.ones(600, 600) @ torch.ones(600, 600)).sum(), (numpy.ones((600, 600)) @ numpy.ones(600)).sum())\n"
+)
+
+
 @pytest.mark.parametrize("threads", ["1", "2"])
 def test_libraries_use_as_many_threads(tasks: Tasks, threads: str) -> None:
-    source = (
-        "import threading, numpy, torch, sklearn.datasets\nfrom threadpoolctl import threadpool_info\n"
-        "print(sorted((p['prefix'], p['num_threads']) for p in threadpool_info()), torch.get_num_threads())\n"
-        "t = threading.Thread(target=lambda: print(torch.get_num_threads()))\nt.start()\nt.join()\n"
-        "print((torch.ones(600, 600) @ torch.ones(600, 600)).sum(), (numpy.ones((600, 600)) @ numpy.ones(600)).sum())\n"
-    )
-    assert "openblas" in both(tasks, source, variables={"OMP_NUM_THREADS": threads}).out
+    assert "openblas" in both(tasks, THREADS, variables={"OMP_NUM_THREADS": threads}).out
+
+
+@pytest.mark.parametrize("variable", ["OPENBLAS_NUM_THREADS", None])
+def test_openblas_looks_at_its_own_variable_first_and_uses_no_more_than_its_cores(
+    tmp_path: Path, variable: str | None
+) -> None:
+    (tmp_path / "train.py").write_text("import torch\nimport sklearn.datasets\n", encoding="utf-8")
+    with Tasks(tmp_path, environment={} if variable is None else {variable: "1"}) as tasks:
+        if variable is None:  # whatever it starts runs there, too
+            os.sched_setaffinity(tasks.process.pid, {min(os.sched_getaffinity(0))})
+        seen = both(tasks, THREADS, variables={"OMP_NUM_THREADS": "2"}).out
+    assert "('libscipy_openblas', 1)" in seen
+    assert "('libscipy_openblas', 2)" not in seen
+    assert seen.splitlines()[1] == "2", "torch looks at OMP_NUM_THREADS alone"
 
 
 @pytest.mark.parametrize("source", ENDS.values(), ids=ENDS)
