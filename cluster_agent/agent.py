@@ -13,6 +13,7 @@ import structlog
 from cluster_agent.acting.active_policy import ActivePolicy, Candidate, CandidateFactory
 from cluster_agent.acting.deadline import DeadlineAsker
 from cluster_agent.backends.base import AgentParts, BackendStatus, backend_module
+from cluster_agent.backends.kinds_apart import KindsApart
 from cluster_agent.errors import NoPolicy
 from cluster_agent.fleet.duty_following import DutyFollower, DutyParts
 from cluster_agent.fleet.fleet_link import FleetDuties, FleetLink, Follows
@@ -89,17 +90,17 @@ class Agent:
         self._queue = ExperienceQueue(settings.learning.queue_decisions) if settings.learns else None
         self._health = Health(settings.telemetry.alive_seconds, time.monotonic, lambda: self._backend.not_ready)
         self._wait = self._health.told_by(stop.wait)
-        self._backend = backend_module(settings.backend.kind).open_backend(
-            settings.backend,
-            AgentParts(
-                settings.state_dir, settings.guard.fallback, self._queue, self._wait, time.monotonic, self._telemetry
-            ),
+        parts = AgentParts(
+            settings.state_dir, settings.guard.fallback, self._queue, self._wait, time.monotonic, self._telemetry
+        )
+        self._beliefs = OnlineFit()
+        self._backend = KindsApart(
+            backend_module(settings.backend.kind).open_backend(settings.backend, parts), self._beliefs
         )
         trust = None if settings.learner is None else _trust_of(settings, settings.learner)
         self._source = PolicySource(
             settings.policy, CandidateFactory(settings.policy), KeptVersion(settings.state_dir), trust
         )
-        self._beliefs = OnlineFit()
         learning = settings.learning
         self._reward = BelievedReward(learning.actor_critic.reward, self._beliefs, learning.residual.utility_exponent)
         first = local_policy(self._source)

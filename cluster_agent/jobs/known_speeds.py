@@ -8,7 +8,7 @@ taken instead. Of a type that only others measured, it is what the policy that d
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from cluster_agent.recording.state_files import read_json
 from foundation.figures import counted
 from policy_net.domain import Allocation, Job, Progress, speed_at
 from policy_net.set_policy.policy import SetPolicy
+from policy_net.throughput.kinds_apart import type_of_kind
 from policy_net.throughput.parametric import OnlineFit
 
 
@@ -29,12 +30,14 @@ class KnownSpeeds:
         of_ended: types known by what ended jobs did in all, with how many there were.
         of_others: types that were not measured here, but told by others.
         epochs_known: whether it was measured how many samples an epoch of the job asked about has.
+        jobs: as this agent knows them: of a type of two kinds, the later one's jobs have another name.
     """
 
     fit: OnlineFit
     of_ended: dict[str, int]
     of_others: frozenset[str]
     epochs_known: bool
+    jobs: tuple[Job, ...]
 
     def known(self, job: Job) -> bool:
         """Whether anybody, here or elsewhere, measured the type, as of this kind."""
@@ -75,6 +78,7 @@ def speeds_here(facts: dict[str, Any], policy: SetPolicy | None, jobs: Sequence[
     saved = read_json(Path(facts["stateDir"]) / MEMORY)
     if saved is not None and saved.get("beliefs"):
         fit.restore(saved["beliefs"])
+    jobs = tuple(replace(job, job_type=_known_as(job, fit)) for job in jobs)
     fit.introduce(jobs)
     new = jobs[-1]
     ended = [] if fit.allocations_seen(new.job_type) else facts.get("ended", [])
@@ -91,7 +95,13 @@ def speeds_here(facts: dict[str, Any], policy: SetPolicy | None, jobs: Sequence[
             if speed > 0.0:
                 fit.observe([Progress("", job.job_type, job.requested, 1.0, speed, speed, 1.0)])
                 told.add(job.job_type)
-    return KnownSpeeds(fit, {new.job_type: len(ended)} if ended else {}, frozenset(told), bool(facts["known"]))
+    return KnownSpeeds(fit, {new.job_type: len(ended)} if ended else {}, frozenset(told), bool(facts["known"]), jobs)
+
+
+def _known_as(job: Job, fit: OnlineFit) -> str:
+    types = fit.beliefs_by_type()
+    name = type_of_kind(job.job_type, job.kind, lambda name: types[name].form.kind if name in types else None)
+    return name if name in types else job.job_type
 
 
 def _in_words(size: Allocation) -> str:

@@ -145,6 +145,7 @@ def foreseen_here(facts: dict[str, Any], runs: int, seed: int) -> dict[str, Any]
     asked = _asked(facts)
     new = job_of(asked)
     speeds = speeds_here(facts, policy_of(folder, line), [*present, new])
+    *present, new = speeds.jobs
     notes = []
     unknown = sorted({job.job_type for job in present if not speeds.known(job)} - {new.job_type})
     if unknown:

@@ -29,6 +29,7 @@ from policy_net.exchange.state_codec import JsonObject
 from policy_net.set_policy.beliefs import SetBeliefs
 from policy_net.set_policy.policy import SetPolicy
 from policy_net.set_policy.reasons import reasons_of
+from policy_net.throughput.kinds_apart import type_of_kind
 from policy_net.throughput.parametric import OnlineFit
 
 SHIPPED = "set"
@@ -39,11 +40,13 @@ class Believed:
     """Speeds of one type, and whose they are.
 
     Attributes:
+        job_type: the name under which they are known.
         source: in words.
         has_scale: whether samples a second are known; else speeds say no more than how they relate.
     """
 
     speeds: SpeedModel
+    job_type: str
     source: str
     has_scale: bool
 
@@ -142,14 +145,17 @@ def believed_speeds(
         kind: of the job; what ships with the package is of one of them.
     """
     seen = beliefs if beliefs is not None or state_dir is None else measured_speeds(state_dir)
-    if seen is not None and seen.allocations_seen(job_type):
-        return Believed(seen, f"what this agent has measured of {job_type}", has_scale=True)
+    if seen is not None:
+        types = seen.beliefs_by_type()
+        name = type_of_kind(job_type, kind, lambda name: types[name].form.kind if name in types else None)
+        if seen.allocations_seen(name):
+            return Believed(seen, name, f"what this agent has measured of {name}", has_scale=True)
     shipped = _shipped()
     assert shipped.beliefs is not None  # noqa: S101  (the policy that ships has some; narrows the type)
     shipped.beliefs.introduce([_of_type(job_type, kind)])
     if any(prior.job_type == job_type and bool(prior.ps) == (kind is JobKind.PS) for prior in shipped.priors):
-        return Believed(shipped.beliefs, f"shipped priors of {job_type}", has_scale=True)
-    return Believed(shipped.beliefs, f"shipped priors: nothing is known of {job_type}", has_scale=False)
+        return Believed(shipped.beliefs, job_type, f"shipped priors of {job_type}", has_scale=True)
+    return Believed(shipped.beliefs, job_type, f"shipped priors: nothing is known of {job_type}", has_scale=False)
 
 
 def measured_speeds(state_dir: Path) -> OnlineFit | None:
@@ -267,7 +273,7 @@ def _gains(
 ) -> list[dict[str, Any]]:
     """A row for each size that it may have: how fast it is believed to be, and what the policy made of it."""
     weighed = {step.target.workers: step for step in steps if step.job_id == job_id}
-    speeds = [believed.speeds.samples_per_second(target.model_type, 0, size) for size in range(target.most + 1)]
+    speeds = [believed.speeds.samples_per_second(believed.job_type, 0, size) for size in range(target.most + 1)]
     base = speeds[now] if 0 < now <= target.most else 0.0
     rows = []
     for size in range(target.least, target.most + 1):

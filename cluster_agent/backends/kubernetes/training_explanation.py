@@ -83,10 +83,10 @@ def _gains(job: TrainingJob, now: Allocation, believed: Believed, answer: Answer
     weighed = {} if answer is None else {step.target: step for step in answer.steps if step.job_id == job.job_id}
     servers = (now if now != SUSPENDED else job.least).ps
     sizes = {Allocation(workers, servers) for workers in range(job.least.workers, job.most.workers + 1)} | set(weighed)
-    base = _speed(job, believed, now)
+    base = _speed(believed, now)
     rows = []
     for size in sorted(sizes, key=lambda each: (each.ps, each.workers)):
-        speed = _speed(job, believed, size)
+        speed = _speed(believed, size)
         rows.append(
             {
                 "workers": size.workers,
@@ -99,10 +99,10 @@ def _gains(job: TrainingJob, now: Allocation, believed: Believed, answer: Answer
     return rows
 
 
-def _speed(job: TrainingJob, believed: Believed, size: Allocation) -> float:
+def _speed(believed: Believed, size: Allocation) -> float:
     if size == SUSPENDED:
         return 0.0
-    return believed.speeds.samples_per_second(job.model_type, size.ps, size.workers)
+    return believed.speeds.samples_per_second(believed.job_type, size.ps, size.workers)
 
 
 def _waits_for(job: TrainingJob, now: Allocation, answer: Answer | None) -> str:

@@ -6,6 +6,7 @@ from job_shell import Shell
 
 from cluster_agent.acting.active_policy import CandidateFactory
 from cluster_agent.acting.deadline import decide_recorded
+from cluster_agent.backends.kinds_apart import KindsApart
 from cluster_agent.guard import Guard, Proposal
 from cluster_agent.recording.decision_log import DecisionLog
 from cluster_agent.recording.decision_recorder import DecisionRecorder
@@ -28,9 +29,10 @@ class Deciding:
         self.recorder = DecisionRecorder(DecisionLog(shell.folder, 1_000_000, 3), fallback, settings)
         self.number = 0
         self.seen = OnlineFit()
+        self.backend = KindsApart(shell.world.backend, self.seen)
 
     def once(self, fails: Exception | None = None) -> None:
-        observed = self.shell.world.backend.observe()
+        observed = self.backend.observe()
         assert observed is not None
         state, trigger = observed
         before = self.recorder.begin(self.number, self.candidate, fresh=False, busy=False)
@@ -47,7 +49,7 @@ class Deciding:
         saved = {"acting_beliefs": snapshot, "beliefs": self.seen.snapshot()}
         write_json(self.shell.folder / "agent.json", saved)
         self.number += 1
-        progress = self.shell.world.backend.apply(guarded.decision)
+        progress = self.backend.apply(guarded.decision)
         self.candidate.policy.observe(progress)
         self.seen.introduce(state.jobs)
         self.seen.observe(progress)

@@ -1,0 +1,29 @@
+"""Names that keep the kinds of jobs of one type apart: speeds are known by type, and a type is of one kind.
+
+A script that trained with parameter servers yesterday may train by all-reduce today, under the same name. Sizes that
+train as one kind do not train as the other: believed as the first one's, the second's speed would be zero everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from policy_net.domain import JobKind
+
+
+def type_of_kind(job_type: str, kind: JobKind, kind_of: Callable[[str], JobKind | None]) -> str:
+    """The name under which jobs of this type and kind are known: the type's own, or one with the kind behind it.
+
+    The longer one where the type's own is that of the other kind, or where only the longer one is known.
+
+    Args:
+        job_type: as its user says it.
+        kind_of: of what kind a name is known to be; None for one of which nothing is.
+    """
+    name = job_type
+    while (known := kind_of(name)) is None or known.uses_ps is not kind.uses_ps:
+        apart = f"{name}-{kind.value}"
+        if known is None and kind_of(apart) is None:
+            break
+        name = apart
+    return name
