@@ -1,7 +1,8 @@
 """Changes of running jobs to the sizes that were decided: what is given back first, then what it is given to.
 
 A task's resources are free once its job's coordinator has acknowledged that it is gone, and not before: nothing is ever
-given away twice. A change that is not through in time is given up and told; the others go on.
+given away twice. GPUs are used until its process has ended, which is waited for. A change that is not through in time
+is given up and told; the others go on.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ class Change:
         request_id: under which its coordinator is asked.
         asked: the size that it was asked for and does not have yet, which may be one on the way to `after`.
         asked_seconds: when that was.
+        lacking_seconds: since when it waits for what tasks of other jobs still use; None: it does not.
         lingering: what it may still have of a change that was under way before this one; nothing once that is through.
         took: `after` holds.
         given_up: why it will not, in a line.
@@ -63,6 +65,7 @@ class Change:
     request_id: str
     asked: Allocation | None = None
     asked_seconds: float = 0.0
+    lacking_seconds: float | None = None
     lingering: Allocation = SUSPENDED
     took: bool = False
     given_up: str = ""
@@ -136,6 +139,8 @@ class Changes:
             # A coordinator that is being started can be asked for nothing yet.
             if wanted != change.before and self._jobs.is_out_of_reach(change.job.job_id):
                 continue
+            if wanted != change.before and self._lacks(change, wanted):
+                continue
             self._ask(change, wanted)
         return [change for change in pending if change.over]
 
@@ -151,6 +156,19 @@ class Changes:
             if sum(others, most).fits_in(self._capacity) and wanted.workers:
                 return wanted
         return None
+
+    def _lacks(self, change: Change, wanted: Allocation) -> bool:
+        """Whether tasks that are gone for their coordinators still use what this needs; not for ever."""
+        line = self._jobs.lacks(change.job.job_id, peak(change.job, change.holds, wanted))
+        if not line:
+            change.lacking_seconds = None
+            return False
+        now = self._clock()
+        change.lacking_seconds = now if change.lacking_seconds is None else change.lacking_seconds
+        if now - change.lacking_seconds > self._limits.resize_seconds:
+            change.given_up = f"{line} after {self._limits.resize_seconds:g} s"
+            _log.warning("resize-refused", job=change.job.job_id, request=change.request_id, line=change.given_up)
+        return True
 
     def _ask(self, change: Change, wanted: Allocation) -> None:
         change.asked, change.asked_seconds = wanted, self._clock()

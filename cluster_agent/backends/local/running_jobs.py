@@ -134,6 +134,10 @@ class RunningJobs(Mapping[str, JobProcesses]):
         self._looked_at.add(name)
         return self.latest(name)
 
+    def lacks(self, name: str, most: Resources) -> str:
+        """What there is too little of for a job that may take so much, in a line: tasks that go still use it."""
+        return self._shares.lacks(name, most)
+
     def ask(self, name: str, request_id: str, after: Allocation, most: Resources) -> str:
         """Ask a job's processes for another size, or start some; why that cannot be, empty if it was asked for.
 

@@ -18,6 +18,10 @@ def thread_variables(cpu_milli: int) -> dict[str, str]:
 class Shares(Protocol):
     """What each job holds of the machine."""
 
+    def lacks(self, name: str, most: Resources) -> str:
+        """Why `grow` would refuse now, in a line; empty if it would not. It may be another moment later."""
+        ...
+
     def grow(self, name: str, most: Resources) -> str:
         """A job is about to be asked for a change during which it may take so much; a line if it cannot have it.
 
@@ -45,6 +49,10 @@ class MachineShares:
     def __init__(self, cores: CoreMap, gpus: GpuLedger) -> None:
         self._cores = cores
         self._gpus = gpus
+
+    def lacks(self, name: str, most: Resources) -> str:
+        """See `Shares`."""
+        return self._gpus.lacks(name, most.gpu)
 
     def grow(self, name: str, most: Resources) -> str:
         """See `Shares`."""

@@ -65,6 +65,10 @@ class SimulatedJob:
     """In which words it refuses every change."""
     seats: GpuSeats | None = None
     seated: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    lingers_seconds: float = 0.0
+    """For how long the process of a worker that its coordinator has let go is still there, and uses its GPU."""
+    leaving: dict[str, float] = field(default_factory=dict)
+    newcomers: int = 0
 
     @property
     def launcher(self) -> int | None:
@@ -104,13 +108,22 @@ class SimulatedJob:
         """So many workers run from now on: newcomers take GPUs, those that go give theirs back."""
         if self.seats is None:
             return
-        for number in range(workers):
-            name = f"worker-{number}"
-            if name not in self.seated:
-                self.seated[name] = self.seats.take(name)
-        for name in list(self.seated)[workers:]:
-            self.seats.give_back(name)
-            del self.seated[name]
+        stay = [name for name in self.seated if name not in self.leaving]
+        for _ in range(len(stay), workers):
+            self.newcomers += 1
+            name = f"worker-{self.newcomers}"
+            self.seated[name] = self.seats.take(name)
+        for name in stay[workers:]:
+            self.leaving[name] = self.now() + self.lingers_seconds
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Processes that have ended by now use nothing any more."""
+        for name, due_seconds in list(self.leaving.items()):
+            if self.now() >= due_seconds:
+                del self.leaving[name], self.seated[name]
+                if self.seats is not None:
+                    self.seats.give_back(name)
 
     def measure(self) -> Measured:
         if self.phase is None:
@@ -160,7 +173,7 @@ class SimulatedJob:
             self.requests.append(RequestState(request_id, "resize", RequestOutcome.RUNNING, target=target))
             if not self.deaf:
                 self.target = allocation
-                self.seat(max(len(self.seated), allocation.workers))
+                self.seat(max(len(self.seated) - len(self.leaving), allocation.workers))
                 self.phase = Phase.RESIZING if allocation.workers else Phase.SUSPENDING
                 self.due_seconds = self.now() + (START_SECONDS if resume else RESIZE_SECONDS)
         return ""
@@ -174,7 +187,7 @@ class SimulatedJob:
         """The launcher dies, and all with it; what was trained since the last checkpoint is a tenth of an epoch."""
         self.process = None
         self.held = self.target = SUSPENDED
-        self.seated, self.seats = {}, None
+        self.seated, self.leaving, self.seats = {}, {}, None
         if self.phase is not Phase.FINISHED:
             self.samples = max(0.0, self.samples - SAMPLES_PER_EPOCH / 10)
 
@@ -196,12 +209,17 @@ class SimulatedJob:
 
     def pass_time(self, seconds: float) -> None:
         """Train, and carry out what is due."""
+        self.let_go()
         if self.process is None:
             return
         if self.phase is Phase.FINISHED:
             if self.now() >= self.due_seconds:
-                self.process, self.held, self.target = None, SUSPENDED, SUSPENDED
                 self.seat(0)
+                if not self.leaving:  # a launcher outlives its tasks
+                    self.process, self.held, self.target = None, SUSPENDED, SUSPENDED
+            return
+        if self.phase is Phase.SUSPENDED and not self.record.file.kind.uses_ps and not self.leaving:
+            self.process = None  # such a launcher ends with its job's suspension
             return
         if self.phase is Phase.STARTING and self.now() >= self.due_seconds and self._is_too_much(self.target):
             self.phase, self.failure = Phase.FAILED, "worker-0: elastic_runtime.errors.BadInput: ask for less"
@@ -215,8 +233,6 @@ class SimulatedJob:
             self.held = self.target
             self.seat(self.held.workers)
             self.phase = Phase.RUNNING if self.held.workers else Phase.SUSPENDED
-            if self.phase is Phase.SUSPENDED and not self.record.file.kind.uses_ps:
-                self.process = None  # such a launcher ends with its job's suspension
 
     def _is_too_much(self, size: Allocation) -> bool:
         return self.fits is not None and size.most(self.fits) != self.fits

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import structlog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from local_world import LocalWorld
@@ -149,9 +150,14 @@ def test_an_all_reduce_job_is_resized_suspended_and_goes_on(tmp_path: Path) -> N
     sizes=st.lists(st.lists(st.integers(0, 3), min_size=3, max_size=3), min_size=2, max_size=10),
     kills=st.lists(st.integers(0, 9), max_size=3),
     restarts=st.lists(st.integers(0, 9), max_size=3),
+    lingers=st.lists(st.sampled_from([0.0, 0.3, 5.0]), min_size=3, max_size=3),
 )
 def test_whatever_is_decided_no_gpu_has_two_holders_and_all_are_free_in_the_end(
-    tmp_path_factory: pytest.TempPathFactory, sizes: list[list[int]], kills: list[int], restarts: list[int]
+    tmp_path_factory: pytest.TempPathFactory,
+    sizes: list[list[int]],
+    kills: list[int],
+    restarts: list[int],
+    lingers: list[float],
 ) -> None:
     """The world asserts at each moment that no two workers see the same GPU."""
     world = LocalWorld(tmp_path_factory.mktemp("world"), cpu_milli=20_000, gpus=4)
@@ -159,6 +165,8 @@ def test_whatever_is_decided_no_gpu_has_two_holders_and_all_are_free_in_the_end(
     jobs = [world.submit("ps", epochs=4, **worker), world.submit("ring", epochs=4, communication="AllReduce", **worker)]
     script = {"worker": {"min": 2, "max": 2, "replicas": 2, "gpu": 1}, **FIXED}
     jobs.append(world.submit("script", epochs=4, **script))
+    for job, seconds in zip(jobs, lingers, strict=True):
+        job.lingers_seconds = seconds
     for number in range(60):
         observed = world.backend.observe()
         if observed is None:
@@ -179,6 +187,43 @@ def test_whatever_is_decided_no_gpu_has_two_holders_and_all_are_free_in_the_end(
     assert world.ledger.held == {}
 
 
+@pytest.mark.parametrize("lingers_seconds", [0.0, 3.0])
+@pytest.mark.parametrize("first", ["PS", "AllReduce"])
+def test_a_gpu_goes_from_one_job_to_the_other_in_one_decision(
+    tmp_path: Path, first: str, lingers_seconds: float
+) -> None:
+    """Once the process of the worker that had it has ended, which may be later than its coordinator has let it go."""
+    world = LocalWorld(tmp_path, gpus=1)
+    for name, kind in (("first", first), ("second", "AllReduce" if first == "PS" else "PS")):
+        world.submit(name, epochs=500, communication=kind, worker={"gpu": 1}).lingers_seconds = lingers_seconds
+
+    def size(name: str) -> tuple[int, int]:
+        return (1, int(world.jobs[name].record.file.kind.uses_ps))
+
+    decide(world, first=size("first"))
+    for old, new in (("first", "second"), ("second", "first"), ("first", "second")):
+        assert world.jobs[old].held.workers == 1
+        decide(world, **{new: size(new)})
+        assert world.jobs[new].held.workers == 1, "with the same decision"
+        assert world.jobs[old].held == SUSPENDED
+
+
+def test_a_gpu_that_a_worker_never_lets_go_is_not_waited_for_for_ever(tmp_path: Path) -> None:
+    world = LocalWorld(tmp_path, gpus=1, slot_seconds=600.0, resize_seconds=20.0)
+    world.submit("first", epochs=500, worker={"gpu": 1}).lingers_seconds = 1e9
+    world.submit("second", epochs=500, worker={"gpu": 1})
+    decide(world, first=(1, 1))
+    with structlog.testing.capture_logs() as said:
+        decide(world, second=(1, 1))
+    [line] = [entry["line"] for entry in said if entry["event"] == "resize-refused"]
+    assert line == "it needs 1 more GPUs, and 0 are free after 20 s"
+    assert world.jobs["second"].held == SUSPENDED
+    world.jobs["first"].lingers_seconds = 0.0
+    world.jobs["first"].leaving = dict.fromkeys(world.jobs["first"].leaving, 0.0)
+    decide(world, second=(1, 1))
+    assert world.jobs["second"].held.workers == 1, "the next decision finds it free"
+
+
 def test_the_ledger_takes_back_what_nobody_uses_and_is_found_again(tmp_path: Path) -> None:
     ledger = GpuLedger(tmp_path, ["a", "b", "c"])
     assert ledger.grow("x", 2) == ""
@@ -186,12 +231,18 @@ def test_the_ledger_takes_back_what_nobody_uses_and_is_found_again(tmp_path: Pat
     assert seats.take("worker-0") == ("a",)
     assert seats.take("worker-1") == ("b",)
     seats.give_back("worker-0")
-    ledger.settle("x", 1)
-    assert ledger.held == {"x": ("b",)}
+    ledger.settle("x", 0)
+    assert ledger.held == {"x": ("b",)}, "its worker is still there"
+    assert ledger.lacks("y", 3) == "it needs 3 more GPUs, and 2 are free"
+    seats.give_back("worker-1")
+    assert ledger.lacks("y", 3) == ""
+    assert ledger.held == {}
+    assert ledger.grow("x", 1) == ""
+    assert seats.take("worker-1") == ("a",)
     again = GpuLedger(tmp_path, ["a", "b", "c"], ["x"])
     assert again.grow("y", 3) == "it needs 3 more GPUs, and 2 are free"
     assert again.grow("y", 2) == ""
-    assert again.held == {"x": ("b",), "y": ("a", "c")}
+    assert again.held == {"x": ("a",), "y": ("b", "c")}
     again.release("x")
     again.release("y")
     assert list(tmp_path.iterdir()) == []
