@@ -46,6 +46,24 @@ settings.register_profile("same", settings.get_profile("search"), derandomize=Tr
 settings.load_profile("same")
 
 
+_LIBRARIES = ("KMP_", "TORCH", "PYGAME_", "RAY_", "PYTHONBREAKPOINT", "PYTEST_")
+"""Variables that libraries set when they are loaded begin so."""
+
+
+@pytest.fixture(autouse=True)
+def _environment_as_it_was() -> Iterator[None]:
+    """What a test leaves in the environment would be found by the programs that later ones start."""
+    before = dict(os.environ)
+    yield
+    after = dict(os.environ)
+    changed = {name for name in {*before, *after} if before.get(name) != after.get(name)}
+    changed = {name for name in changed if not name.startswith(_LIBRARIES)}
+    for name in changed:
+        os.environ.pop(name, None)
+        os.environ.update({name: before[name]} if name in before else {})
+    assert not changed, f"the test leaves {', '.join(sorted(changed))} changed"
+
+
 @pytest.hookimpl(trylast=True)  # of what `-m` has left
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Where processes share the tests: files with long ones first, then those with heavy ones.

@@ -23,6 +23,7 @@ Result = TypeVar("Result")
 
 STOP_SECONDS = 5.0
 """After this long a process that was told to stop is killed."""
+_THREADS = "OPENBLAS_NUM_THREADS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +109,17 @@ def _receive(worker: _Worker[Item]) -> tuple[object, bool]:
 
 
 def _start(work: Callable[[Item], Result], items: Sequence[Item], index: int, alike: deque[int]) -> _Worker[Item]:
-    # There is a process for every core already: threads would only wait for each other.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_serve, args=(work, theirs), daemon=True)
-    process.start()
+    # There is a process for every core already: threads would only wait for each other.
+    stated = _THREADS in os.environ
+    os.environ.setdefault(_THREADS, "1")
+    try:
+        process.start()
+    finally:
+        if not stated:
+            del os.environ[_THREADS]
     theirs.close()
     ours.send(items[index])
     return _Worker(process, ours, index, alike)

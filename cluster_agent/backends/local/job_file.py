@@ -130,7 +130,7 @@ class Servers(Tasks):
     min: int = Field(1, ge=1, le=MAX_TASKS_PER_ROLE)
     """With fewer the job is suspended."""
     max: int = Field(MAX_TASKS_PER_ROLE, ge=1, le=MAX_TASKS_PER_ROLE)
-    """It never gets more."""
+    """It never gets more; as many as it may have workers unless set, or what it asks for if that is more."""
     replicas: int | None = Field(None, ge=1, le=MAX_TASKS_PER_ROLE)
     """What its user asks for: what a scheduler of fixed sizes gives it; `min` unless set."""
     cpu: Cores = 500
@@ -178,6 +178,13 @@ class JobFile(_Words):
     fixed size, `worker.replicas`, and starts over if it is suspended."""
     checkpoint_seconds: float = Field(60.0, gt=0.0, le=86_400.0)
     """Time between two checkpoints."""
+
+    @model_validator(mode="after")
+    def _no_more_servers_than_workers(self) -> JobFile:
+        if "max" not in self.ps.model_fields_set:
+            usual = min(self.ps.max, max(self.ps.requested, self.worker.max))
+            object.__setattr__(self, "ps", self.ps.model_copy(update={"max": usual}))
+        return self
 
     @property
     def kind(self) -> JobKind:

@@ -42,7 +42,7 @@ def test_a_file_is_submitted_listed_and_shown(shell: Shell) -> None:
     assert table[2].split()[:5] == ["digits", "digits-cnn", "running", "2", "1"]
     shown = shell.type("job", "digits").out
     assert "2 workers, 1 parameter server" in shown
-    assert "1–2 workers of 0.5 cores and 1–16 parameter servers of 0.5 cores; resized while it trains" in shown
+    assert "1–2 workers of 0.5 cores and 1–2 parameter servers of 0.5 cores; resized while it trains" in shown
     assert "waited" in shown, "for its turn"
     assert "in resizes" not in shown
     assert yaml.safe_load(shell.type("job", "digits", "-o", "yaml").out)["args"] == ["--epochs", "3"]

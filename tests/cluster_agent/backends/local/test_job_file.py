@@ -32,6 +32,24 @@ def test_a_file_of_two_words_is_a_job_with_the_usual_sizes(folder: Path) -> None
     assert (job.script, job.workdir) == (folder / "train.py", folder)
 
 
+@pytest.mark.parametrize(
+    ("sizes", "most"),
+    [
+        ({"worker": {"max": 1}}, 1),
+        ({"worker": {"min": 2, "max": 3, "replicas": 2}}, 3),
+        ({"worker": {"max": 1}, "ps": {"replicas": 2}}, 2),
+        ({"worker": {"max": 1}, "ps": {"min": 4}}, 4),
+        ({"worker": {"max": 2}, "ps": {"max": 9}}, 9),
+    ],
+)
+def test_a_job_has_no_more_servers_than_workers_unless_it_asks_for_them(
+    folder: Path, sizes: dict[str, Any], most: int
+) -> None:
+    job = check_job(content(**sizes), folder, "job.yaml")
+    assert job.most.ps == most
+    assert JobFile.model_validate_json(job.model_dump_json()).most.ps == most
+
+
 def test_what_is_written_down_reads_back_as_it_was(folder: Path) -> None:
     job = check_job(content(worker={"min": 2, "max": 3, "replicas": 2, "cpu": 1.5}, ps={"cpu": "250m"}), folder, "it")
     assert JobFile.model_validate_json(job.model_dump_json()) == job
