@@ -85,7 +85,8 @@ def user_facts(
 ) -> dict[str, Any]:
     """What `cluster-agent job` shows; plain JSON values, times in seconds.
 
-    Its age is the time that it waited, started and stood still, and the time that it ran.
+    Its age is the time that it waited, started and stood still, and the time that it ran. What it has, its samples and
+    its progress are of the moment `measuredUnixSeconds`, the rest is of the look; None: they do not change now.
 
     Args:
         record: of the job.
@@ -110,6 +111,7 @@ def user_facts(
         "kind": "fixed" if file.fixed else file.kind.value,
         "state": _shown_state(record, measured),
         "stateSinceUnixSeconds": _state_since(record),
+        "measuredUnixSeconds": (measured.seen_unix_seconds or None) if running and measured.held.workers else None,
         "workers": measured.held.workers if running else 0,
         "ps": measured.held.ps if running else 0,
         "progress": 1.0 if record.state is JobState.DONE else progress,

@@ -24,6 +24,7 @@ class Measured:
         samples: trained, repeated ones once.
         stall_seconds: that workers waited in resizes.
         fresh: whether the coordinator said it just now; else it is what its launcher wrote down last.
+        seen_unix_seconds: when it was fresh last; 0: not since this agent began.
     """
 
     phase: Phase | None = None
@@ -36,6 +37,7 @@ class Measured:
     failure: str = ""
     requests: tuple[RequestState, ...] = ()
     fresh: bool = False
+    seen_unix_seconds: float = 0.0
 
     @property
     def current(self) -> Allocation:

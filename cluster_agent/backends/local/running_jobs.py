@@ -103,6 +103,8 @@ class RunningJobs(Mapping[str, JobProcesses]):
         elif record.state is JobState.RUNNING and not measured.fresh and process.launcher is not None:
             # What its launcher wrote down last may be older than what it was given since.
             measured = replace(measured, target=measured.target.most(record.granted))
+        seen_seconds = self._now() if measured.fresh else self.latest(name).seen_unix_seconds
+        measured = replace(measured, seen_unix_seconds=seen_seconds)
         self._measured[name] = measured
         if measured.fresh:
             self.training.note(name, trains=measured.held.workers > 0)
