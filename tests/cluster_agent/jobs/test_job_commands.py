@@ -313,15 +313,15 @@ def test_who_waits_for_a_job_learns_of_its_end_by_the_exit_code(shell: Shell) ->
     assert facts["lastLineUnixSeconds"] == pytest.approx(time.time() - 125.0, abs=60.0)
 
 
-@pytest.mark.parametrize("state", [JobState.CANCELLED, JobState.DONE])
-def test_a_submission_that_waits_ends_with_its_job(shell: Shell, state: JobState) -> None:
+@pytest.mark.parametrize(("state", "note"), [(JobState.CANCELLED, ""), (JobState.DONE, ""), (JobState.DONE, "said 9")])
+def test_a_submission_that_waits_ends_with_its_job(shell: Shell, state: JobState, note: str) -> None:
     path, done = shell.file("job.yaml", FILE), []
 
     def end_it() -> None:
         while (record := shell.world.backend.table.get("late")) is None:
             time.sleep(0.01)
         ended = record.submitted_unix_seconds + 75.0
-        shell.world.backend.table.change("late", state=state, ended_unix_seconds=ended)
+        shell.world.backend.table.change("late", state=state, ended_unix_seconds=ended, misstated=note)
         done.append(True)
 
     thread = threading.Thread(target=end_it)
@@ -330,7 +330,8 @@ def test_a_submission_that_waits_ends_with_its_job(shell: Shell, state: JobState
     thread.join()
     assert done == [True]
     if state is JobState.DONE:
-        assert (said.code, said.err, said.out.splitlines()[-1]) == (0, "", "late is done after 1m15s")
+        line = "late is done after 1m15s" + (f"; {note}" if note else "")
+        assert (said.code, said.err, said.out.splitlines()[-1]) == (0, "", line)
     else:
         assert (said.code, said.err) == (1, "cluster-agent: late was cancelled\n")
 
