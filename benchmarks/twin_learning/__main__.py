@@ -26,20 +26,21 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.policy_quality.cells import Durations, RealCell
+from benchmarks.policy_quality.cells import RealCell
 from benchmarks.policy_quality.plan import WINDOW_JOBS
 from benchmarks.policy_quality.seeds import Part, windows_of
 from benchmarks.policy_quality.worlds import Cluster, build_world, clusters_in
 from benchmarks.set_prices import window_cell
 from benchmarks.twin_learning.agents import train_by_agents
 from benchmarks.twin_learning.averaging import mean_of
+from benchmarks.twin_learning.command_line import SETTINGS, add_judge, add_training, parser_of, run
 from benchmarks.twin_learning.fleet import Past, Training, first_jobs, train
 from benchmarks.twin_learning.generated import generated_clusters
 from benchmarks.twin_learning.judged import averaged, compare
 from benchmarks.twin_learning.judged import summary as judged_summary
 from benchmarks.twin_learning.stalls import stalled
 from benchmarks.twin_learning.stalls import summary as stalled_summary
-from foundation.errors import BAD_INPUT, DONE
+from foundation.errors import DONE
 from policy_net.errors import BadInput
 from policy_net.exchange.policy_file import PolicyFile, digest_of, read_policy_file, write_policy_file
 from policy_net.exchange.spec import SET, SET_TAUGHT, SetSpec, Weights
@@ -48,12 +49,6 @@ from policy_net.set_policy.extended import extended
 from policy_net.set_policy.policy import SetPolicy, default_set_file, file_of, set_spec_of, shipped_file
 
 PROGRAM = "python -m benchmarks.twin_learning"
-SETTINGS = {
-    "mix-unknown": ("mix", Durations.UNKNOWN),
-    "mix-known": ("mix", Durations.KNOWN),
-    "allreduce-unknown": ("allreduce", Durations.UNKNOWN),
-    "allreduce-known": ("allreduce", Durations.KNOWN),
-}
 JUDGED_SEEDS = 3
 """Of models and noise, averaged for each cluster before anything else."""
 _NORMAL_95 = 1.96
@@ -200,17 +195,11 @@ def _file(start: PolicyFile, weights: Weights) -> PolicyFile:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    parser = argparse.ArgumentParser(prog=PROGRAM, description=__doc__)
-    parser.add_argument("-o", "--output", choices=("json",), default="json")
-    parser.add_argument("--data", type=Path, required=True, help="folder with workloads/*.csv")
-    parser.add_argument("--settings", nargs="+", choices=tuple(SETTINGS), default=list(SETTINGS))
-    parser.add_argument("--judge", choices=("validation", "test"), default="validation")
-    parser.add_argument("--seeds", type=int, default=1, help="of training")
+    parser = parser_of(PROGRAM, __doc__)
+    add_judge(parser)
+    add_training(parser)
     parser.add_argument("--folds", type=int, default=3)
     parser.add_argument("--updates", type=int, default=200, help="steps of the head")
-    parser.add_argument("--pairs", type=int, default=4, help="of a gradient")
-    parser.add_argument("--window-jobs", type=int, default=500)
-    parser.add_argument("--learning-rate", type=float, default=0.3, help="of the first step, in spreads")
     parser.add_argument("--no-control", action="store_true", help="leave the permuted pairs out")
     parser.add_argument("--write", type=Path, help="keep what all clusters teach in all settings, and judge nothing")
     parser.add_argument("--seed", type=int, default=0, help="of the training of --write")
@@ -226,12 +215,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--average", type=Path, nargs="+", help="of files that --write has kept --write makes the mean")
     parser.add_argument("--against", choices=("set", "start"), default="set", help="what --file is compared with")
     parser.add_argument("--stalls", type=float, help="seconds for which each change stops a job")
-    options = parser.parse_args(arguments)
-    try:
-        return _run(options)
-    except BadInput as error:
-        print(f"{PROGRAM}: {error}", file=sys.stderr)
-        return BAD_INPUT
+    return run(parser, arguments, _run)
 
 
 def _check(options: argparse.Namespace) -> None:

@@ -15,7 +15,6 @@ import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import policy_net.baselines  # noqa: F401  (registers the policies' names)
@@ -25,9 +24,10 @@ from benchmarks.policy_quality.seeds import Part
 from benchmarks.policy_quality.statistics import best_of_each, comparison_json
 from benchmarks.policy_quality.worlds import Cluster, World, build_world, clusters_in
 from benchmarks.set_prices import window_cell
-from benchmarks.twin_learning.__main__ import SETTINGS, cell, parts_of
+from benchmarks.twin_learning.__main__ import cell, parts_of
 from benchmarks.twin_learning.bounds import bound_seconds
-from foundation.errors import BAD_INPUT, DONE
+from benchmarks.twin_learning.command_line import SETTINGS, add_judge, parser_of, run
+from foundation.errors import DONE
 from policy_net.domain import PolicyContext
 from policy_net.errors import BadInput
 from policy_net.exchange.spec import SET, SET_TAUGHT
@@ -193,18 +193,10 @@ def _means(logs: Logs) -> dict[str, dict[str, float]]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    parser = argparse.ArgumentParser(prog=PROGRAM, description=__doc__)
-    parser.add_argument("-o", "--output", choices=("json",), default="json")
-    parser.add_argument("--data", type=Path, required=True, help="folder with workloads/*.csv")
-    parser.add_argument("--settings", nargs="+", choices=tuple(SETTINGS), default=list(SETTINGS))
-    parser.add_argument("--judge", choices=("validation", "test"), default="validation")
+    parser = parser_of(PROGRAM, __doc__)
+    add_judge(parser)
     parser.add_argument("--draws", type=int, default=2, help="of models and noise")
-    options = parser.parse_args(arguments)
-    try:
-        return _run(options)
-    except BadInput as error:
-        print(f"{PROGRAM}: {error}", file=sys.stderr)
-        return BAD_INPUT
+    return run(parser, arguments, _run)
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -21,9 +21,10 @@ from typing import Any
 
 from benchmarks.policy_quality.seeds import Part
 from benchmarks.policy_quality.worlds import Cluster, clusters_in
-from benchmarks.twin_learning.__main__ import SETTINGS, log_jcts, parts_of, pasts_of, start_file
+from benchmarks.twin_learning.__main__ import log_jcts, parts_of, pasts_of, start_file
+from benchmarks.twin_learning.command_line import add_training, parser_of, run
 from benchmarks.twin_learning.fleet import Training, trained_at
-from foundation.errors import BAD_INPUT, DONE
+from foundation.errors import DONE
 from policy_net.errors import BadInput
 from policy_net.exchange.policy_file import PolicyFile
 from policy_net.exchange.spec import Weights
@@ -120,23 +121,12 @@ def measure(setting: str, clusters: Sequence[Cluster], options: argparse.Namespa
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    parser = argparse.ArgumentParser(prog=PROGRAM, description=__doc__)
-    parser.add_argument("-o", "--output", choices=("json",), default="json")
-    parser.add_argument("--data", type=Path, required=True, help="folder with workloads/*.csv")
-    parser.add_argument("--settings", nargs="+", choices=tuple(SETTINGS), default=["mix-unknown"])
+    parser = parser_of(PROGRAM, __doc__, ["mix-unknown"])
+    add_training(parser)
     parser.add_argument("--fleet", type=int, default=8, help="how many clusters teach together")
     parser.add_argument("--draw", type=int, default=0, help="seed of which clusters these are")
-    parser.add_argument("--seeds", type=int, default=1, help="of training")
     parser.add_argument("--windows", type=int, default=256, help="of each cluster")
-    parser.add_argument("--pairs", type=int, default=4, help="of a gradient")
-    parser.add_argument("--window-jobs", type=int, default=500)
-    parser.add_argument("--learning-rate", type=float, default=0.3, help="of the first step, in spreads")
-    options = parser.parse_args(arguments)
-    try:
-        return _run(options)
-    except BadInput as error:
-        print(f"{PROGRAM}: {error}", file=sys.stderr)
-        return BAD_INPUT
+    return run(parser, arguments, _run)
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -49,10 +49,10 @@ def job(
     """Show one job."""
     found = (with_last_words(jobs[0]) for jobs in _asked(socket, {"name": name}, watch))
     if watch:
-        show_again(found, one_job, output)
+        show_again(found, lambda facts: one_job(facts, time.time()), output)
     else:
         facts = next(found)
-        show(output, facts, lambda: one_job(facts))
+        show(output, facts, lambda: one_job(facts, time.time()))
 
 
 def logs(

@@ -50,15 +50,14 @@ class JobLogs:
 
 
 def with_last_words(facts: dict[str, Any]) -> dict[str, Any]:
-    """A job's facts, and `lastLine`: the newest line that any of its workers wrote, None if none did."""
+    """A job's facts, and `lastLine`: the newest line that any of its workers wrote, None if none did; and its time."""
     written = []
     for path in Path(facts["logs"]).glob("worker-*.log"):
         with contextlib.suppress(OSError):
             written.append((path.stat().st_mtime, path))
-    return {
-        **facts,
-        "lastLine": next((line for _, path in sorted(written, reverse=True) if (line := _last(path))), None),
-    }
+    lines = ((line, seconds) for seconds, path in sorted(written, reverse=True) if (line := _last(path)))
+    newest = next(lines, None)
+    return {**facts, "lastLine": newest and newest[0], "lastLineUnixSeconds": newest and newest[1]}
 
 
 def _last(path: Path) -> str:

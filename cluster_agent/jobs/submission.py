@@ -71,7 +71,8 @@ def submit(
             if output.for_people:
                 for facts in taken:
                     if facts["state"] == "done":  # any other end is an error's line
-                        show(output, facts, f"{facts['name']} is done after {clock_time(facts['ageSeconds'])}")
+                        note = f"; {facts['note']}" if facts["note"] else ""
+                        show(output, facts, f"{facts['name']} is done after {clock_time(facts['ageSeconds'])}{note}")
         if not output.for_people:
             show(output, taken[0] if len(taken) == 1 else taken, "", lambda: jobs_table(taken))
     if wait:

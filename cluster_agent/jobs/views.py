@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from foundation.tables import FactSheet, FittedTable
 
 _EMPTY = "–"
+_NEW_SECONDS = 5.0
+"""What was seen so lately counts as of now: jobs that are watched are measured every two or three seconds."""
 _KINDS = {
     "ps": "resized while it trains",
     "async": "resized while it trains",
@@ -93,33 +95,41 @@ def _bare_cells(job: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-def one_job(job: dict[str, Any]) -> FactSheet:
-    """Everything about one job."""
+def one_job(job: dict[str, Any], now_unix_seconds: float) -> FactSheet:
+    """Everything about one job, with the age of what is older than the rest."""
     from foundation.tables import FactSheet  # noqa: PLC0415
 
-    return FactSheet("", [*_rows(job)])
+    return FactSheet("", [*_rows(job, now_unix_seconds)])
 
 
-def _rows(job: dict[str, Any]) -> Iterable[tuple[str, str]]:
+def _rows(job: dict[str, Any], now_unix_seconds: float) -> Iterable[tuple[str, str]]:
+    measured = _age(job.get("measuredUnixSeconds"), now_unix_seconds)
+    said = _age(job.get("lastLineUnixSeconds"), now_unix_seconds)
     of_time = {key: clock_time(job[f"{key}Seconds"]) for key in ("run", "age")}
     may, stall = job["may"], job["stallSeconds"]
     rows = {
         "name": job["name"],
         "type": job["modelType"],
         "state": job["state"] + (f", {job['note']}" if job["note"] else ""),
-        "has": tasks(job["workers"], job["ps"]),
+        "has": tasks(job["workers"], job["ps"]) + measured,
         "may have": " and ".join(_span(role, span) for role, span in may.items()) + f"; {_KINDS[job['kind']]}",
-        "progress": _EMPTY if job["progress"] is None else percent(job["progress"]),
-        "samples": f"{job['samples']:,.0f}",
+        "progress": _EMPTY if job["progress"] is None else percent(job["progress"]) + measured,
+        "samples": f"{job['samples']:,.0f}" + measured,
         "submitted": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(job["submittedUnixSeconds"])),
         "waited": clock_time(job["waitedSeconds"]),
         "trained": of_time["run"] + (f", {duration(stall)} of it in resizes" if stall else ""),
         "age": of_time["age"],
         "command": " ".join([job["script"], *job["args"]]),
-        "said last": plain_line(job.get("lastLine") or _EMPTY),
+        "said last": plain_line(job["lastLine"]) + said if job.get("lastLine") else _EMPTY,
         "log": job["log"],
     }
     return rows.items()
+
+
+def _age(seen_unix_seconds: float | None, now_unix_seconds: float) -> str:
+    """How old something is, to be said behind it; empty where that is not known, or as new as the rest."""
+    age_seconds = 0.0 if seen_unix_seconds is None else now_unix_seconds - seen_unix_seconds
+    return f" ({clock_time(age_seconds)} ago)" if age_seconds >= _NEW_SECONDS else ""
 
 
 def _span(role: str, span: dict[str, Any]) -> str:

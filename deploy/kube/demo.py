@@ -24,7 +24,7 @@ from deploy.local.first_version import shipped_start
 from deploy.local.fleet import enroll, wait_until
 from deploy.local.processes import DemoFailed, Processes
 from deploy.local.watch import LearnerWatch
-from policy_net.laboratory.report import prepare_folder
+from policy_net.laboratory.report import check_folder, prepare_folder
 
 Json = dict[str, Any]
 
@@ -82,11 +82,12 @@ def run_on_kubernetes(options: KubeOptions) -> Ending:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, interrupt)
     Kubectl(Path("unused"))  # or it is found out after a minute
-    prepare_folder(options.report_folder, 1)
+    check_folder(options.report_folder, 1)
     with own_folder(options.run_folder) as folder:
         with Processes(folder) as processes, Display(1.0, console) as display:
             policy = shipped_start(folder, display)
             ending = _run(options, folder, policy, processes, display)
+        prepare_folder(options.report_folder, 1)
         files = _write(ending, options.report_folder, folder / "trainingjobs.log")
     console.print(ending.table, highlight=False, soft_wrap=True)
     console.print(ending.description, highlight=False, soft_wrap=True)

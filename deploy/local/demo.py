@@ -32,7 +32,7 @@ from deploy.local.rollouts import contradiction
 from foundation.locks import FileLock, LockHeld
 from policy_net.errors import BadInput
 from policy_net.exchange.spec import SET
-from policy_net.laboratory.report import prepare_folder
+from policy_net.laboratory.report import check_folder
 
 MOST_EPISODES = 10_000
 """Rounds through its workload that a cluster is given at most; generated ones take some seconds to draw."""
@@ -80,7 +80,7 @@ def run_demo(options: DemoOptions) -> Report:
     plan = make_plan(options.workloads, options.fleet, options.seed, options.jobs)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, interrupt)
-    prepare_folder(options.report_folder, len(plan))  # or it is found out after the fleet has run
+    check_folder(options.report_folder, len(plan))  # or it is found out after the fleet has run
     with own_folder(options.run_folder) as folder:
         for cluster in plan:
             console.print(f"{cluster.name}: {cluster.nodes} nodes, {cluster.jobs} jobs of {cluster.source}")

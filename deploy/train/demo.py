@@ -32,7 +32,7 @@ from deploy.train.page import write_training_page
 from deploy.train.records import decisions, gradients, resizes
 from deploy.train.story import Story
 from deploy.train.watching import JobWatch
-from policy_net.laboratory.report import prepare_folder
+from policy_net.laboratory.report import check_folder, prepare_folder
 
 _LOOK_SECONDS = 0.5
 _SAY_SECONDS = 10.0
@@ -65,12 +65,13 @@ def run_training(options: TrainOptions) -> Story:
     console = Console() if sys.stdout.isatty() else Console(width=120)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, interrupt)
-    prepare_folder(options.report_folder, 1)  # or it is found out after the jobs have run
+    check_folder(options.report_folder, 1)  # or it is found out after the jobs have run
     with own_folder(options.run_folder) as folder:
         planned = arrivals(options.jobs, _work(options.work, console))
         with Processes(folder) as processes, Display(1.0, console) as display:
             policy = shipped_start(folder, display)
             story = _run(planned, folder, policy, processes, display, options.seconds)
+        prepare_folder(options.report_folder, 1)
         files = [write_training_page(story, options.report_folder), _write_summary(story, options.report_folder)]
     console.print(job_table([life.facts for life in story.lives]))
     console.print(story.sentence, soft_wrap=True)

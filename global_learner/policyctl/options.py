@@ -25,6 +25,7 @@ from global_learner.errors import BadConfig
 from global_learner.policyctl.contexts import Context, contexts_file, read_contexts
 from global_learner.policyctl.looks import looks
 from global_learner.policyctl.views import Facts
+from global_learner.registry.version_words import version_of
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -37,7 +38,6 @@ VersionArgument = Annotated[str, typer.Argument(help="A version such as 3 or v3,
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would happen, and change nothing.")]
 Reason = Annotated[str, typer.Option("--reason", help="Why, in a line for others.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
-_ALIAS, _NUMBERED = re.compile(r"[a-z][a-z0-9.-]{0,62}", re.ASCII), re.compile(r"v[0-9].*", re.ASCII)
 _AGO = re.compile(r"(\d{1,6})([smhd])", re.ASCII)
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 Debug = Annotated[bool, typer.Option("--debug", help="Print the traceback of an error.")]
@@ -211,12 +211,10 @@ def version_asked(text: str) -> int | str:
     Raises:
         BadConfig: it is none of these.
     """
-    digits = text.removeprefix("v")
-    if digits.isascii() and digits.isdecimal() and 0 < int(digits) < 2**63:
-        return int(digits)
-    if _ALIAS.fullmatch(text) and not _NUMBERED.fullmatch(text):
-        return text
-    raise BadConfig(f"{text!r} is no version: use a number such as 3 or v3, an alias, or `latest`")
+    found = version_of(text)
+    if found is None:
+        raise BadConfig(f"{text!r} is no version: use a number such as 3 or v3, an alias, or `latest`")
+    return found
 
 
 def moment_of(text: str, now_unix_seconds: float) -> float:

@@ -7,35 +7,16 @@ one version's at a time, and a version may have several.
 
 from __future__ import annotations
 
-import re
-
 from sqlalchemy import select
 
 from global_learner.errors import BadRequest, UnknownPolicyVersion
 from global_learner.registry.assignments import AUDIT, kept_row, version_row
 from global_learner.registry.tables import VersionRow
+from global_learner.registry.version_words import check_alias
 from global_learner.storage.database import Database
 
-_ALIAS = re.compile(r"[a-z][a-z0-9.-]{0,62}", re.ASCII)
-_NUMBERED = re.compile(r"v[0-9].*", re.ASCII)
-"""Also what only begins so: `v1.2` and `v2-good` read as numbers of versions."""
-_MEANT_OTHERWISE = frozenset({"latest", "newest", "all", "none", "head"})
 _MOST_ALIASES = 1_000
 """Of a fleet: who looks one up reads all cards."""
-
-
-def check_alias(alias: str) -> None:
-    """Whether a word can be a version's alias.
-
-    Raises:
-        BadRequest: it is no name, or names versions in another way.
-    """
-    if not _ALIAS.fullmatch(alias):
-        raise BadRequest(
-            f"{alias[:63]!r} is no alias: use up to 63 lower-case letters, digits, '-' and '.', a letter first"
-        )
-    if _NUMBERED.fullmatch(alias) or alias in _MEANT_OTHERWISE:
-        raise BadRequest(f"{alias!r} cannot be an alias: it means something else already; use another word")
 
 
 class VersionRemarks:

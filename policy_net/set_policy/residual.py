@@ -56,8 +56,14 @@ class Residual:
         return np.concatenate([part.ravel() for layer in self._layers for part in layer])
 
     def tilts(self, inputs_JF: Array) -> list[Tilt]:
-        """Priority and steepness of every job."""
-        return [(priority, steepness) for priority, steepness in self.outputs(inputs_JF).tolist()]
+        """Priority and steepness of every job; the same for jobs of which all inputs are the same."""
+        # A matrix product rounds row by row, so that such jobs would not tie, and not come by arrival.
+        first: dict[bytes, Tilt] = {}
+        rows = inputs_JF + 0.0  # also of zeros there is one alone
+        return [
+            first.setdefault(row.tobytes(), (priority, steepness))
+            for row, (priority, steepness) in zip(rows, self.outputs(inputs_JF).tolist(), strict=True)
+        ]
 
     def outputs(self, inputs_JF: Array) -> Array:
         """The tilts of all jobs, shape (J, O)."""

@@ -13,8 +13,9 @@ import pytest
 from benchmarks.policy_quality.policies import HEURISTICS
 from benchmarks.policy_quality.seeds import Part
 from benchmarks.policy_quality.worlds import World, build_world, clusters_in
-from benchmarks.twin_learning.__main__ import SETTINGS, cell
+from benchmarks.twin_learning.__main__ import cell
 from benchmarks.twin_learning.bounds import bound_seconds, mean_on_one_machine
+from benchmarks.twin_learning.command_line import SETTINGS
 from benchmarks.twin_learning.limits import BOUND, knowing_speeds, main, quiet, summary
 from foundation.errors import BAD_INPUT, DONE
 from policy_net.domain import PolicyContext

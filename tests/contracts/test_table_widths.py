@@ -61,6 +61,7 @@ def agent_job() -> dict[str, Any]:
         "note": "waits for 12 GPUs, of which 8 are there; 1234 jobs came before", "may": {"workers": part, "ps": part},
         "stallSeconds": 12.5, "kind": "ps", "samples": 1_234_567_890.0, "submittedUnixSeconds": NOW, "script": PATH,
         "args": ["--epochs", "90", "--batch", "4096"], "lastLine": "step 123456: loss 0.12345", "log": f"{PATH}.log",
+        "measuredUnixSeconds": NOW, "lastLineUnixSeconds": NOW,
     }  # fmt: skip
 
 
@@ -224,7 +225,7 @@ SAMPLES: dict[str, Sample] = {
     "cluster_agent/jobs/reporting.py:told": reported,
     "cluster_agent/jobs/views.py:job_table": lambda: agent_job_table([agent_job(), {**agent_job(), "name": "a"}]),
     "cluster_agent/jobs/views.py:jobs_table": lambda: agent_jobs_table([agent_job()]),
-    "cluster_agent/jobs/views.py:one_job": lambda: one_job(agent_job()),
+    "cluster_agent/jobs/views.py:one_job": lambda: one_job(agent_job(), NOW + 400_000.0),
     "cluster_agent/recording/replay_log_command.py:result_sheet": replayed,
     "deploy/local/display.py:fleet_table": demo_fleet,
     "deploy/local/report.py:times_table": demo_times,

@@ -194,6 +194,7 @@ class ElasticJob:
             float(state.get("total_epochs", 0)),
             float(state.get("stall_seconds", 0)),
             str(state.get("failure", "")),
+            steps=float(state.get("step", 0)),
         )
 
 
@@ -213,4 +214,5 @@ def _measured(status: JobStatus) -> Measured:
         status.failure,
         status.requests,
         fresh=True,
+        steps=float(status.step),
     )

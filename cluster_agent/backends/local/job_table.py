@@ -72,6 +72,7 @@ class JobRecord(Section):
         total_epochs: measured; 0 until then.
         failure: why it failed, in a line.
         too_large: why it could not begin with more than its least, in a line; it keeps to that since.
+        misstated: how far the work that it stated was from what it did until it was done, in a line.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -96,6 +97,7 @@ class JobRecord(Section):
     total_epochs: float = Field(0.0, ge=0.0)
     failure: str = ""
     too_large: str = ""
+    misstated: str = ""
 
     @property
     def most(self) -> Allocation:

@@ -16,6 +16,8 @@ _FALSE_FROM = 1.01
 """An epoch has no whole number of batches: so much more than was said is no lie."""
 _LEAST_REMAINING_EPOCHS = 1e-3
 """A job that has not ended has something left, whatever it said that it would do."""
+_MISSTATED_FROM = 2.0
+"""Times as much, or as little, as was stated: less is as well as most can say it beforehand."""
 _EPOCH_SAMPLES = (1e-6, 1e15)
 """That an epoch may have; the progress of a script is its own word."""
 
@@ -38,6 +40,37 @@ def total_epochs(record: JobRecord, measured: Measured) -> float | None:
         return said
     done = max(measured.samples, record.samples) / per_epoch
     return None if done > _FALSE_FROM * said else said
+
+
+def misstated(record: JobRecord, measured: Measured, *, done: bool) -> str:
+    """That a job is far from the work which was stated with it, in a line; empty if it is not, or nobody can tell.
+
+    Args:
+        record: of the job.
+        measured: of its processes.
+        done: whether it has come to its end; else what it has still to do counts as far as its script says it.
+    """
+    work, per_epoch = record.file.work, samples_per_epoch(record, measured)
+    if work is None:
+        return ""
+    unit, stated, trained, told = "step", float(work.steps or 0), measured.steps, 0.0
+    if work.epochs is not None:
+        trained = max(measured.samples, record.samples) / per_epoch if per_epoch else 0.0
+        unit, stated, told = "epoch", work.epochs, measured.total_epochs or record.total_epochs
+    if done:
+        if not trained or 1 / _MISSTATED_FROM < trained / stated < _MISSTATED_FROM:
+            return ""
+        return f"said {_amount(stated, unit)}, trained {_amount(trained)}: say that next time"
+    if trained >= _MISSTATED_FROM * stated:
+        return f"said {_amount(stated, unit)}, has trained {_amount(trained)} already"
+    if told and not 1 / _MISSTATED_FROM < told / stated < _MISSTATED_FROM:
+        return f"said {_amount(stated, unit)}, its script says {_amount(told)}"
+    return ""
+
+
+def _amount(number: float, unit: str = "") -> str:
+    shown = f"{number:,.0f}" if number >= 10 else f"{number:.2g}"
+    return f"{shown} {unit}{'s' * (shown != '1')}" if unit else shown
 
 
 def scheduled_job(record: JobRecord, measured: Measured, usual_samples_per_epoch: float) -> Job:
@@ -85,7 +118,8 @@ def user_facts(
 ) -> dict[str, Any]:
     """What `cluster-agent job` shows; plain JSON values, times in seconds.
 
-    Its age is the time that it waited, started and stood still, and the time that it ran.
+    Its age is the time that it waited, started and stood still, and the time that it ran. What it has, its samples and
+    its progress are of the moment `measuredUnixSeconds`, the rest is of the look; None: they do not change now.
 
     Args:
         record: of the job.
@@ -110,6 +144,7 @@ def user_facts(
         "kind": "fixed" if file.fixed else file.kind.value,
         "state": _shown_state(record, measured),
         "stateSinceUnixSeconds": _state_since(record),
+        "measuredUnixSeconds": (measured.seen_unix_seconds or None) if running and measured.held.workers else None,
         "workers": measured.held.workers if running else 0,
         "ps": measured.held.ps if running else 0,
         "progress": 1.0 if record.state is JobState.DONE else progress,
@@ -130,7 +165,9 @@ def user_facts(
         "cancelling": record.cancelling,
         "note": record.failure
         or ("is being cancelled" if record.cancelling and not record.state.ended else phase or waits)
-        or (f"keeps to its least size: {record.too_large}" if record.too_large else ""),
+        or (f"keeps to its least size: {record.too_large}" if record.too_large else "")
+        or record.misstated
+        or ("" if record.state.ended else misstated(record, measured, done=False)),
     }
 
 

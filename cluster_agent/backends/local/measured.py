@@ -22,8 +22,11 @@ class Measured:
         held: what works now.
         target: what was asked for last.
         samples: trained, repeated ones once.
+        total_epochs: of the whole job, as its script says; 0: it has not.
+        steps: global ones that are done.
         stall_seconds: that workers waited in resizes.
         fresh: whether the coordinator said it just now; else it is what its launcher wrote down last.
+        seen_unix_seconds: when it was fresh last; 0: not since this agent began.
     """
 
     phase: Phase | None = None
@@ -36,6 +39,8 @@ class Measured:
     failure: str = ""
     requests: tuple[RequestState, ...] = ()
     fresh: bool = False
+    seen_unix_seconds: float = 0.0
+    steps: float = 0.0
 
     @property
     def current(self) -> Allocation:

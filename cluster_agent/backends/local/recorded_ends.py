@@ -1,7 +1,7 @@
 """Ends of jobs that the agent of this machine knows of and has not logged.
 
 An end is logged with the interval in which it is seen. While only jobs run about which there is nothing to decide, such
-as scripts of one size, there is none; the table of jobs has their ends all the same.
+as scripts of one size, there is none; the table of jobs has their ends all the same, and what they had trained by then.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from cluster_agent.backends.local.job_table import SUBMITTED, ends_in
+from cluster_agent.backends.local.job_table import SUBMITTED, JobRecord, ends_in
 from policy_net.laboratory.workloads.decided import RecordedJobs
+from policy_net.laboratory.workloads.workload import JobSpec
 
 
 def with_ends_since(recorded: RecordedJobs, log: Path) -> RecordedJobs:
@@ -21,20 +22,30 @@ def with_ends_since(recorded: RecordedJobs, log: Path) -> RecordedJobs:
         log: a state directory, or a decision log in one; of another kind of agent it changes nothing.
 
     Returns:
-        The same, ended as late as the last of these ends.
+        The same, ended as late as the last of these ends. Jobs that are added so have the work that they did; the log
+        has no more of them than what they said.
     """
-    ends = _ends((log if log.is_dir() else log.parent) / SUBMITTED)
-    known = dict(recorded.jct_seconds)
+    ended = _ended((log if log.is_dir() else log.parent) / SUBMITTED)
+    known, jobs = dict(recorded.jct_seconds), []
     for spec in recorded.workload.jobs:
         submitted = recorded.start_seconds + spec.submit_time_seconds
         # A second job of a name has a number in the log; the time of its submission tells them apart.
-        ended = ends.get((re.sub(r" \(\d+\)$", "", spec.job_id), round(submitted)))
-        if ended is not None and spec.job_id not in known:
-            known[spec.job_id] = ended - submitted
-    newest = max([recorded.end_seconds, *ends.values()])
-    return replace(recorded, jct_seconds=known, end_seconds=newest)
+        record = ended.get((re.sub(r" \(\d+\)$", "", spec.job_id), round(submitted)))
+        if record is not None and spec.job_id not in known:
+            known[spec.job_id] = record.ended_unix_seconds - submitted
+            spec = _with_work(spec, record)  # noqa: PLW2901
+        jobs.append(spec)
+    newest = max([recorded.end_seconds, *(record.ended_unix_seconds for record in ended.values())])
+    workload = replace(recorded.workload, jobs=tuple(jobs))
+    return replace(recorded, workload=workload, jct_seconds=known, end_seconds=newest)
 
 
-def _ends(table: Path) -> dict[tuple[str, int], float]:
-    """When jobs of a table ended, by name and second of submission."""
-    return {(record.name, round(record.submitted_unix_seconds)): record.ended_unix_seconds for record in ends_in(table)}
+def _with_work(spec: JobSpec, record: JobRecord) -> JobSpec:
+    """The job with what its coordinator counted; as it was where nobody counts, as of scripts of one size."""
+    done = record.samples / spec.samples_per_epoch
+    return replace(spec, total_epochs=done) if done > 0.0 else spec
+
+
+def _ended(table: Path) -> dict[tuple[str, int], JobRecord]:
+    """The jobs of a table that are done, by name and second of submission."""
+    return {(record.name, round(record.submitted_unix_seconds)): record for record in ends_in(table)}

@@ -11,6 +11,7 @@ from pathlib import Path
 import structlog
 
 from cluster_agent.backends.local.job_table import JobRecord, JobState, JobTable
+from cluster_agent.backends.local.job_views import misstated
 from cluster_agent.backends.local.measured import JobProcesses, Measured
 from cluster_agent.backends.local.shares.machine_shares import Shares
 from cluster_agent.backends.local.training_time import TrainingTimes
@@ -103,6 +104,8 @@ class RunningJobs(Mapping[str, JobProcesses]):
         elif record.state is JobState.RUNNING and not measured.fresh and process.launcher is not None:
             # What its launcher wrote down last may be older than what it was given since.
             measured = replace(measured, target=measured.target.most(record.granted))
+        seen_seconds = self._now() if measured.fresh else self.latest(name).seen_unix_seconds
+        measured = replace(measured, seen_unix_seconds=seen_seconds)
         self._measured[name] = measured
         if measured.fresh:
             self.training.note(name, trains=measured.held.workers > 0)
@@ -190,7 +193,7 @@ class RunningJobs(Mapping[str, JobProcesses]):
         with contextlib.suppress(OSError):  # a full disk: the next look tries again
             own = error.filename is not None and str(error.filename) == str(before.file.workdir)
             if error.errno == errno.E2BIG or (own and error.errno in _NEVER):
-                self._end(before, done=False, failure=line, samples=before.samples)
+                self._end(before, Measured(failure=line))
             self._take_back(before.name)
         return line
 
@@ -230,7 +233,7 @@ class RunningJobs(Mapping[str, JobProcesses]):
                 if _is_too_large(record, measured):
                     self._begin_smaller(record, process, measured.failure.partition(_REFUSAL)[2])
                 elif measured.is_ending:
-                    self._end(record, measured.phase is Phase.FINISHED, measured.failure, measured.samples)
+                    self._end(record, measured)
                 elif record.state is JobState.RUNNING and measured.phase is Phase.SUSPENDED:
                     process.clear()
                     self.on_suspended(record.name)  # its launcher has ended with it, and said so
@@ -259,7 +262,7 @@ class RunningJobs(Mapping[str, JobProcesses]):
         futile = self._futile_starts.get(record.name, 0) + 1 if measured.samples <= record.samples else 1
         if futile >= _STARTS:
             why = measured.failure or "its launcher ended before it had trained; see its logs"
-            self._end(record, done=False, failure=why, samples=measured.samples)
+            self._end(record, replace(measured, failure=why))
         else:
             self.table.change(record.name, state=JobState.SUSPENDED, suspended_unix_seconds=self._now())
             self._futile_starts[record.name] = futile  # counted once it is written down: a full disk is no start
@@ -276,16 +279,22 @@ class RunningJobs(Mapping[str, JobProcesses]):
         self.losses += 1
         _log.warning("job-too-large", job=record.name, line=why)
 
-    def _end(self, record: JobRecord, done: bool, failure: str, samples: float) -> None:
+    def _end(self, record: JobRecord, measured: Measured) -> None:
+        """It has ended as was measured last: it is done only if it has finished."""
+        done = measured.phase is Phase.FINISHED
+        wrong = misstated(record, measured, done=True) if done else ""
         self._forget(record.name)
         self.table.change(
             record.name,
             state=JobState.DONE if done else JobState.FAILED,
             ended_unix_seconds=self._now(),
-            samples=max(record.samples, samples),
-            failure="" if done else failure or "it failed without a reason; see its logs",
+            samples=max(record.samples, measured.samples),
+            failure="" if done else measured.failure or "it failed without a reason; see its logs",
+            misstated=wrong,
         )
-        _log.info("job-ended", job=record.name, done=done, failure=failure)
+        _log.info("job-ended", job=record.name, done=done, failure=measured.failure)
+        if wrong:
+            _log.warning("job-work-misstated", job=record.name, line=wrong)
 
     def _cancel(self, record: JobRecord, process: JobProcesses) -> None:
         if process.launcher is not None:

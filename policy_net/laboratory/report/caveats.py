@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from foundation.figures import counted, duration, percent, shown, unit_for
+from foundation.figures import counted, duration, percent, shown
 from policy_net.domain import CapacityMode, JobKind
-from policy_net.laboratory.report.comparison import NOTICEABLE_SECONDS, Comparison, gpu_use
+from policy_net.laboratory.report.comparison import Comparison, gpu_use
 from policy_net.laboratory.report.policies import label
+from policy_net.laboratory.report.record_cautions import unlike_the_record
 from policy_net.laboratory.simulation.environment import DecideOn, Environment, PlacementStrategy
 from policy_net.laboratory.workloads.workload import Origin, Workload
 
@@ -24,10 +25,6 @@ OVERFULL = 0.1
 SHORT_QUEUE = 10
 """So many may wait at any moment."""
 PLAIN, BACKFILL = "fifo", ("fifo-easy", "fifo-backfill")
-FAR = 0.25
-"""A simulation that is further from what was recorded is to be believed less."""
-WAITS_APART = 3.0
-"""Waits are far apart when one is so many times the other, either way, and they differ noticeably."""
 
 
 def cautions(comparison: Comparison) -> tuple[str, ...]:
@@ -93,61 +90,12 @@ def _about_chance(comparison: Comparison) -> Iterator[str]:
 
 def _about_the_queue(comparison: Comparison) -> Iterator[str]:
     """Where the queue of today does not do in simulation what was recorded, or leaves next to nothing to save."""
-    yield from _unlike_the_record(comparison)
+    yield from unlike_the_record(comparison)
     if comparison.hardly_waits:
         yield (
             f"Under {label(comparison.today.policy)} jobs hardly wait. What is saved or lost then comes from running"
             " them at other sizes than they asked for, and hangs on how fast they are assumed to be there."
         )
-
-
-def _unlike_the_record(comparison: Comparison) -> Iterator[str]:
-    recorded = comparison.recorded
-    if recorded is None:
-        return
-    today = label(comparison.today.policy)
-    wait, _ = comparison.simulated_like_recorded(comparison.today)
-    really = recorded.avg_wait_seconds
-    apart = None if wait is None or really is None else wait - really
-    fewer = _LESS_THAN_RECORDED
-    if comparison.gpus and comparison.recorded_peak_gpus > comparison.gpus:
-        fewer = _LESS_ON_FEWER_GPUS
-        yield (
-            f"At its busiest the log has {comparison.recorded_peak_gpus:,} GPUs in use at once, and there are"
-            f" {comparison.gpus:,} here: {_missing_machines(today, wait, really)} Give the machines that ran these"
-            " jobs."
-        )
-    share = comparison.change_against_record(comparison.today)
-    if share is not None and abs(share) > FAR:
-        waits_say_so = apart is None or (apart * share > 0 and abs(apart) > NOTICEABLE_SECONDS)
-        why = (fewer if share < 0 else _MORE_THAN_RECORDED) if waits_say_so else _NOT_BY_WAITS
-        yield (
-            f"Simulated under {today}, the jobs are done in {percent(abs(share))}"
-            f" {'less' if share < 0 else 'more'} time than was recorded ({duration(recorded.avg_jct_seconds or 0.0)}):"
-            f" {why}. Believe the change less than that difference, and look for what is missing."
-        )
-    if wait is None or really is None:
-        return
-    shorter, longer = sorted((wait, really))
-    if longer > WAITS_APART * shorter and longer - shorter > NOTICEABLE_SECONDS:
-        unit = unit_for(wait, really)
-        beside = "" if not share else f"; beside your record the saving is {'larger' if share < 0 else 'smaller'}"
-        yield (
-            f"Simulated under {today}, jobs wait {unit.text(wait)} on average for their first start; really they waited"
-            f" {unit.text(really)}: {fewer if wait < really else _MORE_THAN_RECORDED}. The answer"
-            f" compares with the simulated waits{beside}."
-        )
-
-
-def _missing_machines(today: str, wait: float | None, really: float | None) -> str:
-    """What fewer GPUs than were in use at once do to the queue, as far as the recorded waits bear it out."""
-    if wait is None or really is None:
-        return "machines are missing, and what jobs wait for them here they did not wait there."
-    unit = unit_for(wait, really)
-    beside = f"(simulated under {today} {unit.text(wait)}, really {unit.text(really)})"
-    if wait - really > NOTICEABLE_SECONDS:
-        return f"machines are missing, and jobs wait longer here than they did {beside}, so there is more to save."
-    return f"these are not the machines of the log, though jobs do not wait longer here than they did {beside}."
 
 
 def assumptions(comparison: Comparison) -> tuple[str, ...]:
@@ -344,12 +292,6 @@ def _decisions(environment: Environment) -> str:
     )
 
 
-_MORE_THAN_RECORDED = (
-    "machines are missing here, your queue lets more jobs pass, or jobs did not have the sizes that they asked for"
-)
-_LESS_THAN_RECORDED = "other work ran there besides, there are more machines here, or other rules held jobs back"
-_LESS_ON_FEWER_GPUS = "other work ran there besides, or other rules held jobs back"
-_NOT_BY_WAITS = "not by their waits, but because they run at other sizes than they had there, or are stopped amid it"
 _KINDS = {
     JobKind.PS: "with parameter servers, in step",
     JobKind.ASYNC: "with parameter servers, each worker at its own pace",

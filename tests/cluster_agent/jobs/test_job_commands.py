@@ -19,6 +19,7 @@ from cluster_agent.backends.local.job_table import JobState
 from cluster_agent.jobs import commands
 from cluster_agent.jobs.client import JobClient
 from cluster_agent.jobs.job_logs import JobLogs
+from cluster_agent.jobs.views import one_job
 from policy_net.domain import Allocation
 
 FILE = """
@@ -46,6 +47,32 @@ def test_a_file_is_submitted_listed_and_shown(shell: Shell) -> None:
     assert "waited" in shown, "for its turn"
     assert "in resizes" not in shown
     assert yaml.safe_load(shell.type("job", "digits", "-o", "yaml").out)["args"] == ["--epochs", "3"]
+
+
+def test_what_was_counted_earlier_than_the_rest_is_shown_with_its_age(shell: Shell) -> None:
+    shell.type("submit", shell.file("job.yaml", FILE), "--name", "digits")
+    waiting = shell.type("job", "digits", "-o", "json").json
+    assert (waiting["measuredUnixSeconds"], waiting["lastLineUnixSeconds"]) == (None, None)
+    shell.decide(digits=Allocation(1, 1))
+    counted = shell.world.now
+    facts = shell.type("job", "digits", "-o", "json").json
+    assert facts["measuredUnixSeconds"] == pytest.approx(counted, abs=0.2)
+    shell.world.wait(23.0)  # nobody looks at what only trains
+    (later,) = shell.world.backend.table
+    facts = dict(shell.world.backend.facts(later))
+    assert facts["ageSeconds"] == pytest.approx(waiting["ageSeconds"] + shell.world.now - 1000.0, abs=0.2)
+    shown = facts_shown(facts, shell.world.now)
+    aged = {name for name, value in shown.items() if value.endswith("(23s ago)")}
+    assert aged == {"has", "progress", "samples"}, "the state and the times are of now"
+    shown = facts_shown(facts, counted + 3.0)
+    assert not any("ago" in value for value in shown.values())
+    shell.world.jobs["digits"].lose_coordinator()
+    shell.world.backend.observe()  # what its launcher wrote down last is no newer than what was counted
+    assert shell.world.backend.facts(later)["measuredUnixSeconds"] == facts["measuredUnixSeconds"]
+
+
+def facts_shown(facts: dict[str, object], now_unix_seconds: float) -> dict[str, str]:
+    return dict(one_job({**facts, "lastLine": None}, now_unix_seconds).facts)
 
 
 def test_a_command_is_submitted_with_options(shell: Shell) -> None:
@@ -278,19 +305,23 @@ def test_who_waits_for_a_job_learns_of_its_end_by_the_exit_code(shell: Shell) ->
     assert bad.code == 1
     assert bad.err == ("cluster-agent: bad has failed: worker-0 ended with exit code 3; see `cluster-agent logs bad`\n")
     assert shell.type("logs", "bad").code == 0, "who only reads is told what there is"
-    assert "said last  the end" in shell.type("job", "bad").out
-    assert shell.type("job", "bad", "-o", "json").json["lastLine"] == "the end"
+    assert "said last  the end\n" in shell.type("job", "bad").out, "just now"
+    os.utime(logs / "worker-0.log", (time.time() - 125.0,) * 2)
+    assert "said last  the end (2m05s ago)\n" in shell.type("job", "bad").out
+    facts = shell.type("job", "bad", "-o", "json").json
+    assert facts["lastLine"] == "the end"
+    assert facts["lastLineUnixSeconds"] == pytest.approx(time.time() - 125.0, abs=60.0)
 
 
-@pytest.mark.parametrize("state", [JobState.CANCELLED, JobState.DONE])
-def test_a_submission_that_waits_ends_with_its_job(shell: Shell, state: JobState) -> None:
+@pytest.mark.parametrize(("state", "note"), [(JobState.CANCELLED, ""), (JobState.DONE, ""), (JobState.DONE, "said 9")])
+def test_a_submission_that_waits_ends_with_its_job(shell: Shell, state: JobState, note: str) -> None:
     path, done = shell.file("job.yaml", FILE), []
 
     def end_it() -> None:
         while (record := shell.world.backend.table.get("late")) is None:
             time.sleep(0.01)
         ended = record.submitted_unix_seconds + 75.0
-        shell.world.backend.table.change("late", state=state, ended_unix_seconds=ended)
+        shell.world.backend.table.change("late", state=state, ended_unix_seconds=ended, misstated=note)
         done.append(True)
 
     thread = threading.Thread(target=end_it)
@@ -299,7 +330,8 @@ def test_a_submission_that_waits_ends_with_its_job(shell: Shell, state: JobState
     thread.join()
     assert done == [True]
     if state is JobState.DONE:
-        assert (said.code, said.err, said.out.splitlines()[-1]) == (0, "", "late is done after 1m15s")
+        line = "late is done after 1m15s" + (f"; {note}" if note else "")
+        assert (said.code, said.err, said.out.splitlines()[-1]) == (0, "", line)
     else:
         assert (said.code, said.err) == (1, "cluster-agent: late was cancelled\n")
 

@@ -103,6 +103,38 @@ def test_the_policy_learns_speeds_from_what_it_sees() -> None:
     assert later < first
 
 
+@pytest.mark.parametrize("hidden", [(), (5,), (16,), (7, 3)])
+def test_jobs_of_which_all_is_the_same_tie_wherever_they_stand_among_others(hidden: tuple[int, ...]) -> None:
+    spec, generator = SetSpec(hidden=hidden), np.random.default_rng(0)
+    residual = Residual(spec, generator.normal(size=spec.parameter_count).astype(np.float32))
+    for count in range(2, 200):
+        inputs = generator.normal(size=(count, SET_INPUTS + 1))
+        inputs[:, 3] = 0.0
+        first, second = generator.choice(count, 2, replace=False)
+        inputs[second] = inputs[first]
+        inputs[second, 3] = -0.0
+        tilts = residual.tilts(inputs)
+        assert tilts[first] == tilts[second], "a matrix product may round them differently"
+        assert np.allclose(tilts, residual.outputs(inputs), rtol=0.0, atol=1e-12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(states(most_jobs=6), st.integers(0, 1000), st.integers(2, 4))
+def test_of_jobs_that_are_alike_the_one_that_came_first_is_looked_at_first(
+    state: ClusterState, seed: int, times: int
+) -> None:
+    jobs = tuple(replace(job, job_id=f"{job.job_id}-{number}") for job in state.jobs for number in range(times))
+    policy = SetPolicy(SPEC, random_weights(seed))
+    weighed, _ = policy.weighed(replace(state, jobs=jobs, placement=None))
+    steps: dict[int, list[tuple[Allocation, float]]] = {}
+    for at, step in enumerate(weighed):
+        steps.setdefault(step.job, []).append((step.held, step.score))
+        if step.job % times:
+            before = step.job - 1
+            assert before in steps, f"step {at} is of a job before whom one like it was not looked at"
+            assert steps[step.job][0] == steps[before][0]
+
+
 def test_a_file_gives_back_weights_priors_and_card(tmp_path: Path) -> None:
     shipped = default_set_file()
     content = PolicyFile(SPEC, random_weights(5), {"why": "a test"}, shipped.priors[:3])

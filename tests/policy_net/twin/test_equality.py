@@ -149,6 +149,29 @@ def test_a_policy_that_has_learned_of_many_workers_goes_on_from_there_with_few()
     assert seen[0] > 16
 
 
+@pytest.mark.parametrize("seed", [19, 36, 37])
+def test_jobs_that_are_alike_come_by_arrival_as_in_the_reference(seed: int) -> None:
+    """Several of each; the residual of the reference is a matrix product, whose rounding told some of them apart."""
+    generator, now = np.random.default_rng(seed), 0.0
+    content = default_set_file()
+    assert isinstance(content.spec, SetSpec)
+    spec = replace_hidden(content.spec, (16,))
+    weights = (0.5 * generator.normal(size=spec.parameter_count)).astype(np.float32)
+    jobs: list[JobSpec] = []
+    for _ in range(int(generator.integers(3, 8))):
+        now += float(generator.choice([0, 600, 2400]))
+        name, epochs = str(generator.choice(("vgg-16", "resnet-50", "seq2seq"))), float(generator.choice([20, 60]))
+        jobs += [
+            JobSpec(
+                *(f"job-{len(jobs) + number}", name, now, epochs, 50_000.0),
+                *(Resources(2000, 1), Resources(2000, 0), Allocation(2, 1), 8, 8),
+            )
+            for number in range(int(generator.integers(1, 6)))
+        ]
+    there, here = (SetPolicy(spec, weights, content.priors, places=False) for _ in range(2))
+    assert goes_the_same(there, here, Workload("alike", tuple(jobs)), Environment(3, 4, 16), drawn_speeds(0))
+
+
 @pytest.mark.parametrize("stall_seconds", [0.0, 120.0])
 def test_a_policy_that_has_learned_goes_on_from_there(stall_seconds: float) -> None:
     speeds, (there, here) = drawn_speeds(0), (fresh(), fresh())

@@ -122,6 +122,7 @@ class ScriptJob:
             state.stall_seconds,
             state.failure,
             fresh=alive,
+            steps=float(progress.step),
         )
 
     def request(self, request_id: str, allocation: Allocation, *, resume: bool) -> str:

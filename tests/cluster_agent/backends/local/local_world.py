@@ -24,6 +24,7 @@ from elastic_runtime.protocol.plan import Phase
 from policy_net.domain import SUSPENDED, Allocation, Node, Resources
 
 SAMPLES_PER_EPOCH = 100.0
+SAMPLES_PER_STEP = 10.0
 SAMPLES_PER_WORKER_SECOND = 10.0
 START_SECONDS = 2.0
 RESIZE_SECONDS = 0.5
@@ -63,6 +64,10 @@ class SimulatedJob:
     failure: str = ""
     refuses: str = ""
     """In which words it refuses every change."""
+    trains_epochs: float | None = None
+    """What its script trains, whatever was stated with it."""
+    says_total: bool = True
+    """Whether its script says that as soon as it runs."""
     seats: GpuSeats | None = None
     seated: dict[str, tuple[str, ...]] = field(default_factory=dict)
     lingers_seconds: float = 0.0
@@ -135,10 +140,11 @@ class SimulatedJob:
             self.target if alive else SUSPENDED,
             self.samples,
             self.samples / SAMPLES_PER_EPOCH,
-            self.total_samples / SAMPLES_PER_EPOCH,
+            self.total_samples / SAMPLES_PER_EPOCH if self.says_total else 0.0,
             failure=self.failure,
             requests=tuple(self.requests),
             fresh=alive and self.now() >= self.silent_until_seconds,
+            steps=self.samples // SAMPLES_PER_STEP,
         )
 
     def lose_coordinator(self) -> None:
@@ -205,7 +211,8 @@ class SimulatedJob:
     @property
     def total_samples(self) -> float:
         work = self.record.file.work
-        return SAMPLES_PER_EPOCH * (work.epochs or 1.0 if work is not None else 1.0)
+        stated = work.epochs or 1.0 if work is not None else 1.0
+        return SAMPLES_PER_EPOCH * (stated if self.trains_epochs is None else self.trains_epochs)
 
     def pass_time(self, seconds: float) -> None:
         """Train, and carry out what is due."""

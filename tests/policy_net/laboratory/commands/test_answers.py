@@ -107,6 +107,32 @@ def test_recorded_waits_stand_above_the_simulated_ones(week: Path, capsys) -> No
     assert "by what is assumed" not in out
 
 
+def test_a_log_that_names_no_machines_on_fewer_than_it_had_has_one_caution_about_them(
+    week: Path, tmp_path: Path, capsys
+) -> None:
+    columns = [HEADER.split("|").index(name) for name in HEADER.split("|") if name != "NodeList"]
+    rows = [line.split("|") for line in week.read_text().splitlines()]
+    path = tmp_path / "unnamed.txt"
+    lines = ["|".join(row[column] for column in columns) for row in rows]
+    path.write_text("\n".join([lines[0].replace("AllocTRES", "ReqTRES"), *lines[1:]]) + "\n")
+    words = ("--workload", f"sacct:{path}", *POLICIES, "-o", "json")
+    assert run(*words, "--nodes", "1", "--gpus-per-node", "4", "--cpus-per-node", "16") == 0
+    rows = json.loads(capsys.readouterr().out)
+    cautions = next(row["answer"] for row in rows if row["answer"])["cautions"]
+    assert len(cautions) == 2, "and that the jobs are few"
+    assert cautions[1].startswith("At its busiest the log has ")
+    for fact in (
+        "GPUs in use at once, and there are 4 here: machines are missing, and jobs wait longer here than they did"
+        " (simulated under EASY backfill ",
+        " on average for their first start, really ",
+        ", so there is more to save. The jobs are done in ",
+        "% more time than was recorded (",
+        "Besides, your queue may let more jobs pass, or jobs did not have the sizes that they asked for.",
+        "Believe the change less than that difference, and give the machines that ran these jobs.",
+    ):
+        assert fact in cautions[1]
+
+
 def test_the_same_figures_are_in_the_json(week: Path, capsys) -> None:
     assert run("--workload", f"sacct:{week}", *POLICIES, "-o", "json", "--range", "6") == 0
     rows = json.loads(capsys.readouterr().out)

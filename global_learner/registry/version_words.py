@@ -1,0 +1,40 @@
+"""Words for versions: what may be typed where one is asked for, and what the learner lets be an alias.
+
+Nothing but text is looked at here, so that a command line that only asks loads no database with it.
+"""
+
+from __future__ import annotations
+
+import re
+
+from global_learner.errors import BadRequest
+
+_ALIAS = re.compile(r"[a-z][a-z0-9.-]{0,62}", re.ASCII)
+_NUMBERED = re.compile(r"v[0-9].*", re.ASCII)
+"""Also what only begins so: `v1.2` and `v2-good` read as numbers of versions."""
+_MEANT_OTHERWISE = frozenset({"latest", "newest", "all", "none", "head"})
+
+
+def version_of(text: str) -> int | str | None:
+    """The number in `3` or `v3`; what could be an alias, and words such as `latest`, as they are; None: neither.
+
+    The learner knows which words mean a version.
+    """
+    digits = text.removeprefix("v")
+    if digits.isascii() and digits.isdecimal() and 0 < int(digits) < 2**63:
+        return int(digits)
+    return text if _ALIAS.fullmatch(text) and not _NUMBERED.fullmatch(text) else None
+
+
+def check_alias(alias: str) -> None:
+    """Whether a word can be a version's alias.
+
+    Raises:
+        BadRequest: it is no name, or names versions in another way.
+    """
+    if not _ALIAS.fullmatch(alias):
+        raise BadRequest(
+            f"{alias[:63]!r} is no alias: use up to 63 lower-case letters, digits, '-' and '.', a letter first"
+        )
+    if _NUMBERED.fullmatch(alias) or alias in _MEANT_OTHERWISE:
+        raise BadRequest(f"{alias!r} cannot be an alias: it means something else already; use another word")
