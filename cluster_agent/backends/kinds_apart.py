@@ -12,7 +12,7 @@ import structlog
 
 from cluster_agent.backends.base import Backend, BackendStatus
 from policy_net.domain import ClusterState, Decision, Job, JobKind, Progress, Trigger
-from policy_net.throughput.kinds_apart import type_of_kind
+from policy_net.throughput.kinds_apart import measured_kinds, type_of_kind
 from policy_net.throughput.parametric import OnlineFit
 
 _log = structlog.get_logger()
@@ -98,5 +98,4 @@ class KindsApart(Backend):
         return name
 
     def _kind_of(self, job_type: str) -> JobKind | None:
-        measured = self._beliefs.beliefs_by_type().get(job_type)
-        return self._kinds.get(job_type) if measured is None else measured.form.kind
+        return measured_kinds(self._beliefs.beliefs_by_type())(job_type) or self._kinds.get(job_type)

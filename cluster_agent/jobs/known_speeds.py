@@ -17,7 +17,7 @@ from cluster_agent.recording.state_files import read_json
 from foundation.figures import counted
 from policy_net.domain import Allocation, Job, Progress, speed_at
 from policy_net.set_policy.policy import SetPolicy
-from policy_net.throughput.kinds_apart import type_of_kind
+from policy_net.throughput.kinds_apart import measured_kinds, type_of_kind
 from policy_net.throughput.parametric import OnlineFit
 
 
@@ -100,7 +100,7 @@ def speeds_here(facts: dict[str, Any], policy: SetPolicy | None, jobs: Sequence[
 
 def _known_as(job: Job, fit: OnlineFit) -> str:
     types = fit.beliefs_by_type()
-    name = type_of_kind(job.job_type, job.kind, lambda name: types[name].form.kind if name in types else None)
+    name = type_of_kind(job.job_type, job.kind, measured_kinds(types))
     return name if name in types else job.job_type
 
 

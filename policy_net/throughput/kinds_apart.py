@@ -6,9 +6,10 @@ train as one kind do not train as the other: believed as the first one's, the se
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from policy_net.domain import JobKind
+from policy_net.throughput.type_belief import TypeBelief
 
 
 def type_of_kind(job_type: str, kind: JobKind, kind_of: Callable[[str], JobKind | None]) -> str:
@@ -27,3 +28,17 @@ def type_of_kind(job_type: str, kind: JobKind, kind_of: Callable[[str], JobKind 
             break
         name = apart
     return name
+
+
+def measured_kinds(types: Mapping[str, TypeBelief]) -> Callable[[str], JobKind | None]:
+    """Of what kind a name is known to be by what was measured of it: the `kind_of` of `type_of_kind`.
+
+    Args:
+        types: what is believed, by type.
+    """
+
+    def kind_of(name: str) -> JobKind | None:
+        belief = types.get(name)
+        return None if belief is None else belief.form.kind
+
+    return kind_of

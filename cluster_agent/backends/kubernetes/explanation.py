@@ -29,7 +29,7 @@ from policy_net.exchange.state_codec import JsonObject
 from policy_net.set_policy.beliefs import SetBeliefs
 from policy_net.set_policy.policy import SetPolicy
 from policy_net.set_policy.reasons import reasons_of
-from policy_net.throughput.kinds_apart import type_of_kind
+from policy_net.throughput.kinds_apart import measured_kinds, type_of_kind
 from policy_net.throughput.parametric import OnlineFit
 
 SHIPPED = "set"
@@ -146,8 +146,7 @@ def believed_speeds(
     """
     seen = beliefs if beliefs is not None or state_dir is None else measured_speeds(state_dir)
     if seen is not None:
-        types = seen.beliefs_by_type()
-        name = type_of_kind(job_type, kind, lambda name: types[name].form.kind if name in types else None)
+        name = type_of_kind(job_type, kind, measured_kinds(seen.beliefs_by_type()))
         if seen.allocations_seen(name):
             return Believed(seen, name, f"what this agent has measured of {name}", has_scale=True)
     shipped = _shipped()

@@ -39,9 +39,9 @@ class Run:
     checkpoint: tuple[int, dict[str, torch.Tensor]] | None = None
 
 
-def alone(forks: Forks, folder: Path, case: str) -> Run:
+def alone(forks: Forks, folder: Path, case: str, device: str = "cpu") -> Run:
     """As `python script.py`."""
-    return _processes(forks, folder, case, [{}])
+    return _processes(forks, folder, case, [{"DEVICE": device}])
 
 
 def under_torchrun(forks: Forks, folder: Path, case: str) -> Run:
@@ -53,9 +53,9 @@ def under_torchrun(forks: Forks, folder: Path, case: str) -> Run:
     return _processes(forks, folder, case, [{**group, "RANK": str(rank)} for rank in range(2)])
 
 
-def elastic(forks: Forks, folder: Path, case: str) -> Run:
+def elastic(forks: Forks, folder: Path, case: str, device: str = "cpu") -> Run:
     """As `elastic-run --ps 1 --workers 2 script.py`, with the test as the launcher."""
-    environment = {"CASE": case, "ELASTIC_GRACE_SECONDS": str(NEVER_SECONDS)}
+    environment = {"CASE": case, "DEVICE": device, "ELASTIC_GRACE_SECONDS": str(NEVER_SECONDS)}
     with LaunchedJob(forks, folder, 1, 2, environment, script=SCRIPT, settings={"checkpoint_seconds": 1e6}) as job:
         job.until(lambda: job.view.phase in OVER and not any(t.startswith("worker") for t in job.pids), "the end")
         codes = [code for task, codes in job.codes.items() for code in codes if task.startswith("worker")]

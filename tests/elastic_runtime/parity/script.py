@@ -1,5 +1,7 @@
 """The script that trains alike in all modes, or is refused alike: CASE names what it does, FOLDER is where it notes it.
 
+DEVICE is where the model computes; the data stay with the processor, as they do where they are many.
+
 float64 throughout: what is left of rounding is far below what a training that differs would differ by.
 """
 
@@ -17,6 +19,7 @@ from torch.utils.checkpoint import checkpoint
 import elastic_runtime as elastic
 
 FOLDER = Path(os.environ.get("FOLDER", "."))
+DEVICE = os.environ.get("DEVICE", "cpu")
 PROCESS = os.environ.get("ELASTIC_TASK") or os.environ.get("RANK") or "alone"
 SAMPLES, CLASSES, GLOBAL_BATCH, EPOCHS = 44, 3, 8, 3
 STEPS_LEFT_AT = 7
@@ -31,14 +34,14 @@ class Script:
         self.inputs = torch.randn(SAMPLES, 5, generator=generator, dtype=torch.float64)
         self.labels = torch.randint(0, CLASSES, (SAMPLES,), generator=generator)
         torch.manual_seed(4)
-        self.model = nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, CLASSES)).double()
+        self.model = nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, CLASSES)).double().to(DEVICE)
         self.notes: dict[str, Any] = {"evaluated": [], "practice": 0, "steps": []}
         options = {"epochs": EPOCHS, batch: GLOBAL_BATCH, **options}
         rule = optimizer or elastic.AdamW(lr=0.05, clip_norm=0.5)
         self.job = elastic.join(self.model, rule, (self.inputs, self.labels), seed=5, **options)
 
     def loss(self, data: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
-        return cross_entropy(self.model(data[0]), data[1])
+        return cross_entropy(self.model(data[0].to(DEVICE)), data[1].to(DEVICE))
 
     @torch.no_grad()
     def evaluate(self) -> float:
