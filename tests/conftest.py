@@ -46,7 +46,7 @@ settings.register_profile("same", settings.get_profile("search"), derandomize=Tr
 settings.load_profile("same")
 
 
-_LIBRARIES = ("KMP_", "TORCH", "PYGAME_", "RAY_", "PYTHONBREAKPOINT", "PYTEST_")
+_LIBRARIES = ("FLWR_", "GRPC_VERBOSITY", "KMP_", "TORCH", "PYGAME_", "RAY_", "PYTHONBREAKPOINT", "PYTEST_")
 """Variables that libraries set when they are loaded begin so."""
 
 

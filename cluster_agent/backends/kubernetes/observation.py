@@ -188,10 +188,11 @@ def observed(
     # Where no node may have a coordinator, there is no room for a parameter server.
     leaderless = {job_id: nodes_of for job_id, nodes_of in leader_reach.items() if not nodes_of}
     held = [held_to_nodes(job, offers, reach, ps_reach | leaderless) for job in more]
+    targets = [_held_to(_job(each, per_byte, unix_seconds), each, offers, reach) for each in members]
     state = ClusterState(
         unix_seconds,
         tuple(Node(node.name, offers[node.name], node.gpu_type) for node in nodes if node.name in offers),
-        (*(_held_to(_job(each, per_byte, unix_seconds), each, offers, reach) for each in members), *held),
+        tuple(sorted([*targets, *held], key=lambda job: job.submit_time_seconds)),  # what is fair is by arrival
         slot_seconds,
         CapacityMode.NODES,
     )

@@ -193,4 +193,4 @@ def test_training_jobs_and_targets_of_one_pool_share_what_it_has(
     agent.backend.apply(Decision(wanted))
     assert training.given is not None
     own = training.given.of("team/trainingjob/own").workers
-    assert (own, cluster.size("set")) == (1, 3), "the four of the small node, and none of the large one"
+    assert (own, cluster.size("set")) == (2, 2), "the four of the small node, and none of the large one"

@@ -161,6 +161,21 @@ class Own:
         return [Job("team/trainingjob/own", "x", 0.0, asks, asks, 1.0, 1.0, 1.0, **sizes)]
 
 
+def test_jobs_of_both_sorts_are_in_the_order_of_their_arrival() -> None:
+    class Between(Own):
+        def observe(self, demand: Callable[[Amounts], Resources]) -> list[Job]:
+            return [replace(each, submit_time_seconds=arrivals["team/a"] + 1.0) for each in super().observe(demand)]
+
+    jobs = [pointing("a"), pointing("b")], [job("a", 0), job("b", 0)], [node("n", gpus=8)]
+    jobs[1][1]["metadata"]["creationTimestamp"] = "2026-01-01T12:00:00Z"
+    arrivals = {each.job_id: each.submit_time_seconds for each in look(*jobs).state.jobs}
+    assert arrivals["team/b"] != arrivals["team/a"]
+    seen = [each.job_id for each in look(*jobs, own=Between()).state.jobs]
+    wanted = sorted([*arrivals.items(), ("team/trainingjob/own", arrivals["team/a"] + 1.0)], key=lambda each: each[1])
+    assert seen == [name for name, _ in wanted]
+    assert seen.index("team/trainingjob/own") == seen.index("team/a") + 1
+
+
 def pooled(**gpus: int) -> list[Json]:
     found = [node(name, cpu="64", gpus=count) for name, count in gpus.items()]
     for each in found:
