@@ -243,6 +243,8 @@ class RunningJobs(Mapping[str, JobProcesses]):
                     process.clear()
                     self._shares.release(record.name)
                     self._on_launcher_lost(record, measured)
+                elif record.state is JobState.SUSPENDED:
+                    self._shares.release(record.name)
             elif record.state is JobState.RUNNING and (
                 record.name in looked_at or not self.latest(record.name).is_settled
             ):

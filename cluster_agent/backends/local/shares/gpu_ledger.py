@@ -35,7 +35,7 @@ class GpuLedger:
         self._jobs = jobs
         self._gpus = tuple(gpus)
         self._held = {name: list(read_gpus(gpu_file(jobs, name))) for name in running}
-        self._needed: dict[str, int] = {}
+        self._needed = dict.fromkeys(self._held, 0)  # more is said of those that go on
 
     @property
     def held(self) -> dict[str, tuple[str, ...]]:

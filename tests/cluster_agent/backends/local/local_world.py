@@ -302,7 +302,12 @@ class LocalWorld:
         parts = AgentParts(self.folder, "drf", None, self.wait, lambda: self.now)
         table = WatchedTable(self.folder / "submitted", self)
         node = Node("this-machine", self.capacity)
-        running = [record.name for record in table if record.state is JobState.RUNNING]
+        alive = {name for name, job in self.jobs.items() if job.process is not None}
+        running = [
+            record.name
+            for record in table
+            if record.state is JobState.RUNNING or (record.state is JobState.SUSPENDED and record.name in alive)
+        ]
         self.ledger = WatchedLedger(self, [f"GPU-{n}" for n in range(self.capacity.gpu)], running)
         self.cores = CoreMap(range(-(-self.capacity.cpu_milli // 1000)), lambda name: ())
         machine = Machine(table, node, self.open_job, MachineShares(self.cores, self.ledger))

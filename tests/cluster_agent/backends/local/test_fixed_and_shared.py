@@ -224,6 +224,24 @@ def test_a_gpu_that_a_worker_never_lets_go_is_not_waited_for_for_ever(tmp_path: 
     assert world.jobs["second"].held.workers == 1, "the next decision finds it free"
 
 
+@pytest.mark.parametrize("launcher_dies", [False, True])
+def test_an_agent_that_is_restarted_knows_what_a_suspended_job_still_uses(tmp_path: Path, launcher_dies: bool) -> None:
+    world = LocalWorld(tmp_path, gpus=1)
+    world.submit("first", epochs=500, worker={"gpu": 1}).lingers_seconds = 12.0
+    world.submit("second", epochs=500, worker={"gpu": 1})
+    decide(world, first=(1, 1))
+    decide(world)
+    assert state_of(world, "first") is JobState.SUSPENDED
+    assert world.jobs["first"].seated, "its process is still there"
+    world.restart()
+    if launcher_dies:
+        world.jobs["first"].kill()
+    for _ in range(2):
+        decide(world, second=(1, 1))  # the world fails the test if the GPU is given twice
+    assert world.jobs["second"].held.workers == 1
+    assert set(world.ledger.held) == {"second"}
+
+
 def test_the_ledger_takes_back_what_nobody_uses_and_is_found_again(tmp_path: Path) -> None:
     ledger = GpuLedger(tmp_path, ["a", "b", "c"])
     assert ledger.grow("x", 2) == ""
