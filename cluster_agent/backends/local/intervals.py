@@ -127,6 +127,7 @@ class Intervals:
                 run_seconds=record.run_seconds + seconds,
                 samples=max(record.samples, measured.samples),
                 samples_per_epoch=samples_per_epoch(record, measured),
+                steps_per_epoch=measured.steps_per_epoch or record.steps_per_epoch,
                 total_epochs=measured.total_epochs or record.total_epochs,
             )
         if record is not None and record.file.fixed:

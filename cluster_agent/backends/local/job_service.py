@@ -66,22 +66,24 @@ class JobDesk:
         job = self._checked(content)
         there = [record for record in self.table if not (record.state.ended or record.held or record.cancelling)]
         alike = [
-            record.samples_per_epoch
-            for record in self.table
-            if record.file.model_type == job.model_type and record.samples_per_epoch
+            record for record in self.table if record.file.model_type == job.model_type and record.samples_per_epoch
         ]
+        steps = [record.steps_per_epoch for record in alike if record.steps_per_epoch]
+        epochs = None if job.work is None else job.work.epochs
+        if job.work is not None and job.work.steps is not None and steps:
+            epochs = job.work.steps / steps[-1]
         tasks, sizes = (job.worker, job.ps), {"min": job.least, "max": job.most, "requested": job.requested}
         return {
             "job": {
                 "modelType": job.model_type,
                 "kind": job.kind.value,
-                "epochs": None if job.work is None else job.work.epochs,
+                "epochs": epochs,
                 **{role: [of.cpu, of.gpu] for role, of in zip(("worker", "ps"), tasks, strict=True)},
                 **{name: [size.workers, size.ps] for name, size in sizes.items()},
             },
             "known": bool(alike),
             "ended": self._ended_alike(job),
-            "samplesPerEpoch": alike[-1] if alike else GUESSED_SAMPLES_PER_EPOCH,
+            "samplesPerEpoch": alike[-1].samples_per_epoch if alike else GUESSED_SAMPLES_PER_EPOCH,
             "present": [record.name for record in there],
             "cpuMilli": self.capacity.cpu_milli,
             "gpus": self.capacity.gpu,

@@ -69,6 +69,7 @@ class JobRecord(Section):
         suspended_unix_seconds: when it gave back all that it had, the last time; 0: never.
         samples: that are known to be trained; a coordinator that answers knows better.
         samples_per_epoch: measured; 0 until then.
+        steps_per_epoch: measured; 0 until then.
         total_epochs: measured; 0 until then.
         failure: why it failed, in a line.
         too_large: why it could not begin with more than its least, in a line; it keeps to that since.
@@ -94,6 +95,7 @@ class JobRecord(Section):
     suspended_unix_seconds: float = Field(0.0, ge=0.0)
     samples: float = Field(0.0, ge=0.0)
     samples_per_epoch: float = Field(0.0, ge=0.0)
+    steps_per_epoch: float = Field(0.0, ge=0.0)
     total_epochs: float = Field(0.0, ge=0.0)
     failure: str = ""
     too_large: str = ""

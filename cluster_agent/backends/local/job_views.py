@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from cluster_agent.backends.local.job_table import JobRecord, JobState
@@ -28,18 +29,37 @@ def samples_per_epoch(record: JobRecord, measured: Measured) -> float:
     return next((size for size in (measured.samples_per_epoch, record.samples_per_epoch) if least <= size <= most), 0.0)
 
 
-def total_epochs(record: JobRecord, measured: Measured) -> float | None:
+@dataclass(frozen=True, slots=True)
+class UsualEpoch:
+    """What an epoch of a type has in samples and in global steps; 0: it is not known."""
+
+    samples: float = 0.0
+    steps: float = 0.0
+
+
+def total_epochs(record: JobRecord, measured: Measured, usual: UsualEpoch) -> float | None:
     """What the whole job is: as its script said once it had started, else as its file says.
 
-    None: nobody did, or it has done more than that: what was wrong once is not relied on.
+    None: nobody did, or in steps of which nobody knows how many make an epoch, or it has done more than that: what was
+    wrong once is not relied on.
+
+    Args:
+        usual: of its type.
     """
-    work = record.file.work
-    said = measured.total_epochs or record.total_epochs or (None if work is None else work.epochs)
+    said = measured.total_epochs or record.total_epochs or _stated_epochs(record, measured, usual)
     per_epoch = samples_per_epoch(record, measured)
     if said is None or not per_epoch:
         return said
     done = max(measured.samples, record.samples) / per_epoch
     return None if done > _FALSE_FROM * said else said
+
+
+def _stated_epochs(record: JobRecord, measured: Measured, usual: UsualEpoch) -> float | None:
+    work = record.file.work
+    if work is None or work.steps is None:
+        return None if work is None else work.epochs
+    steps = measured.steps_per_epoch or record.steps_per_epoch or usual.steps
+    return work.steps / steps if steps > 0.0 else None
 
 
 def misstated(record: JobRecord, measured: Measured, *, done: bool) -> str:
@@ -73,18 +93,18 @@ def _amount(number: float, unit: str = "") -> str:
     return f"{shown} {unit}{'s' * (shown != '1')}" if unit else shown
 
 
-def scheduled_job(record: JobRecord, measured: Measured, usual_samples_per_epoch: float) -> Job:
+def scheduled_job(record: JobRecord, measured: Measured, usual: UsualEpoch) -> Job:
     """What a policy may look at: nothing that a real cluster could not know.
 
     Args:
         record: of the job.
         measured: of its processes; of a job without any, nothing.
-        usual_samples_per_epoch: of its type.
+        usual: an epoch of its type.
     """
     file = record.file
-    per_epoch = samples_per_epoch(record, measured) or usual_samples_per_epoch
+    per_epoch = samples_per_epoch(record, measured) or usual.samples or GUESSED_SAMPLES_PER_EPOCH
     done = max(measured.samples, record.samples) / per_epoch
-    declared = total_epochs(record, measured)
+    declared = total_epochs(record, measured, usual)
     total = max(2 * done, 1.0) if declared is None else declared
     # A held job may still have something: it is observed until it was taken away, and can get nothing.
     most = 0 if record.held else 1
@@ -134,7 +154,7 @@ def user_facts(
     age_seconds = max(0.0, (record.ended_unix_seconds or now_unix_seconds) - record.submitted_unix_seconds)
     # Records of agents that counted between decisions alone have no other time.
     run_seconds = min(age_seconds, max(trained_seconds, record.run_seconds))
-    total, per_epoch = total_epochs(record, measured), samples_per_epoch(record, measured)
+    total, per_epoch = total_epochs(record, measured, UsualEpoch()), samples_per_epoch(record, measured)
     samples = max(measured.samples, record.samples)
     progress = None if total is None or not per_epoch else min(1.0, samples / per_epoch / total)
     phase = measured.phase.value if running and measured.phase not in (None, Phase.RUNNING, Phase.STARTING) else ""

@@ -67,6 +67,11 @@ class Measured:
         """0 until the first sample."""
         return self.samples / self.epoch if self.epoch > 0 and self.samples > 0 else 0.0
 
+    @property
+    def steps_per_epoch(self) -> float:
+        """0 until the first step."""
+        return self.steps / self.epoch if self.epoch > 0 else 0.0
+
 
 class JobProcesses(Protocol):
     """A job's processes, whatever they are; they outlive who asks."""

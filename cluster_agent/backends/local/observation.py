@@ -11,7 +11,7 @@ from statistics import median_high
 
 from cluster_agent.backends.local.changes import demand
 from cluster_agent.backends.local.job_table import JobRecord, JobState
-from cluster_agent.backends.local.job_views import GUESSED_SAMPLES_PER_EPOCH, scheduled_job
+from cluster_agent.backends.local.job_views import UsualEpoch, scheduled_job
 from cluster_agent.backends.local.running_jobs import RunningJobs
 from policy_net.domain import SUSPENDED, CapacityMode, ClusterState, Decision, Job, Node, Resources
 from policy_net.errors import InvalidAllocation
@@ -39,24 +39,26 @@ class Observation:
 
     def state(self, time_seconds: float, slot_seconds: float) -> ClusterState:
         """The machine as a policy sees it; measures every job."""
-        usual = self._usual_epochs()
+        usual, unknown = self._usual_epochs(), UsualEpoch()
         jobs = [
-            scheduled_job(
-                record,
-                self._jobs.measure(record.name),
-                usual.get(record.file.model_type, GUESSED_SAMPLES_PER_EPOCH),
-            )
+            scheduled_job(record, self._jobs.measure(record.name), usual.get(record.file.model_type, unknown))
             for record in self._records
         ]
         return ClusterState(time_seconds, (self._node,), tuple(jobs), slot_seconds, CapacityMode.POOLED)
 
-    def _usual_epochs(self) -> dict[str, float]:
-        """Samples of an epoch, by type: the median of its jobs."""
-        known: dict[str, list[float]] = {}
+    def _usual_epochs(self) -> dict[str, UsualEpoch]:
+        """What an epoch has, by type: the median of its jobs."""
+        known: dict[str, list[JobRecord]] = {}
         for record in self._jobs.table:
             if record.samples_per_epoch:
-                known.setdefault(record.file.model_type, []).append(record.samples_per_epoch)
-        return {model_type: median_high(sizes) for model_type, sizes in known.items()}
+                known.setdefault(record.file.model_type, []).append(record)
+        return {
+            model_type: UsualEpoch(
+                median_high(record.samples_per_epoch for record in records),
+                median_high([record.steps_per_epoch for record in records if record.steps_per_epoch] or [0.0]),
+            )
+            for model_type, records in known.items()
+        }
 
 
 def check_decision(decision: Decision, jobs: Mapping[str, Job], total: Resources) -> None:

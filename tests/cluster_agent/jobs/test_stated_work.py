@@ -104,3 +104,25 @@ def test_what_is_learned_of_work_is_what_was_trained_and_not_what_was_stated(she
     deciding.recorder.close()
     logged = {job.job_id: job.total_epochs for job in read_decided(shell.folder).jobs}
     assert {name: logged[name] for name in done} == done
+
+
+def test_steps_are_work_once_it_is_known_how_many_make_an_epoch(shell: Shell) -> None:
+    """From what others of the type did; a type of which nobody has trained has unknown work until then."""
+    submit(shell, "first", "--model-type", "train", "--epochs", "2")
+    deciding = Deciding(shell, "fifo")
+    while shell.world.backend.table.unended:
+        deciding.once()
+    record = shell.world.backend.table.get("first")
+    assert record is not None
+    assert record.steps_per_epoch > 0.0
+    for name, model_type in (("known", "train"), ("new", "another")):
+        content = FILE.format("steps: 1000").replace("modelType: train", f"modelType: {model_type}")
+        assert shell.type("submit", shell.file(f"{name}.yaml", content), "--name", name).code == 0
+    observed = shell.world.backend.observe()
+    assert observed is not None
+    known, new = observed[0].jobs
+    assert known.work_known
+    assert known.total_epochs == pytest.approx(1000 / record.steps_per_epoch)
+    assert not new.work_known
+    foreseen = shell.type("simulate", shell.file("known.yaml", FILE.format("steps: 1000")), "-o", "json").json
+    assert not any("does not say its work" in note for note in foreseen["notes"])
