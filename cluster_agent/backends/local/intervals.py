@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from cluster_agent.backends.local.changes import Change
 from cluster_agent.backends.local.job_table import JobState
-from cluster_agent.backends.local.job_views import samples_per_epoch
+from cluster_agent.backends.local.job_views import samples_per_epoch, steps_per_epoch
 from cluster_agent.backends.local.measured import Measured
 from cluster_agent.backends.local.running_jobs import RunningJobs
 from elastic_runtime.protocol.plan import Phase
@@ -127,7 +127,7 @@ class Intervals:
                 run_seconds=record.run_seconds + seconds,
                 samples=max(record.samples, measured.samples),
                 samples_per_epoch=samples_per_epoch(record, measured),
-                steps_per_epoch=measured.steps_per_epoch or record.steps_per_epoch,
+                steps_per_epoch=steps_per_epoch(record, measured),
                 total_epochs=measured.total_epochs or record.total_epochs,
             )
         if record is not None and record.file.fixed:

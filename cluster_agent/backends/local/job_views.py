@@ -20,13 +20,19 @@ _LEAST_REMAINING_EPOCHS = 1e-3
 _MISSTATED_FROM = 2.0
 """Times as much, or as little, as was stated: less is as well as most can say it beforehand."""
 _EPOCH_SAMPLES = (1e-6, 1e15)
-"""That an epoch may have; the progress of a script is its own word."""
+"""That an epoch may have, or steps; the progress of a script is its own word."""
 
 
 def samples_per_epoch(record: JobRecord, measured: Measured) -> float:
     """Measured; 0 until the first sample, and where what was measured is no number that anything could follow from."""
     least, most = _EPOCH_SAMPLES
     return next((size for size in (measured.samples_per_epoch, record.samples_per_epoch) if least <= size <= most), 0.0)
+
+
+def steps_per_epoch(record: JobRecord, measured: Measured) -> float:
+    """Global steps; as `samples_per_epoch`."""
+    least, most = _EPOCH_SAMPLES
+    return next((size for size in (measured.steps_per_epoch, record.steps_per_epoch) if least <= size <= most), 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +64,7 @@ def _stated_epochs(record: JobRecord, measured: Measured, usual: UsualEpoch) -> 
     work = record.file.work
     if work is None or work.steps is None:
         return None if work is None else work.epochs
-    steps = measured.steps_per_epoch or record.steps_per_epoch or usual.steps
+    steps = steps_per_epoch(record, measured) or usual.steps
     return work.steps / steps if steps > 0.0 else None
 
 

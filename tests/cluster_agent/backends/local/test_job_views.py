@@ -10,32 +10,33 @@ from hypothesis import strategies as st
 
 from cluster_agent.backends.local.job_file import JobFile, Work
 from cluster_agent.backends.local.job_table import JobRecord, JobState
-from cluster_agent.backends.local.job_views import scheduled_job, user_facts
+from cluster_agent.backends.local.job_views import UsualEpoch, scheduled_job, steps_per_epoch, user_facts
 from cluster_agent.backends.local.measured import Measured
 from elastic_runtime.protocol.plan import Phase
 from policy_net.domain import Allocation
 
 
-def record(epochs: float | None, **more: object) -> JobRecord:
-    work = None if epochs is None else Work(epochs=epochs)
+def record(epochs: float | None, steps: int | None = None, **more: object) -> JobRecord:
+    work = None if epochs is None and steps is None else Work(epochs=epochs, steps=steps)
     file = JobFile(model_type="any", script=Path("/x.py"), work=work, elastic=True)
     values = {"name": "job", "number": 1, "file": file, "submitted_unix_seconds": 0.0, "state": JobState.RUNNING}
     return JobRecord.model_validate({**values, **more})
 
 
-def measured(samples: float, epoch: float, total_epochs: float = 0.0) -> Measured:
-    return Measured(Phase.RUNNING, Allocation(1, 1), Allocation(1, 1), samples, epoch, total_epochs, fresh=True)
+def measured(samples: float, epoch: float, total_epochs: float = 0.0, steps: float = 0.0) -> Measured:
+    one = Allocation(1, 1)
+    return Measured(Phase.RUNNING, one, one, samples, epoch, total_epochs, fresh=True, steps=steps)
 
 
 def test_one_that_trains_more_than_it_said_is_one_of_unknown_length() -> None:
-    job = scheduled_job(record(1.0), measured(samples=50_000, epoch=50.0), 1000.0)
+    job = scheduled_job(record(1.0), measured(samples=50_000, epoch=50.0), UsualEpoch(1000.0))
     assert not job.work_known
     assert job.remaining_epochs >= 50.0, "as much again, as of any job that says nothing; and not almost nothing"
     assert user_facts(record(1.0), measured(50_000, 50.0), 10.0)["progress"] is None
 
 
 def test_one_that_trains_less_than_it_said_counts_what_its_script_says_once_it_runs() -> None:
-    job = scheduled_job(record(1000.0), measured(samples=500, epoch=0.5, total_epochs=1.0), 1000.0)
+    job = scheduled_job(record(1000.0), measured(samples=500, epoch=0.5, total_epochs=1.0), UsualEpoch(1000.0))
     assert (job.total_epochs, job.remaining_epochs) == (1.0, 0.5)
     assert user_facts(record(1000.0), measured(500, 0.5, 1.0), 10.0)["progress"] == 0.5
 
@@ -64,15 +65,29 @@ def test_since_when_a_job_is_what_it_is() -> None:
 AMOUNTS = st.floats(0.0, 1e12)
 
 
-@given(st.none() | st.floats(1e-9, 1e9), AMOUNTS, AMOUNTS, AMOUNTS, AMOUNTS, AMOUNTS)
+@given(
+    st.none() | st.floats(1e-9, 1e9) | st.integers(1, 10**12),
+    *(AMOUNTS, AMOUNTS, AMOUNTS, AMOUNTS, AMOUNTS, AMOUNTS, AMOUNTS),
+)
 def test_whatever_is_claimed_progress_is_a_share_and_work_a_number(
-    said: float | None, samples: float, epoch: float, total: float, kept: float, per_epoch: float
+    said: float | int | None,
+    samples: float,
+    epoch: float,
+    total: float,
+    kept: float,
+    per_epoch: float,
+    steps: float,
+    kept_steps: float,
 ) -> None:
-    row = record(said, samples=kept, samples_per_epoch=per_epoch)
-    now = measured(samples, epoch, total)
+    work = {"steps": said} if isinstance(said, int) else {"epochs": said}
+    row = record(**{"epochs": None, **work}, samples=kept, samples_per_epoch=per_epoch, steps_per_epoch=kept_steps)
+    now = measured(samples, epoch, total, steps)
+    assert row.model_copy(update={"steps_per_epoch": steps_per_epoch(row, now)}) == JobRecord.model_validate(
+        {**row.model_dump(), "steps_per_epoch": steps_per_epoch(row, now)}
+    )
     progress = user_facts(row, now, 1.0)["progress"]
     assert progress is None or 0.0 <= progress <= 1.0
-    job = scheduled_job(row, now, 1000.0)
+    job = scheduled_job(row, now, UsualEpoch(1000.0))
     assert 0.0 < job.remaining_epochs < math.inf
     assert 0.0 < job.total_epochs < math.inf
     assert 0.0 < job.samples_per_epoch < math.inf
