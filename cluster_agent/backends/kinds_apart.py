@@ -5,7 +5,7 @@ The kind that a type has first keeps its name; what this agent has measured says
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import structlog
@@ -68,7 +68,8 @@ class KindsApart(Backend):
         if observed is None:
             return None
         state, trigger = observed
-        self._renamed = {job.job_id: name for job in state.jobs if (name := self._name(job)) != job.job_type}
+        given = {*self._backend.job_types, *(job.job_type for job in state.jobs)}
+        self._renamed = {job.job_id: name for job in state.jobs if (name := self._name(job, given)) != job.job_type}
         if self._renamed:
             jobs = tuple(replace(job, job_type=self._renamed.get(job.job_id, job.job_type)) for job in state.jobs)
             state = replace(state, jobs=jobs)
@@ -89,8 +90,8 @@ class KindsApart(Backend):
         """See `Backend`."""
         self._backend.close()
 
-    def _name(self, job: Job) -> str:
-        name = type_of_kind(job.job_type, job.kind, self._kind_of)
+    def _name(self, job: Job, given: Collection[str]) -> str:
+        name = type_of_kind(job.job_type, job.kind, self._kind_of, given)
         self._kinds.setdefault(name, job.kind)
         if name != job.job_type and name not in self._told:
             self._told.add(name)

@@ -96,14 +96,19 @@ def _bare_cells(job: dict[str, Any]) -> tuple[str, ...]:
 
 
 def one_job(job: dict[str, Any], now_unix_seconds: float) -> FactSheet:
-    """Everything about one job, with the age of what is older than the rest."""
+    """Everything about one job, with the age of what is older than the rest.
+
+    Args:
+        now_unix_seconds: by the clock that files have their times by.
+    """
     from foundation.tables import FactSheet  # noqa: PLC0415
 
     return FactSheet("", [*_rows(job, now_unix_seconds)])
 
 
 def _rows(job: dict[str, Any], now_unix_seconds: float) -> Iterable[tuple[str, str]]:
-    measured = _age(job.get("measuredUnixSeconds"), now_unix_seconds)
+    # By the agent's clock, which stands still while the machine sleeps and does not jump when somebody sets the time.
+    measured = _age(job.get("measuredUnixSeconds"), job["submittedUnixSeconds"] + job["ageSeconds"])
     said = _age(job.get("lastLineUnixSeconds"), now_unix_seconds)
     of_time = {key: clock_time(job[f"{key}Seconds"]) for key in ("run", "age")}
     may, stall = job["may"], job["stallSeconds"]

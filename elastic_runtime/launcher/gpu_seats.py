@@ -7,7 +7,7 @@ launcher writes beside it which worker uses which: what stands there must not be
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from foundation.files import PRIVATE, write_whole
@@ -53,6 +53,17 @@ class GpuSeats:
         self._file = gpu_file
         self._each = each
         self._taken: dict[str, tuple[str, ...]] = {}
+
+    def is_to_wait(self, stay: Collection[str]) -> bool:
+        """Whether another worker has too few only as long as the processes of some that go still use theirs.
+
+        Args:
+            stay: workers that do not go.
+        """
+        used = {gpu for gpus in self._taken.values() for gpu in gpus}
+        kept = {gpu for task, gpus in self._taken.items() if task in stay for gpu in gpus}
+        mine = read_gpus(self._file)
+        return sum(gpu not in used for gpu in mine) < self._each <= sum(gpu not in kept for gpu in mine)
 
     def take(self, task: str) -> tuple[str, ...]:
         """GPUs that no other worker of the job has, for one that is about to start.

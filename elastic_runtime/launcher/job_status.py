@@ -7,8 +7,8 @@ What calls a coordinator, and what checks a job's record, is loaded where a job 
 from __future__ import annotations
 
 import contextlib
-import math
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
@@ -196,5 +196,5 @@ def _is_like(value: object, usual: object) -> bool:
     if isinstance(usual, dict):
         return isinstance(value, dict) and all(name in value and _is_like(value[name], usual[name]) for name in usual)
     if isinstance(usual, int | float):
-        return isinstance(value, int | float) and math.isfinite(value)
+        return isinstance(value, int | float) and abs(value) <= sys.float_info.max  # no NaN, nor what no float can be
     return isinstance(value, type(usual))

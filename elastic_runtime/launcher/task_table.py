@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from elastic_runtime.launcher.gpu_seats import GpuSeats
@@ -93,7 +93,8 @@ class TaskTable:
             the tasks that could not even be started.
         """
         actions = self._plan.decide(view, self._processes, self._clock())
-        failed = self._start(actions.start, address)
+        stay = {*view.wanted, *(member.task for member in view.members)}.difference(view.leaving)
+        failed = self._start(actions.start, address, stay)
         for task in (*actions.terminate, *actions.kill):
             self._plan.on_terminated(task, self._clock())
             self._asked.add(task)
@@ -111,11 +112,13 @@ class TaskTable:
             process.wait(self._settings.grace_seconds, self._clock)
         self._processes.clear()
 
-    def _start(self, tasks: Sequence[str], address: str) -> list[TaskEnd]:
+    def _start(self, tasks: Sequence[str], address: str, stay: Collection[str]) -> list[TaskEnd]:
         failed = []
         there = {*self._processes, *tasks}
         workers = sum(is_worker(task) for task in there)
         for task in tasks:
+            if self._seats is not None and is_worker(task) and self._seats.is_to_wait(stay):
+                continue  # a later look starts it: to fail for that would be taken for a fault of the script's
             spec = self._programs.task_process(task, address, workers, len(there) - workers)
             if self._warm is not None and self._warm.is_to_wait(spec):
                 continue  # a later look starts it

@@ -6,25 +6,29 @@ train as one kind do not train as the other: believed as the first one's, the se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from policy_net.domain import JobKind
 from policy_net.throughput.type_belief import TypeBelief
 
 
-def type_of_kind(job_type: str, kind: JobKind, kind_of: Callable[[str], JobKind | None]) -> str:
+def type_of_kind(
+    job_type: str, kind: JobKind, kind_of: Callable[[str], JobKind | None], given: Collection[str] = ()
+) -> str:
     """The name under which jobs of this type and kind are known: the type's own, or one with the kind behind it.
 
-    The longer one where the type's own is that of the other kind, or where only the longer one is known.
+    The longer one where the type's own is that of the other kind, or where only the longer one is known, and no user
+    gave that.
 
     Args:
         job_type: as its user says it.
         kind_of: of what kind a name is known to be; None for one of which nothing is.
+        given: names that users gave.
     """
     name = job_type
     while (known := kind_of(name)) is None or known.uses_ps is not kind.uses_ps:
         apart = f"{name}-{kind.value}"
-        if known is None and kind_of(apart) is None:
+        if known is None and (apart in given or kind_of(apart) is None):
             break
         name = apart
     return name

@@ -81,16 +81,16 @@ def open_backend(settings: BackendSettings, parts: AgentParts) -> LocalBackend:
     for name, line in table.damaged.items():
         if launchers.running(name) is not None:  # it holds a part of the machine that nobody can tell
             raise StateDamaged(f"{line}; its processes run, so that nothing else can be given away safely")
-    running = [
+    running = [record.name for record in table if record.state is JobState.RUNNING]
+    suspended = [
         record.name
         for record in table
-        if record.state is JobState.RUNNING
         # What it has given back may still be used.
-        or (record.state is JobState.SUSPENDED and launchers.running(record.name) is not None)
+        if record.state is JobState.SUSPENDED and launchers.running(record.name) is not None
     ]
     shares = MachineShares(
         CoreMap(job_cores(node), launchers.processes, None if settings.cgroup is None else CpuQuota(settings.cgroup)),
-        GpuLedger(folder, found[: node.capacity.gpu], running),
+        GpuLedger(folder, found[: node.capacity.gpu], running, suspended),
     )
 
     def open_job(record: JobRecord) -> JobProcesses:

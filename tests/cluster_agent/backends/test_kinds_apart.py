@@ -66,6 +66,14 @@ def test_what_was_measured_says_whose_name_it_is_also_after_a_restart() -> None:
     assert types_seen(KindsApart(Scripted(make_job(1, **RING), make_job(2)), beliefs)) == ["vgg-16-allreduce", "vgg-16"]
 
 
+def test_a_type_is_not_taken_for_another_one_that_a_user_named_so() -> None:
+    beliefs = OnlineFit()
+    beliefs.observe([Progress("", "vgg-16-allreduce", Allocation(2, 0), 10.0, 100.0, 1.0, 5.0)])
+    new, old = make_job(0, **RING), make_job(1, job_type="vgg-16-allreduce", **RING)
+    assert types_seen(KindsApart(Scripted(new, old), beliefs)) == ["vgg-16", "vgg-16-allreduce"]
+    assert types_seen(KindsApart(Scripted(new), beliefs)) == ["vgg-16-allreduce"], "nobody did: it was this one's"
+
+
 def test_where_no_type_is_of_two_kinds_nothing_changes() -> None:
     inner = Scripted(make_job(0), make_job(1, job_type="ring", **RING))
     backend = KindsApart(inner, OnlineFit())

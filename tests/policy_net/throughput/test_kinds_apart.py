@@ -30,12 +30,17 @@ def test_what_is_known_by_the_longer_name_alone_keeps_it() -> None:
     assert type_of_kind("digits", RING, {"digits-allreduce": RING}.get) == "digits-allreduce"
 
 
-@given(st.lists(st.tuples(st.sampled_from(["a", "a-ps", "a-allreduce", "b"]), KINDS), max_size=12))
-def test_no_name_is_ever_of_two_kinds_and_names_do_not_change(jobs: list[tuple[str, JobKind]]) -> None:
+@given(
+    st.lists(st.tuples(st.sampled_from(["a", "a-ps", "a-allreduce", "b"]), KINDS), max_size=12),
+    st.sets(st.sampled_from(["a-ps", "a-allreduce"])),
+)
+def test_no_name_is_ever_of_two_kinds_and_names_do_not_change(
+    jobs: list[tuple[str, JobKind]], others: set[str]
+) -> None:
     known: dict[str, JobKind] = {}
     names = []
     for job_type, kind in jobs:
-        name = type_of_kind(job_type, kind, known.get)
+        name = type_of_kind(job_type, kind, known.get, others)
         names.append(name)
         assert known.setdefault(name, kind).uses_ps is kind.uses_ps
     uses_ps = {(job_type, kind.uses_ps) for job_type, kind in jobs}

@@ -29,13 +29,17 @@ class GpuLedger:
         jobs: the folder of all jobs' folders.
         gpus: what jobs may have, as `CUDA_VISIBLE_DEVICES` names them.
         running: names of jobs that may have some already, from an agent before this one.
+        suspended: names of jobs that need none, of which processes may still use some.
     """
 
-    def __init__(self, jobs: Path, gpus: Sequence[str], running: Iterable[str] = ()) -> None:
+    def __init__(
+        self, jobs: Path, gpus: Sequence[str], running: Iterable[str] = (), suspended: Iterable[str] = ()
+    ) -> None:
         self._jobs = jobs
         self._gpus = tuple(gpus)
-        self._held = {name: list(read_gpus(gpu_file(jobs, name))) for name in running}
-        self._needed = dict.fromkeys(self._held, 0)  # more is said of those that go on
+        self._needed = dict.fromkeys(suspended, 0)
+        self._held = {name: list(read_gpus(gpu_file(jobs, name))) for name in (*running, *self._needed)}
+        self._unwritten: set[str] = set()
 
     @property
     def held(self) -> dict[str, tuple[str, ...]]:
@@ -75,14 +79,20 @@ class GpuLedger:
         kept = [gpu for gpu in mine if gpu in used]
         spare = [gpu for gpu in mine if gpu not in used]
         self._needed[name] = count
+        left = [*kept, *spare[: max(0, count - len(kept))]]
+        if len(left) == len(mine):
+            return  # while somebody waits for them, it is looked at ten times a second
         try:
-            self._put(name, [*kept, *spare[: max(0, count - len(kept))]])
+            self._put(name, left)
         except OSError as error:  # they stay the job's until somebody needs them, or its next change
-            _log.warning("gpus-not-taken-back", job=name, error=str(error))
+            if name not in self._unwritten:
+                _log.warning("gpus-not-taken-back", job=name, error=str(error))
+            self._unwritten.add(name)
 
     def release(self, name: str) -> None:
         """Nothing runs of a job any more."""
         self._needed.pop(name, None)
+        self._unwritten.discard(name)
         if self._held.pop(name, None):
             file = gpu_file(self._jobs, name)
             for path in (file, used_file(file)):
@@ -99,3 +109,4 @@ class GpuLedger:
         self._jobs.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_gpus(gpu_file(self._jobs, name), gpus)
         self._held[name] = gpus
+        self._unwritten.discard(name)

@@ -264,8 +264,8 @@ class WatchedTable(JobTable):
 class WatchedLedger(GpuLedger):
     """Lets the agent die before and after each write."""
 
-    def __init__(self, world: LocalWorld, gpus: list[str], running: list[str]) -> None:
-        super().__init__(world.folder / "jobs", gpus, running)
+    def __init__(self, world: LocalWorld, gpus: list[str], running: list[str], suspended: list[str]) -> None:
+        super().__init__(world.folder / "jobs", gpus, running, suspended)
         self._world = world
 
     def _put(self, name: str, gpus: list[str]) -> None:
@@ -303,12 +303,9 @@ class LocalWorld:
         table = WatchedTable(self.folder / "submitted", self)
         node = Node("this-machine", self.capacity)
         alive = {name for name, job in self.jobs.items() if job.process is not None}
-        running = [
-            record.name
-            for record in table
-            if record.state is JobState.RUNNING or (record.state is JobState.SUSPENDED and record.name in alive)
-        ]
-        self.ledger = WatchedLedger(self, [f"GPU-{n}" for n in range(self.capacity.gpu)], running)
+        running = [record.name for record in table if record.state is JobState.RUNNING]
+        suspended = [name for name in alive if (there := table.get(name)) and there.state is JobState.SUSPENDED]
+        self.ledger = WatchedLedger(self, [f"GPU-{n}" for n in range(self.capacity.gpu)], running, suspended)
         self.cores = CoreMap(range(-(-self.capacity.cpu_milli // 1000)), lambda name: ())
         machine = Machine(table, node, self.open_job, MachineShares(self.cores, self.ledger))
         self.backend = LocalBackend(self.settings, parts, machine, lambda: self.now)

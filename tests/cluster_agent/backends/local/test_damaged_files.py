@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -44,6 +45,7 @@ DAMAGES: dict[str, Damage] = {
     "other values": lambda data: (
         json.dumps(dict.fromkeys(json.loads(data), "x")).encode() if data[:1] == b"{" else b"x"
     ),
+    "huge numbers": lambda data: re.sub(rb"[0-9]+", b"9" * 400, data),
     "deep": lambda data: b"[" * 100_000,
 }
 

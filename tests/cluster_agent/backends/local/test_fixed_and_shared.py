@@ -16,7 +16,7 @@ from cluster_agent.backends.local.running_jobs import RunningJobs
 from cluster_agent.backends.local.shares.core_map import CoreMap
 from cluster_agent.backends.local.shares.gpu_ledger import GpuLedger, gpu_file
 from cluster_agent.backends.local.shares.machine_shares import MachineShares
-from elastic_runtime.launcher.gpu_seats import GpuSeats
+from elastic_runtime.launcher.gpu_seats import GpuSeats, write_gpus
 from elastic_runtime.protocol.plan import Phase
 from policy_net.domain import SUSPENDED, Allocation, Decision, Resources
 
@@ -264,6 +264,43 @@ def test_the_ledger_takes_back_what_nobody_uses_and_is_found_again(tmp_path: Pat
     again.release("x")
     again.release("y")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_job_that_is_about_to_start_keeps_its_gpu_when_the_agent_is_restarted(tmp_path: Path) -> None:
+    write_gpus(gpu_file(tmp_path, "first"), ["a"])  # it was to have two, and its coordinator would not
+    write_gpus(gpu_file(tmp_path, "second"), ["b"])  # its launcher has not come to read that yet
+    again = GpuLedger(tmp_path, ["a", "b"], ["first", "second"])
+    assert again.grow("first", 2) == "it needs 1 more GPUs, and 0 are free"
+    assert again.grow("second", 1) == ""
+    assert again.held == {"first": ("a",), "second": ("b",)}
+
+
+def test_who_waits_for_a_gpu_writes_nothing_down_again_and_says_once_that_it_cannot(tmp_path: Path) -> None:
+    written, fault = [], []
+
+    class Watched(GpuLedger):
+        def _put(self, name: str, gpus: list[str]) -> None:
+            written.append((name, gpus))
+            if fault:
+                raise fault[0]
+            super()._put(name, gpus)
+
+    ledger = Watched(tmp_path, ["a", "b"])
+    ledger.grow("x", 2)
+    seats = GpuSeats(gpu_file(tmp_path, "x"), 1)
+    for worker in ("worker-0", "worker-1"):
+        seats.take(worker)
+    ledger.settle("x", 1)
+    assert [ledger.lacks("y", 1) != "" for _ in range(3)] == [True] * 3
+    assert written == [("x", ["a", "b"])]
+    seats.give_back("worker-1")
+    fault.append(OSError("full"))
+    with structlog.testing.capture_logs() as logs:
+        assert [ledger.lacks("y", 1) != "" for _ in range(3)] == [True] * 3
+    assert [line["event"] for line in logs] == ["gpus-not-taken-back"]
+    fault.clear()
+    assert ledger.lacks("y", 1) == ""
+    assert ledger.held == {"x": ("a",)}
 
 
 def test_jobs_get_the_least_crowded_cores_and_keep_those_that_they_have() -> None:
