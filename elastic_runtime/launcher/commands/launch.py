@@ -266,7 +266,7 @@ def resume(
         if status.phase is not Phase.SUSPENDED:
             raise BadInput(f"{name} is {status.phase.value}, not suspended; `elastic-run resize` changes its size")
         target = target_of(status)
-        ask(lambda: client.resume(chosen, target), f"{name} goes on with {target}", chosen, wait, timeout, output)
+        ask(job, lambda: client.resume(chosen, target), f"{name} goes on with {target}", chosen, wait, timeout, output)
 
 
 def _size_before(status: JobStatus, spec: JobSpec) -> Size:

@@ -25,7 +25,7 @@ from elastic_runtime.launcher.commands.options import (
     open_own_job,
 )
 from elastic_runtime.launcher.job_folder import JobFolder, holder_of, resume_command
-from elastic_runtime.launcher.job_status import client_of, resting_facts
+from elastic_runtime.launcher.job_status import client_of, read_state, resting_facts
 from elastic_runtime.protocol.plan import Phase
 from foundation.output import Form, Output, show
 
@@ -101,6 +101,7 @@ def resize(
             workers = before.workers if workers is None else workers
         target = Size(servers, workers)
         ask(
+            job,
             lambda: client.resize(chosen, target, tuple(victims or ()), mode),
             f"{name} has {target}" + (f", without {' and '.join(victims)}" if victims else ""),
             chosen,
@@ -126,7 +127,7 @@ def suspend(
     job = open_own_job(folder, name, "suspend", anyway=anyway)
     chosen = chosen_id(request_id)
     with client_of(job, CALL_SECONDS) as client:
-        ask(lambda: client.suspend(chosen), f"{name} is suspended", chosen, wait, timeout, output)
+        ask(job, lambda: client.suspend(chosen), f"{name} is suspended", chosen, wait, timeout, output)
 
 
 def stop(
@@ -180,18 +181,21 @@ def chosen_id(given: str | None) -> str:
     return uuid.uuid4().hex if given is None else check_request_id(given)
 
 
-def ask(send: Send, done: str, request_id: str, wait: bool, patience_seconds: float, output: Form) -> None:
+def ask(
+    job: JobFolder, send: Send, done: str, request_id: str, wait: bool, patience_seconds: float, output: Form
+) -> None:
     """Send a request and print what became of it.
 
     Args:
+        job: that it is about.
         done: what to say when it is done.
 
     Raises:
-        RequestAborted: the job gave it up.
+        RequestAborted: the job gave it up, or has ended.
         CoordinatorUnreachable: the coordinator was lost meanwhile.
         RequestPending: it is not done in time.
     """
-    state, detail = carry_through(send, wait, patience_seconds)
+    state, detail = carry_through(send, wait, patience_seconds, lambda: _end_of(job))
     if state is RequestOutcome.ABORTED:
         raise RequestAborted(detail or "the job gave the request up")
     line = done if state is RequestOutcome.DONE else f"request {request_id} is {state.value}"
@@ -199,14 +203,30 @@ def ask(send: Send, done: str, request_id: str, wait: bool, patience_seconds: fl
     show(output, record, line + (f" ({detail})" if detail else ""), [record])
 
 
+def _end_of(job: JobFolder) -> str:
+    """How a job has ended of which nothing runs any more, in a line; empty while something does."""
+    if holder_of(job.path) is not None:
+        return ""
+    state = read_state(job)
+    phase, failure = state.get("phase"), str(state.get("failure") or "")
+    over = phase in (Phase.FINISHED.value, Phase.FAILED.value)
+    line = f"{job.name} has {phase} meanwhile" if over else f"{job.name}'s launcher has ended meanwhile"
+    return f"{line}: {failure}" if failure else line
+
+
 def carry_through(
     send: Send,
     wait: bool,
     patience_seconds: float,
+    ended: Callable[[], str] = str,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> tuple[RequestOutcome, str]:
-    """Send a request until it is taken and, if wanted, until it has ended; the last state of it."""
+    """Send a request until it is taken and, if wanted, until it has ended; the last state of it.
+
+    Args:
+        ended: why nobody will ever answer, in a line; empty if somebody may.
+    """
     deadline = clock() + patience_seconds
     pause = _FIRST_LOOK_SECONDS
     taken: tuple[RequestOutcome, str] | None = None
@@ -217,6 +237,8 @@ def carry_through(
             # A job that never answered is not there; one that has taken the request is, and comes back.
             if taken is None or clock() >= deadline:
                 raise
+            if line := ended():
+                raise RequestAborted(line) from None
         if taken is not None and (not wait or taken[0] in (RequestOutcome.DONE, RequestOutcome.ABORTED)):
             return taken
         if clock() >= deadline:

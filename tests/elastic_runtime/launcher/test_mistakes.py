@@ -215,3 +215,23 @@ def test_a_damaged_journal_is_said_at_once_and_left_as_it_is(tmp_path: Path) -> 
     assert code == 2
     assert f"the coordinator cannot start: elastic_runtime.coordinator: {journal} holds no coordinator's record" in line
     assert journal.read_bytes() == b"not what a coordinator writes"
+
+
+def test_who_resumes_a_job_that_fails_then_is_told_at_once(job: RealJob, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import pathlib, torch\nimport elastic_runtime as elastic\n"
+        "if pathlib.Path(__file__).with_name('broken').exists():\n"
+        "    raise RuntimeError('it broke')\n"
+        "model = torch.nn.Linear(2, 1)\n"
+        "job = elastic.join(model, elastic.SGD(lr=0.1), torch.randn(64, 2), global_batch=8, epochs=100000)\n"
+        "for batch in job:\n    job.step(model(batch.data).mean())\n"
+    )
+    job.launch("--ps", "1", "--workers", "1", "--name", job.name, str(script))
+    job.steps_on()
+    assert job.ask("suspend")["state"] == "done"
+    (tmp_path / "broken").touch()
+    said = job.ask("resume", code=1)
+    assert f"{job.name} has failed meanwhile: " in said
+    assert "it broke" in said
+    assert job.end() == 1

@@ -4,7 +4,7 @@ import pytest
 
 from elastic_runtime.control.messages import RequestOutcome
 from elastic_runtime.errors import CoordinatorUnreachable, ElasticError
-from elastic_runtime.launcher.commands.requests import RequestPending, carry_through
+from elastic_runtime.launcher.commands.requests import RequestAborted, RequestPending, carry_through
 
 GONE = CoordinatorUnreachable("away")
 TAKEN = (RequestOutcome.QUEUED, "")
@@ -19,6 +19,7 @@ class Answers:
         self.answers = list(answers)
         self.asked = 0
         self.now = 0.0
+        self.ended = ""
 
     def __call__(self) -> tuple[RequestOutcome, str]:
         answer = self.answers[min(self.asked, len(self.answers) - 1)]
@@ -29,7 +30,7 @@ class Answers:
         return answer
 
     def carry(self, wait: bool = True) -> tuple[RequestOutcome, str]:
-        return carry_through(self, wait, 60.0, lambda: self.now, self.sleep)
+        return carry_through(self, wait, 60.0, lambda: self.ended, lambda: self.now, self.sleep)
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds
@@ -48,6 +49,17 @@ def test_without_waiting_it_is_enough_that_it_was_taken() -> None:
 
 def test_a_coordinator_that_restarts_meanwhile_is_waited_for() -> None:
     assert Answers(TAKEN, GONE, GONE, DONE).carry() == DONE
+
+
+def test_a_job_that_has_ended_meanwhile_is_not_waited_for() -> None:
+    answers = Answers(TAKEN, RUNNING, GONE)
+    answers.ended = "j has failed meanwhile: it broke"
+    with pytest.raises(RequestAborted, match="j has failed meanwhile: it broke"):
+        answers.carry()
+    assert answers.now < 1.0
+    finished = Answers(TAKEN, DONE)
+    finished.ended = "j has finished meanwhile"
+    assert finished.carry() == DONE, "what was answered counts"
 
 
 def test_one_that_never_answered_is_not_waited_for() -> None:
