@@ -5,7 +5,7 @@ The kind that a type has first keeps its name; what this agent has measured says
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import structlog
@@ -28,7 +28,7 @@ class KindsApart(Backend):
 
     def __init__(self, backend: Backend, beliefs: OnlineFit) -> None:
         self._backend = backend
-        self._beliefs = beliefs
+        self._measured = measured_kinds(beliefs)
         self._kinds: dict[str, JobKind] = {}
         self._renamed: dict[str, str] = {}
         self._told: set[str] = set()
@@ -68,8 +68,7 @@ class KindsApart(Backend):
         if observed is None:
             return None
         state, trigger = observed
-        given = {*self._backend.job_types, *(job.job_type for job in state.jobs)}
-        self._renamed = {job.job_id: name for job in state.jobs if (name := self._name(job, given)) != job.job_type}
+        self._renamed = {job.job_id: name for job in state.jobs if (name := self._name(job, state)) != job.job_type}
         if self._renamed:
             jobs = tuple(replace(job, job_type=self._renamed.get(job.job_id, job.job_type)) for job in state.jobs)
             state = replace(state, jobs=jobs)
@@ -90,7 +89,10 @@ class KindsApart(Backend):
         """See `Backend`."""
         self._backend.close()
 
-    def _name(self, job: Job, given: Collection[str]) -> str:
+    def _name(self, job: Job, state: ClusterState) -> str:
+        def given() -> set[str]:
+            return {*self._backend.job_types, *(each.job_type for each in state.jobs)}
+
         name = type_of_kind(job.job_type, job.kind, self._kind_of, given)
         self._kinds.setdefault(name, job.kind)
         if name != job.job_type and name not in self._told:
@@ -99,4 +101,4 @@ class KindsApart(Backend):
         return name
 
     def _kind_of(self, job_type: str) -> JobKind | None:
-        return measured_kinds(self._beliefs.beliefs_by_type())(job_type) or self._kinds.get(job_type)
+        return self._measured(job_type) or self._kinds.get(job_type)

@@ -23,6 +23,7 @@ from policy_net.laboratory.simulation.metrics import JobOutcome
 from policy_net.laboratory.simulation.replay import replay
 from policy_net.laboratory.workloads.workload import JobSpec, Workload
 from policy_net.policy import SchedulerPolicy
+from policy_net.throughput.kinds_apart import measured_kinds, type_of_kind
 from policy_net.throughput.parametric import OnlineFit
 
 NEW = "the-job-that-is-asked-about"
@@ -125,14 +126,18 @@ def told_apart(jobs: Sequence[Job], speeds: OnlineFit) -> list[Job]:
         jobs: of which `speeds` knows the types.
         speeds: gets the new types.
     """
-    found = []
+    found: list[Job] = []
+    kinds: dict[str, JobKind] = {}
+    measured = measured_kinds(speeds)
     for job in jobs:
-        servers = int(job.kind is JobKind.PS)
-        if speeds.samples_per_second(job.job_type, servers, 1) > 0.0:
+        name = type_of_kind(job.job_type, job.kind, lambda name: measured(name) or kinds.get(name))
+        kinds.setdefault(name, job.kind)
+        if name == job.job_type:
             found.append(job)
             continue
+        servers = int(job.kind.uses_ps)
         known = speeds.samples_per_second(job.job_type, 1 - servers, 1)
-        other = replace(job, job_type=f"{job.job_type}-{job.kind.value}")
+        other = replace(job, job_type=name)
         speeds.introduce([other])
         if speeds.allocations_seen(job.job_type) and not speeds.allocations_seen(other.job_type):
             least = Allocation(1, servers)

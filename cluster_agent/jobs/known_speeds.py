@@ -99,9 +99,8 @@ def speeds_here(facts: dict[str, Any], policy: SetPolicy | None, jobs: Sequence[
 
 
 def _known_as(job: Job, fit: OnlineFit) -> str:
-    types = fit.beliefs_by_type()
-    name = type_of_kind(job.job_type, job.kind, measured_kinds(types))
-    return name if name in types else job.job_type
+    name = type_of_kind(job.job_type, job.kind, measured_kinds(fit))
+    return name if fit.allocations_seen(name) else job.job_type
 
 
 def _in_words(size: Allocation) -> str:

@@ -7,13 +7,25 @@ train as one kind do not train as the other: believed as the first one's, the se
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from typing import Protocol
 
 from policy_net.domain import JobKind
 from policy_net.throughput.type_belief import TypeBelief
 
 
+class Measured(Protocol):
+    """What is believed on the ground of what was measured; see `BeliefsByType`."""
+
+    def beliefs_by_type(self) -> Mapping[str, TypeBelief]:
+        """By type."""
+        ...
+
+
 def type_of_kind(
-    job_type: str, kind: JobKind, kind_of: Callable[[str], JobKind | None], given: Collection[str] = ()
+    job_type: str,
+    kind: JobKind,
+    kind_of: Callable[[str], JobKind | None],
+    given: Callable[[], Collection[str]] = tuple,
 ) -> str:
     """The name under which jobs of this type and kind are known: the type's own, or one with the kind behind it.
 
@@ -23,26 +35,22 @@ def type_of_kind(
     Args:
         job_type: as its user says it.
         kind_of: of what kind a name is known to be; None for one of which nothing is.
-        given: names that users gave.
+        given: names that users gave; asked for only where one could be meant.
     """
     name = job_type
     while (known := kind_of(name)) is None or known.uses_ps is not kind.uses_ps:
         apart = f"{name}-{kind.value}"
-        if known is None and (apart in given or kind_of(apart) is None):
+        if known is None and (kind_of(apart) is None or apart in given()):
             break
         name = apart
     return name
 
 
-def measured_kinds(types: Mapping[str, TypeBelief]) -> Callable[[str], JobKind | None]:
-    """Of what kind a name is known to be by what was measured of it: the `kind_of` of `type_of_kind`.
-
-    Args:
-        types: what is believed, by type.
-    """
+def measured_kinds(beliefs: Measured) -> Callable[[str], JobKind | None]:
+    """Of what kind a name is known to be by what was measured of it so far: the `kind_of` of `type_of_kind`."""
 
     def kind_of(name: str) -> JobKind | None:
-        belief = types.get(name)
+        belief = beliefs.beliefs_by_type().get(name)
         return None if belief is None else belief.form.kind
 
     return kind_of

@@ -146,7 +146,7 @@ def believed_speeds(
     """
     seen = beliefs if beliefs is not None or state_dir is None else measured_speeds(state_dir)
     if seen is not None:
-        name = type_of_kind(job_type, kind, measured_kinds(seen.beliefs_by_type()))
+        name = type_of_kind(job_type, kind, measured_kinds(seen))
         if seen.allocations_seen(name):
             return Believed(seen, name, f"what this agent has measured of {name}", has_scale=True)
     shipped = _shipped()

@@ -40,7 +40,7 @@ def test_no_name_is_ever_of_two_kinds_and_names_do_not_change(
     known: dict[str, JobKind] = {}
     names = []
     for job_type, kind in jobs:
-        name = type_of_kind(job_type, kind, known.get, others)
+        name = type_of_kind(job_type, kind, known.get, lambda: others)
         names.append(name)
         assert known.setdefault(name, kind).uses_ps is kind.uses_ps
     uses_ps = {(job_type, kind.uses_ps) for job_type, kind in jobs}

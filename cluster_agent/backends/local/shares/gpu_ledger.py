@@ -53,7 +53,7 @@ class GpuLedger:
             for other in [other for other in self._needed if other != name]:
                 self.settle(other, self._needed[other])
         free = len(self._free)
-        return f"it needs {missing} more GPUs, and {free} are free" if missing > max(0, free) else ""
+        return f"it needs {missing} more GPUs, and {free} are free" if missing > free else ""
 
     def grow(self, name: str, count: int) -> str:
         """Give a job more, up to a number of them; a line if there are too few, and nothing has changed then.
