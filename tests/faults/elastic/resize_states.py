@@ -49,6 +49,9 @@ def not_committed(job: LiveJob) -> None:
     confirmed(job)
     change = moving(job)
     assert change is not None
+    job.allow(change.clock + 1)
+    # The test may hear of the confirmation before the worker behind the wire does, who would never begin the clock.
+    job.until(lambda: job.begun(change.clock), "the clock")
     job.wire.stall()
     last = change.clock + len(change.stages)
     job.allow(last + 1)
