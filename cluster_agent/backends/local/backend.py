@@ -189,6 +189,7 @@ class LocalBackend:
             self._parts.state_dir,
             pace,
             self.remove,
+            self._jobs.why_it_waits,
         )
         shared = SharedAnswers(lambda: self.table.changes, self._parts.clock)
         socket = self._settings.socket or default_socket(os.environ)
@@ -200,7 +201,7 @@ class LocalBackend:
         """A job as users see it; may be called from any thread."""
         name, now = record.name, self.time_seconds
         trained = self._jobs.training.seconds(record, now)
-        facts = user_facts(record, self._jobs.shown(name), now, self._jobs.waits.get(name, ""), trained)
+        facts = user_facts(record, self._jobs.shown(name), now, self._jobs.why_it_waits(name), trained)
         folder = self._jobs[record.name].log_folder
         return {**facts, "logs": str(folder), "log": str(folder.parents[1] / f"{record.name}.launcher.log")}
 
@@ -254,6 +255,7 @@ class LocalBackend:
         check_decision(decision, jobs, state.total)
         self._observed = None
         self._pace.on_decided()
+        self._jobs.lacking.clear()
         stamp = f"{int(state.time_seconds * 1000):x}"
         changes = {
             name: Change(job, job.current, self._wanted(job, decision), f"decision-{stamp}-{name}")

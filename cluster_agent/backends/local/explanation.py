@@ -13,12 +13,13 @@ from policy_net.domain import SUSPENDED, Allocation, ClusterState, Job
 from policy_net.set_policy.reasons import reasons_of
 
 
-def explain(facts: Mapping[str, Any], state_dir: Path) -> dict[str, Any]:
+def explain(facts: Mapping[str, Any], state_dir: Path, lacks: str = "") -> dict[str, Any]:
     """Why a job has what it has; plain JSON values.
 
     Args:
         facts: of the job, as users see it.
         state_dir: of the agent, where its decisions are.
+        lacks: why it has not got what it was given, in a line.
     """
     shown = ("name", "state", "stateSinceUnixSeconds", "workers", "ps", "held", "ended")
     answer: dict[str, Any] = {key: facts[key] for key in shown}
@@ -37,7 +38,7 @@ def explain(facts: Mapping[str, Any], state_dir: Path) -> dict[str, Any]:
         "decision": decision_facts(line, wanted, [] if policy is None else reasons_of(policy, state, job.job_id)),
         "steps": [step_facts(step) for step in steps if step.job_id == job.job_id],
         "others": others_given(state, given, job, steps),
-        "waitsFor": _without_decision(facts) or _waits_for(facts, job, wanted, given, state),
+        "waitsFor": _without_decision(facts) or _waits_for(facts, job, wanted, given, state, lacks),
     }
 
 
@@ -53,16 +54,23 @@ def _without_decision(facts: Mapping[str, Any]) -> str:
 
 
 def _waits_for(
-    facts: Mapping[str, Any], job: Job, wanted: Allocation, given: Mapping[str, Allocation], state: ClusterState
+    facts: Mapping[str, Any],
+    job: Job,
+    wanted: Allocation,
+    given: Mapping[str, Allocation],
+    state: ClusterState,
+    lacks: str,
 ) -> str:
     has = Allocation(facts["workers"], facts["ps"])
     if wanted == has:
         return "" if wanted != SUSPENDED else room_for(job, given, state)
     if wanted == SUSPENDED:
         return room_for(job, given, state)
-    if has == SUSPENDED:
+    if has != SUSPENDED:
+        return f"a resize to {_size(wanted)}" + (f": {lacks}" if lacks else ", which is under way")
+    if facts["state"] == "starting":
         return "its processes, which are starting"
-    return f"a resize to {_size(wanted)}, which is under way"
+    return lacks or "what other jobs are about to give back"
 
 
 def _size(size: Allocation) -> str:

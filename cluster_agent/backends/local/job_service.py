@@ -33,6 +33,7 @@ class JobDesk:
         state_dir: of the agent, whose decisions are explained.
         pace_seconds: of decisions: the slot, and the least time between two.
         remove: what a job that has ended has left; only its record, unless given.
+        why_it_waits: why a job has not got what it was given, in a line; empty if nobody knows one.
     """
 
     table: JobTable
@@ -42,6 +43,7 @@ class JobDesk:
     state_dir: Path = Path()
     pace_seconds: tuple[float, float] = (30.0, 2.0)
     remove: Callable[[str], None] | None = None
+    why_it_waits: Callable[[str], str] | None = None
 
     @property
     def answers(self) -> dict[str, Callable[[Mapping[str, Any]], Facts]]:
@@ -158,7 +160,9 @@ class JobDesk:
 
     def explain(self, content: Mapping[str, Any]) -> Facts:
         """Why a job has what it has."""
-        return explain(self.facts(self._named(content["name"])), self.state_dir)
+        record = self._named(content["name"])
+        lacks = self.why_it_waits(record.name) if self.why_it_waits is not None else ""
+        return explain(self.facts(record), self.state_dir, lacks)
 
     def _hold(self, name: str, *, held: bool) -> Facts:
         record = self._named(name)

@@ -45,6 +45,7 @@ class RunningJobs(Mapping[str, JobProcesses]):
     Attributes:
         losses: how many launchers died, which is something to decide about.
         waits: why jobs could not be started when that was tried last, in a line each.
+        lacking: what there is too little of yet for what jobs are to have by the last decision, in a line each.
         training: for how long each job has trained.
     """
 
@@ -59,6 +60,7 @@ class RunningJobs(Mapping[str, JobProcesses]):
         self.training = TrainingTimes(table, now)
         self.losses = 0
         self.waits: dict[str, str] = {}
+        self.lacking: dict[str, str] = {}
         self._unstarted: dict[str, JobRecord] = {}
         self.table = table
         self._open_job = open_job
@@ -139,7 +141,10 @@ class RunningJobs(Mapping[str, JobProcesses]):
 
     def lacks(self, name: str, most: Resources) -> str:
         """What there is too little of for a job that may take so much, in a line: tasks that go still use it."""
-        return self._shares.lacks(name, most)
+        line = self._shares.lacks(name, most)
+        if line:
+            self.lacking[name] = line
+        return line
 
     def ask(self, name: str, request_id: str, after: Allocation, most: Resources) -> str:
         """Ask a job's processes for another size, or start some; why that cannot be, empty if it was asked for.
@@ -159,7 +164,7 @@ class RunningJobs(Mapping[str, JobProcesses]):
         if self.latest(name).is_ending:
             return "it is at its end"  # which is about to be noted: it must not be started again
         before = self._unstarted.pop(name, record)
-        self.waits.pop(name, None)
+        self._wait_no_more(name)
         try:
             refused = self._shares.grow(name, most)
             if refused:
@@ -196,6 +201,14 @@ class RunningJobs(Mapping[str, JobProcesses]):
                 self._end(before, Measured(failure=line))
             self._take_back(before.name)
         return line
+
+    def _wait_no_more(self, name: str) -> None:
+        self.waits.pop(name, None)
+        self.lacking.pop(name, None)
+
+    def why_it_waits(self, name: str) -> str:
+        """Why a job has not got what it was given, in a line; empty if nobody knows of a reason. From any thread."""
+        return self.lacking.get(name) or self.waits.get(name, "")
 
     def _take_back(self, name: str) -> None:
         before = self._unstarted[name]
@@ -311,7 +324,7 @@ class RunningJobs(Mapping[str, JobProcesses]):
         self.training.note(name, trains=False)
         self[name].clear()
         self._shares.release(name)
-        self.waits.pop(name, None)
+        self._wait_no_more(name)
         self._futile_starts.pop(name, None)
         self._starting_since.pop(name, None)
         self._processes.pop(name, None)

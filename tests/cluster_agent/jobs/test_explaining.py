@@ -11,6 +11,7 @@ from deciding import Deciding, submit
 from job_shell import Shell
 from rich.console import Console
 
+from cluster_agent.backends.local.explanation import explain
 from cluster_agent.backends.local.job_table import JobState
 from cluster_agent.jobs.explaining import explained
 from cluster_agent.recording.last_decision import last_decision
@@ -68,6 +69,25 @@ def test_an_explanation_that_is_watched_is_shown_again_when_it_changes(
     assert (said.code, said.err) == (0, "")
     decisions = [json.loads(line)["decision"] for line in said.out.splitlines()]
     assert [decision and decision["number"] for decision in decisions] == [None, 0]
+
+
+def test_what_a_job_waits_for_that_has_been_given_something(shell: Shell, tmp_path: Path) -> None:
+    submit(shell, "one")
+    Deciding(shell, "fifo").once()
+    facts = shell.type("job", "one", "-o", "json").json
+    none, lacks = {**facts, "workers": 0, "ps": 0}, "it needs 1 more GPU, and none is free"
+
+    def waits_for(facts: dict[str, object], lacks: str = "") -> object:
+        return explain(facts, tmp_path, lacks)["waitsFor"]
+
+    assert waits_for({**none, "state": "starting"}) == "its processes, which are starting"
+    assert waits_for({**none, "state": "queued"}) == "what other jobs are about to give back"
+    assert waits_for({**none, "state": "suspended"}, lacks) == lacks
+    assert facts["workers"] > 0
+    smaller = {**facts, "workers": facts["workers"] + 1}
+    size = f"{facts['workers']} workers and {facts['ps']} parameter servers"
+    assert waits_for(smaller) == f"a resize to {size}, which is under way"
+    assert waits_for(smaller, lacks) == f"a resize to {size}: {lacks}"
 
 
 def test_what_a_job_waits_for(shell: Shell) -> None:

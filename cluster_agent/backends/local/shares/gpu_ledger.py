@@ -13,6 +13,7 @@ from pathlib import Path
 import structlog
 
 from elastic_runtime.launcher.gpu_seats import read_gpus, read_used, used_file, write_gpus
+from foundation.figures import counted
 
 _log = structlog.get_logger()
 
@@ -53,7 +54,9 @@ class GpuLedger:
             for other in [other for other in self._needed if other != name]:
                 self.settle(other, self._needed[other])
         free = len(self._free)
-        return f"it needs {missing} more GPUs, and {free} are free" if missing > free else ""
+        if missing <= free:
+            return ""
+        return f"it needs {counted(missing, 'more GPU')}, and {free or 'none'} {'is' if free < 2 else 'are'} free"
 
     def grow(self, name: str, count: int) -> str:
         """Give a job more, up to a number of them; a line if there are too few, and nothing has changed then.

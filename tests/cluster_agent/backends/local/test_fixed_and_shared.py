@@ -216,12 +216,37 @@ def test_a_gpu_that_a_worker_never_lets_go_is_not_waited_for_for_ever(tmp_path: 
     with structlog.testing.capture_logs() as said:
         decide(world, second=(1, 1))
     [line] = [entry["line"] for entry in said if entry["event"] == "resize-refused"]
-    assert line == "it needs 1 more GPUs, and 0 are free after 20 s"
+    assert line == "it needs 1 more GPU, and none is free after 20 s"
     assert world.jobs["second"].held == SUSPENDED
     world.jobs["first"].lingers_seconds = 0.0
     world.jobs["first"].leaving = dict.fromkeys(world.jobs["first"].leaving, 0.0)
     decide(world, second=(1, 1))
     assert world.jobs["second"].held.workers == 1, "the next decision finds it free"
+
+
+def test_a_job_says_that_it_waits_for_what_another_still_uses_as_long_as_it_does(tmp_path: Path) -> None:
+    world = LocalWorld(tmp_path, gpus=1, slot_seconds=60.0, resize_seconds=20.0)
+    world.submit("first", epochs=500, worker={"gpu": 1}).lingers_seconds = 12.0
+    world.submit("second", epochs=500, worker={"gpu": 1})
+    notes: list[tuple[str, str]] = []
+
+    def look() -> None:
+        record = world.backend.table.get("second")
+        assert record is not None
+        facts = world.backend.facts(record)
+        notes.append((str(facts["state"]), str(facts["note"])))
+
+    decide(world, first=(1, 1))
+    world.at += [(world.now + seconds, look) for seconds in (6.0, 55.0)]
+    decide(world, second=(1, 1))
+    assert notes == [("queued", "it needs 1 more GPU, and none is free"), ("running", "")]
+    world.jobs["second"].lingers_seconds = 1e9
+    decide(world, first=(1, 1))
+    first = world.backend.table.get("first")
+    assert first is not None
+    assert world.backend.facts(first)["note"] == "it needs 1 more GPU, and none is free"
+    decide(world)
+    assert world.backend.facts(first)["note"] == "", "nobody has given it any since"
 
 
 @pytest.mark.parametrize("launcher_dies", [False, True])
@@ -270,7 +295,7 @@ def test_a_job_that_is_about_to_start_keeps_its_gpu_when_the_agent_is_restarted(
     write_gpus(gpu_file(tmp_path, "first"), ["a"])  # it was to have two, and its coordinator would not
     write_gpus(gpu_file(tmp_path, "second"), ["b"])  # its launcher has not come to read that yet
     again = GpuLedger(tmp_path, ["a", "b"], ["first", "second"])
-    assert again.grow("first", 2) == "it needs 1 more GPUs, and 0 are free"
+    assert again.grow("first", 2) == "it needs 1 more GPU, and none is free"
     assert again.grow("second", 1) == ""
     assert again.held == {"first": ("a",), "second": ("b",)}
 
