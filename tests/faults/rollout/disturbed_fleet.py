@@ -16,7 +16,7 @@ from typing import Any
 import grpc
 from learner_makers import update
 from learner_process import DEADLINE_SECONDS, LearnerProcess
-from places import Place, content
+from places import ASKED, Place, content
 from rollout_fleet import FakeAgent
 
 from global_learner.storage.audit_chain import AuditLine, checked_chain
@@ -163,6 +163,9 @@ class DisturbedFleet:
             assert time.monotonic() < deadline, here
             if here == ("running", "gate"):
                 continue  # it asks at once, as its learner replays nothing
+            if here[0] == "asking" and here[1] not in ASKED:
+                self.beat(here)  # the evidence was under way, or is now: it goes on by itself, at any moment
+                continue
             if here not in told:
                 told.append(here)
                 on_place(here)
