@@ -155,7 +155,7 @@ def test_several_workers_get_what_torchrun_gives_and_gpus_of_their_own(opened: O
     ledger = GpuLedger(tmp_path / "jobs", ["GPU-a", "GPU-b", "GPU-c"])
     job = opened(code, worker={"replicas": 2, "gpu": 1, "cpu": 2})
     assert ledger.grow("job", 2) == ""
-    assert ledger.grow("other", 2) == "it needs 2 more GPUs, and 1 are free"
+    assert ledger.grow("other", 2) == "it needs 2 more GPUs, and 1 is free"
     job.start(Allocation(2))
     ended(job)
     lines = [(job.log_folder / f"worker-{rank}.log").read_text(encoding="utf-8") for rank in range(2)]
