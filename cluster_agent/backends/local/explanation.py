@@ -68,9 +68,9 @@ def _waits_for(
         return room_for(job, given, state)
     if has != SUSPENDED:
         return f"a resize to {_size(wanted)}" + (f": {lacks}" if lacks else ", which is under way")
-    if facts["state"] == "starting":
-        return "its processes, which are starting"
-    return lacks or "what other jobs are about to give back"
+    if facts["state"] in (JobState.QUEUED.value, JobState.SUSPENDED.value):
+        return lacks or "what other jobs are about to give back"
+    return "its processes, which are starting"
 
 
 def _size(size: Allocation) -> str:
