@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TextIO
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
 from cluster_agent.errors import BadConfig
-from cluster_agent.guard import GuardedDecision
+from cluster_agent.guard import GuardedDecision, Intervention
 from cluster_agent.health import Health
 from cluster_agent.settings import TelemetrySettings
 from foundation.lossy_stream import lossy
+from policy_net.exchange.signed_documents import VERSION_REFUSALS
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
@@ -26,8 +28,12 @@ _STALENESS_STEPS = (0, 1, 2, 4, 8, 16, 32, 64, 128)
 class Telemetry:
     """All metrics of one agent, in a registry of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self.registry = CollectorRegistry()
+        self.start_time = Gauge(
+            "fedl2_agent_start_time_seconds", "When this process began, as Unix time.", registry=self.registry
+        )
+        self.start_time.set(clock())
         self.decisions = Counter(
             "fedl2_agent_decisions_total", "Decisions made by this process.", registry=self.registry
         )
@@ -180,6 +186,11 @@ class Telemetry:
         self.acting_version = Gauge(
             "fedl2_agent_acting_version_number", "The version that acts; 0 for none.", registry=self.registry
         )
+        # What alerts ask for is there with 0 from the start: `increase` does not see a counter that begins with 1.
+        for intervention in Intervention:
+            self.interventions.labels(intervention.value)
+        for word in VERSION_REFUSALS:
+            self.version_refusals.labels(word)
 
     def decided(self, guarded: GuardedDecision, reward: float | None, version: int) -> None:
         """Count one decision and its consequence."""

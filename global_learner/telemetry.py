@@ -4,29 +4,37 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from typing import TextIO
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from foundation.lossy_stream import lossy
-from global_learner.errors import Refusal
+from global_learner.errors import Refusal, Rejection
 from global_learner.folded_lines import RefusalLog
+from policy_net.exchange.signed_documents import VERSION_REFUSALS
 from policy_net.throughput.fleet_priors import FleetPriors
 
 _STALENESS_STEPS = (0, 1, 2, 4, 8, 16, 32, 64, 128)
 _APPLY_SECONDS = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05)
 _CALL_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2.0)
 _GROUP_UPDATES = (1, 2, 4, 8, 16, 32, 64, 128)
+OTHER_REFUSAL = "other"
+"""The word for a reason of refusing a version that this program does not know."""
 _SNAPSHOT_SECONDS = (0.005, 0.01, 0.05, 0.1, 0.5, 2.0)
 
 
 class Telemetry:
     """All metrics of one learner, in a registry of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self.registry = CollectorRegistry()
+        self.start_time = Gauge(
+            "fedl2_learner_start_time_seconds", "When this process began, as Unix time.", registry=self.registry
+        )
+        self.start_time.set(clock())
         self.refusal_log = RefusalLog()
         self.updates = Counter(
             "fedl2_learner_updates_total",
@@ -157,6 +165,15 @@ class Telemetry:
             registry=self.registry,
         )
         self._add_rollouts()
+        # What alerts ask for is there with 0 from the start: `increase` does not see a counter that begins with 1.
+        for counter, words in (
+            (self.updates, ("applied", "duplicate", "rejected")),
+            (self.rejections, tuple(Rejection)),
+            (self.refused_versions, (*VERSION_REFUSALS, OTHER_REFUSAL)),
+            (self.rollouts, ("done", "rolled-back")),
+        ):
+            for word in words:
+                counter.labels(word)
         self.job_types = Gauge(
             "fedl2_learner_job_types_count", "Job types in the fleet's vocabulary.", registry=self.registry
         )

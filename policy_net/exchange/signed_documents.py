@@ -59,6 +59,8 @@ UNUSABLE = "unusable"
 """The word for a version that is the fleet's, and cannot be acted with: another spec, a damaged file."""
 NOT_ALLOWED = "not-allowed"
 """The word for a candidate that the cluster's own operator does not let act, or be computed."""
+VERSION_REFUSALS = (*Distrust, UNUSABLE, NOT_ALLOWED)
+"""All words for why a cluster does not act on what it was assigned."""
 
 
 @dataclass(frozen=True, slots=True)

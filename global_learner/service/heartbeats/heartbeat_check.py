@@ -12,7 +12,6 @@ import re
 from global_learner.errors import BadRequest
 from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.rollout_duty import DutyRole
-from policy_net.exchange.signed_documents import NOT_ALLOWED, UNUSABLE, Distrust
 
 MOST_JOBS = 16
 MOST_POINTS = 128
@@ -24,8 +23,6 @@ _SHORTEST_STEP_SECONDS = 1e-3
 _MOST_GPUS = 1e7
 LONGEST_NAME_CHARACTERS = 253
 _MAX_INTERVENTION_REASONS = 64
-VERSION_REFUSALS = frozenset((*Distrust, UNUSABLE, NOT_ALLOWED))
-"""Why a cluster may not act on what it was assigned; a metric counts other words as `other`."""
 _WORD = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _LARGEST_SECONDS = 1e12
 _LARGEST_NUMBER = 2**63 - 1

@@ -12,15 +12,13 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from global_learner.errors import LearnerError, TooOften
-from global_learner.service.heartbeats.heartbeat_check import VERSION_REFUSALS
 from global_learner.service.rate_limits import RateLimits
-from global_learner.telemetry import Telemetry
+from global_learner.telemetry import OTHER_REFUSAL, Telemetry
 from policy_net.exchange.generated import fleet_pb2
+from policy_net.exchange.signed_documents import VERSION_REFUSALS
 
 _log = structlog.get_logger()
 
-OTHER = "other"
-"""The word for a reason that this program does not know."""
 _PER_MINUTE, _AT_ONCE = 6.0, 20
 """Lines of one cluster; a sound agent refuses a version at a time, and looks at the next one a heartbeat later."""
 _LINE = "refusal"
@@ -49,7 +47,7 @@ class VersionRefusals:
         if not status.refused_version:
             self._told.pop(cluster, None)
             return
-        word = status.refused_reason if status.refused_reason in VERSION_REFUSALS else OTHER
+        word = status.refused_reason if status.refused_reason in VERSION_REFUSALS else OTHER_REFUSAL
         version = status.refused_version
         if self._told.get(cluster) != (version, status.refused_reason):
             self._told[cluster] = (version, status.refused_reason)
