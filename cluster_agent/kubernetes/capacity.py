@@ -284,6 +284,11 @@ def free_amounts(
     return {node: {name: max(0, amount) for name, amount in here.items()} for node, here in left.items()}
 
 
+def times(asks: Amounts, free: Amounts) -> int:
+    """How often some requests fit in what a node has left; what a node does not offer, it has none of."""
+    return min((free.get(name, 0) // amount for name, amount in asks.items() if amount > 0), default=0)
+
+
 def stuck(status: Json) -> str:
     """What a container of a pod waits for that does not come by waiting, such as its image; empty where none does."""
     for each in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):

@@ -51,6 +51,8 @@ _log = structlog.get_logger()
 
 KINDS: tuple[TargetKind, ...] = (BatchJob(),)
 """What targets may point at."""
+_ROOM_SECONDS = 1.0
+"""Between two looks whether pods of others have made room: all pods are counted each time."""
 
 
 def resolve_paths(settings: KubernetesBackendSettings, folder: Path) -> KubernetesBackendSettings:
@@ -192,6 +194,9 @@ class KubernetesBackend:
             if not self._acts:
                 self._parts.wait(LOOK_SECONDS)
                 continue
+            # First: what comes from here on is news, whether or not it is seen below.
+            self._sight.changed.clear()
+            self._sight.pods_moved.clear()
             self._sight.check_fresh()
             self._known_shape = self._shape()
             if self._asked_about is not None:
@@ -221,7 +226,6 @@ class KubernetesBackend:
             if wanted.workers > job.max_workers or wanted.ps > job.max_ps:
                 raise InvalidAllocation(f"{job_id}: {wanted} is more than it may have")
         self._observed, self._decided_seconds = None, self._parts.clock()
-        self._sight.changed.clear()
         if self._training is not None:
             held = within_pools(about.state, decision, about.reach, about.ps_reach)
             self._training.apply(held, about.state.time_seconds, about.gpu_types)
@@ -336,15 +340,25 @@ class KubernetesBackend:
 
     def _wait_until_due(self, longest_seconds: float, about: Observed, decision: Decision) -> None:
         """Wait until the next decision is due; jobs that wait for room get it meanwhile."""
+        looked_seconds = -float("inf")
         while not self._parts.wait(LOOK_SECONDS):
             if self._training is not None:
                 self._training.look()
             outcomes = self._auto.go_on()
             if outcomes is not None:
                 self._adviser.advise(about, decision, self._sight.by_id(), outcomes)
-            waited = self._parts.clock() - self._decided_seconds
-            if waited >= longest_seconds or (waited >= self._settings.debounce_seconds and self._is_news()):
+            now = self._parts.clock()
+            waited = now - self._decided_seconds
+            if waited >= longest_seconds:
                 return
+            if waited < self._settings.debounce_seconds:
+                continue
+            if self._is_news():
+                return
+            if now - looked_seconds >= _ROOM_SECONDS and self._sight.pods_moved.is_set():
+                looked_seconds = now
+                if self._has_room_grown(about):
+                    return
 
     def _is_news(self) -> bool:
         """Whether there is another target, job or node than at the last decision, or one that is otherwise now."""
@@ -353,10 +367,15 @@ class KubernetesBackend:
         self._sight.changed.clear()
         return self._shape() != self._known_shape
 
+    def _has_room_grown(self, about: Observed) -> bool:
+        """Whether pods of others are gone, such as those of a deleted job, whose end was news before they were."""
+        self._sight.pods_moved.clear()
+        seen = self._sight.seen()
+        return about.room.has_grown(seen.nodes, seen.pods)
+
     def _wait_for_change(self) -> bool:
         """Wait until something has changed, or a slot is over; True when the agent is to stop."""
         began = self._parts.clock()
-        self._sight.changed.clear()
         while not self._parts.wait(LOOK_SECONDS):
             if self._sight.changed.is_set() or self._parts.clock() - began >= self._settings.slot_seconds:
                 return False

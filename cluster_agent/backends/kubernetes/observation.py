@@ -3,9 +3,10 @@
 Pure: from what is kept of nodes, pods, targets and the objects that they point at. What other pods take is not there;
 what the targets' own pods take is, since that is what is being decided about.
 
-Deviation: policies know CPU and GPUs only. Memory is counted as CPU, at the ratio of what the nodes have of both: a
-task takes the larger of the two, a node offers the smaller. Nothing is promised that is not there; some memory or CPU
-may stay unused where tasks differ much in what they need more of.
+Deviation: policies know CPU and GPUs only. Memory is counted as CPU, at the ratio of what the nodes have of both, free
+or not: a task takes the larger of the two, and a node offers what any mix of these tasks is sure to fit into. Nothing
+is promised that is not there; where all tasks are alike, nothing stays unused either, whatever others left of a node.
+Where they differ much in what they need more of, some memory or CPU may.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any, Final, Protocol
 
 from cluster_agent.backends.kubernetes.pools import Reach, held_to_nodes, seats
 from cluster_agent.backends.kubernetes.scrapes import Reading
-from cluster_agent.kubernetes.capacity import CPU, Amounts, NodeFacts, PodFacts, free_amounts
+from cluster_agent.kubernetes.capacity import CPU, Amounts, NodeFacts, PodFacts, free_amounts, times
 from cluster_agent.kubernetes.node_choice import NodeChoice
 from cluster_agent.kubernetes.targets.elastic_target import ElasticTarget
 from cluster_agent.kubernetes.targets.target_kind import TargetFacts
@@ -82,6 +83,7 @@ class Observed:
         ps_reach: the same of its parameter servers.
         gpu_types: of all nodes; empty where it makes no difference where tasks lie.
         places: where the workers of each member lie, if all do.
+        room: the room that the decision is about, from which one sees whether there is more by now.
     """
 
     state: ClusterState
@@ -92,6 +94,33 @@ class Observed:
     ps_reach: Reach = field(default_factory=dict)
     gpu_types: Mapping[str, str] = field(default_factory=dict)
     places: Mapping[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
+    room: RoomLeft = field(default_factory=lambda: RoomLeft({}, frozenset(), ()))
+
+
+@dataclass(frozen=True, slots=True)
+class RoomLeft:
+    """Room that others leave to the jobs of a decision.
+
+    Attributes:
+        free: of each node, what pods of others do not take.
+        owners: uids of whom the pods are that do not count there.
+        asked: what tasks of the jobs take, each kind once.
+    """
+
+    free: Mapping[str, Amounts]
+    owners: frozenset[str]
+    asked: tuple[Amounts, ...]
+
+    def has_grown(self, nodes: Iterable[NodeFacts], pods: Iterable[PodFacts]) -> bool:
+        """Whether a node has room for more tasks of a kind now, since pods of others are gone."""
+        now = free_amounts(nodes, pods, _ANYWHERE, lambda pod: pod.owner in self.owners)
+        grown = ((room, now.get(name, {})) for name, room in self.free.items())
+        return any(
+            times(asks, after) > times(asks, before)
+            for before, after in grown
+            if any(after.get(name, 0) > amount for name, amount in before.items())
+            for asks in self.asked
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,9 +211,15 @@ def observed(
         }
         for role in ("worker", "ps", "coordinator")
     )
-    per_byte = _milli_per_byte(free.values())
-    more = () if own is None else own.observe(lambda asks: Resources(_takes(asks, per_byte), _gpus(asks)))
-    offers = {name: Resources(_offers(room, per_byte), _gpus(room)) for name, room in free.items()}
+    per_byte = _milli_per_byte(dict(node.allocatable or ()) for node in nodes if node.name in free)
+    asked = [member.facts.asks or {} for member in members if not member.facts.is_over]
+
+    def demand(asks: Amounts) -> Resources:
+        asked.append(asks)
+        return Resources(_takes(asks, per_byte), _gpus(asks))
+
+    more = () if own is None else own.observe(demand)
+    offers = {name: Resources(_offers(room, asked, per_byte), _gpus(room)) for name, room in free.items()}
     # Where no node may have a coordinator, there is no room for a parameter server.
     leaderless = {job_id: nodes_of for job_id, nodes_of in leader_reach.items() if not nodes_of}
     held = [held_to_nodes(job, offers, reach, ps_reach | leaderless) for job in more]
@@ -196,7 +231,16 @@ def observed(
         slot_seconds,
         CapacityMode.NODES,
     )
-    return Observed(state, {member.job_id: member for member in members}, left_out, frozenset(over), reach, ps_reach)
+    kinds_asked = {frozenset(asks.items()): asks for asks in asked}
+    return Observed(
+        state,
+        {member.job_id: member for member in members},
+        left_out,
+        frozenset(over),
+        reach,
+        ps_reach,
+        room=RoomLeft(free, frozenset(choices), tuple(kinds_asked.values())),
+    )
 
 
 def targets_alone(about: Observed, decision: Decision) -> Observed:
@@ -342,20 +386,33 @@ def _held_to(job: Job, member: Member, offers: Mapping[str, Resources], reach: R
     return replace(job, max_workers=most, min_workers=min(job.min_workers, most), requested=requested)
 
 
-def _milli_per_byte(free: Iterable[Amounts]) -> float:
-    """Millicores that stand for a byte; 0 where nothing is known of memory."""
-    rooms = list(free)
-    memory = sum(room.get(MEMORY, 0) for room in rooms)
-    return sum(room.get(CPU, 0) for room in rooms) / memory if memory else 0.0
+def _milli_per_byte(allocatable: Iterable[Amounts]) -> float:
+    """Millicores that stand for a byte; 0 where nothing is known of memory.
+
+    By what nodes have, not by what is free of it: that others took all CPU of one node makes none of another scarcer.
+    """
+    sizes = list(allocatable)
+    memory = sum(size.get(MEMORY, 0) for size in sizes)
+    return sum(size.get(CPU, 0) for size in sizes) / memory if memory else 0.0
 
 
 def _takes(asks: Amounts, per_byte: float) -> int:
     return max(1, asks.get(CPU, 0), math.ceil(asks.get(MEMORY, 0) * per_byte))
 
 
-def _offers(room: Amounts, per_byte: float) -> int:
-    cpu = room.get(CPU, 0)
-    return min(cpu, math.floor(room.get(MEMORY, 0) * per_byte)) if per_byte else cpu
+def _offers(room: Amounts, asked: Iterable[Amounts], per_byte: float) -> int:
+    """The most that tasks may take together of a node so that neither its CPU nor its memory can run out, whichever of
+    them come: of both as much as the task would use it up first that asks for the most of it beside what it takes.
+    """
+    cpu, memory = room.get(CPU, 0), room.get(MEMORY, 0)
+    most = None
+    for asks in asked:
+        takes = _takes(asks, per_byte)
+        for has, ask in ((cpu, asks.get(CPU, 0)), (memory, asks.get(MEMORY, 0) if per_byte else 0)):
+            if ask > 0:
+                fits = has * takes // ask
+                most = fits if most is None else min(most, fits)
+    return cpu if most is None else most
 
 
 def _gpus(amounts: Amounts) -> int:

@@ -53,7 +53,8 @@ class ClusterSight:
         names: of the namespaces whose these are, each followed by itself; an empty one stands for all.
         news: of those that cannot be read.
         changed: set where something has changed that a decision may be about.
-        pods_changed: set where pods have, which come and go with every decision.
+        pods_changed: set where pods have, which come and go with every decision, for whoever waits for room.
+        pods_moved: the same for whoever looks whether a decision is due.
     """
 
     def __init__(
@@ -70,20 +71,20 @@ class ClusterSight:
         self._is_started = False
         self.names = namespaces_of(settings)
         self.news = NamespaceNews(self.names, parts.telemetry.namespace_unread)
-        self.changed, self.pods_changed = threading.Event(), threading.Event()
+        self.changed, self.pods_changed, self.pods_moved = threading.Event(), threading.Event(), threading.Event()
         everywhere, own = ("",), settings.own_nodes
         self._own = own
         facts = partial(facts_of, own=own)
         self.nodes: Cache[NodeFacts] = self._follow(NODES, facts, everywhere, selectors=selector_of(own))
         of_pods = everywhere if own is None else self.names
-        self.pods: Cache[PodFacts] = self._follow(PODS, pod_facts, of_pods, on_change=self.pods_changed)
+        self.pods: Cache[PodFacts] = self._follow(PODS, pod_facts, of_pods, on_change=self._on_pods)
         self.targets: Cache[ElasticTarget] = self._follow(ELASTIC_TARGETS, elastic_target, self.names)
         self.objects: dict[str, Cache[TargetFacts]] = {
             kind.resource.kind: self._follow(kind.resource, kind.facts, self.names) for kind in kinds
         }
         self._opted_in: dict[str, Following[NamespaceFacts]] = {}
         # On nodes of its own nobody else's pods hold devices, and no right to look everywhere is needed.
-        self._devices = None if own is not None else ClaimedDevices(api, parts.clock, self.pods_changed.set, _seed())
+        self._devices = None if own is not None else ClaimedDevices(api, parts.clock, self._on_pods, _seed())
         for name, follow in self._devices.followings.items() if self._devices is not None else ():
             self._begin(threading.Thread(target=follow, args=(self._stopping.wait,), name=name, daemon=True))
 
@@ -238,6 +239,10 @@ class ClusterSight:
                 unread = f"namespaces cannot be read{_why(following)}"
         return found, unread
 
+    def _on_pods(self) -> None:
+        self.pods_changed.set()
+        self.pods_moved.set()
+
     def _unread(self, name: str, following: Following[Any]) -> str:
         return f"{name} could not be read yet from {self._api.address}{_why(following)}"
 
@@ -248,7 +253,7 @@ class ClusterSight:
     def _follow_namespace(self, name: str) -> Following[NamespaceFacts]:
         """One by its name alone, which is a right that can be granted of one alone."""
         selectors = {"fieldSelector": f"metadata.name={name}"} if name else None
-        return self._following(NAMESPACES, namespace_facts, ("",), self.changed, selectors)
+        return self._following(NAMESPACES, namespace_facts, ("",), self.changed.set, selectors)
 
     def _follow(
         self,
@@ -256,10 +261,10 @@ class ClusterSight:
         keep: Callable[[Json], Any],
         namespaces: tuple[str, ...],
         *,
-        on_change: threading.Event | None = None,
+        on_change: Callable[[], None] | None = None,
         selectors: Query | None = None,
     ) -> Cache[Any]:
-        following = self._following(resource, keep, namespaces, on_change or self.changed, selectors)
+        following = self._following(resource, keep, namespaces, on_change or self.changed.set, selectors)
         self._followed[resource.plural] = following
         return following.cache
 
@@ -268,12 +273,12 @@ class ClusterSight:
         resource: Resource,
         keep: Callable[[Json], Any],
         namespaces: tuple[str, ...],
-        on_change: threading.Event,
+        on_change: Callable[[], None],
         selectors: Query | None,
     ) -> Following[Any]:
         clock = self._parts.clock
         following: Following[Any] = Following(
-            self._api, resource, keep, clock, on_change.set, namespaces, selectors, _seed()
+            self._api, resource, keep, clock, on_change, namespaces, selectors, _seed()
         )
         for thread in following.threads(self._stopping.wait):
             self._begin(thread)

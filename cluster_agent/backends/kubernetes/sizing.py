@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from cluster_agent.backends.kubernetes.observation import Member, Observed
-from cluster_agent.kubernetes.capacity import Amounts, NodeFacts, PodFacts, free_amounts
+from cluster_agent.kubernetes.capacity import NodeFacts, PodFacts, free_amounts, times
 from cluster_agent.kubernetes.targets.target_kind import TargetFacts
 
 _ANYWHERE = ({"operator": "Exists"},)
@@ -114,19 +114,14 @@ class Room:
         if alike in self._full_for:
             return found
         for node, free in self._free.items():
-            times = _times(asks, free)
-            if times and facts.choice.allows(self._nodes[node]):
-                found += [node] * min(workers - len(found), times)
+            fitting = times(asks, free)
+            if fitting and facts.choice.allows(self._nodes[node]):
+                found += [node] * min(workers - len(found), fitting)
                 if len(found) == workers:
                     break
         if not found:
             self._full_for.add(alike)
         return found
-
-
-def _times(asks: Amounts, free: Amounts) -> int:
-    """How often some requests fit in what a node has left; what a node does not offer, it has none of."""
-    return min((free.get(name, 0) // amount for name, amount in asks.items() if amount > 0), default=0)
 
 
 def fitting_size(room: Room, change: Change, *, is_last: bool) -> int:

@@ -140,10 +140,7 @@ class KubeCluster:
         return [(each["involvedObject"]["kind"], each["reason"], each["message"]) for each in found]
 
     def target(self, job: str, most: int = 4, **spec: Any) -> None:
-        ref = {"apiVersion": "batch/v1", "kind": "Job", "name": job}
-        metadata = {"name": job, "namespace": "team"}
-        defaults = {"min": 1, "updateMode": "Off", "modelType": "other"}
-        self.make(TARGETS, {"metadata": metadata, "spec": {**defaults, "targetRef": ref, "max": most, **spec}})
+        self.make(TARGETS, pointing_at(job, most, **spec))
 
     def status_of(self, target: str) -> Json:
         found = self.server.call(lambda: self.server.store.get(TARGETS, "team", target))
@@ -173,6 +170,14 @@ class KubeCluster:
             for asked in list(self.server.asked)
             if asked.user == user and asked.writes
         ]
+
+
+def pointing_at(job: str, most: int = 4, **spec: Any) -> Json:
+    """An ElasticTarget for a Job."""
+    ref = {"apiVersion": "batch/v1", "kind": "Job", "name": job}
+    metadata = {"name": job, "namespace": "team"}
+    defaults = {"min": 1, "updateMode": "Off", "modelType": "other"}
+    return {"metadata": metadata, "spec": {**defaults, "targetRef": ref, "max": most, **spec}}
 
 
 @cache

@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from apiserver.asked import Asked
 from apiserver.serving import Fault
 from kube_agents import DEADLINE_SECONDS, Agent, wait_for
 from kube_clients import api_of
-from kube_cluster import JOBS, KubeCluster, kube_cluster
+from kube_cluster import JOBS, TARGETS, KubeCluster, kube_cluster, pointing_at
 
 from cluster_agent.errors import BackendUnavailable
 from cluster_agent.kubernetes.elector import Elector
-from policy_net.domain import Allocation, Decision, Trigger
+from policy_net.domain import Allocation, ClusterState, Decision, Trigger
 from policy_net.errors import InvalidAllocation
 
 
@@ -120,12 +121,7 @@ def test_a_node_that_comes_is_a_reason_to_decide(cluster: KubeCluster, tmp_path:
     agent = Agent(cluster, tmp_path, slot_seconds=600.0)
     cluster.job("train", workers=2, on="a")
     cluster.target("train")
-
-    def join() -> None:
-        wait_for(lambda: "recommendation" in cluster.status_of("train"))
-        cluster.node("b")
-
-    joining = threading.Thread(target=join)
+    joining = threading.Thread(target=lambda: _join(cluster))
     joining.start()
     agent.decide()
     joining.join()
@@ -134,6 +130,74 @@ def test_a_node_that_comes_is_a_reason_to_decide(cluster: KubeCluster, tmp_path:
     assert found[1] is Trigger.NODE_CHANGE
     agent.stop.set()
     agent.backend.close()
+
+
+def _join(cluster: KubeCluster) -> None:
+    """Have a node come once a decision was told, which ends the wait for the next one."""
+    wait_for(lambda: "recommendation" in cluster.status_of("train"))
+    cluster.node("b")
+
+
+def _observed_by(agent: Agent) -> ClusterState:
+    found = agent.backend.observe()
+    assert found is not None
+    return found[0]
+
+
+def test_what_comes_while_a_decision_is_taken_is_news(cluster: KubeCluster, tmp_path: Path) -> None:
+    agent = Agent(cluster, tmp_path, slot_seconds=600.0)
+    cluster.job("train", workers=1, on="a")
+    cluster.target("train")
+    joining = threading.Thread(target=lambda: _join(cluster))
+    joining.start()
+    agent.decide()  # what is advised stands there from now on, so that nothing is written below
+    joining.join()
+    _observed_by(agent)
+    cluster.job("other", workers=1, on="a")
+    cluster.target("other")
+    wait_for(lambda: "team/other" in agent.backend._look().members)
+    # In less than a slot, which is longer than a test may take.
+    agent.backend.apply(Decision({"team/train": Allocation(1, 0)}))
+    assert {job.job_id for job in _observed_by(agent).jobs} == {"team/train", "team/other"}
+    agent.close()
+
+
+def test_what_comes_while_there_is_nothing_to_decide_is_news(cluster: KubeCluster, tmp_path: Path) -> None:
+    agent = Agent(cluster, tmp_path, slot_seconds=600.0)
+    cluster.job("train", workers=1, on="a")
+    cluster.target("missing")
+    made: list[Any] = []
+
+    def make(asked: Asked) -> Fault | None:
+        if not asked.writes or made:
+            return None
+        made.append(cluster.server.store.create(TARGETS, pointing_at("train")))
+        return Fault(hang_seconds=0.5)  # until it is seen, before the agent begins to wait
+
+    cluster.server.faults = make
+    assert [job.job_id for job in _observed_by(agent).jobs] == ["team/train"]
+    agent.close()
+
+
+def test_room_of_pods_that_are_gone_is_news(cluster: KubeCluster, tmp_path: Path) -> None:
+    agent = Agent(cluster, tmp_path, slot_seconds=600.0)
+    cluster.job("train", workers=2, on="a")
+    cluster.target("train")
+    cluster.foreign_pod("left-over")
+    wait_for(lambda: len(agent.backend._sight.pods.entries()) == 3 and bool(agent.backend._look().members))
+    assert _observed_by(agent).total.gpu == 3
+
+    def leave() -> None:
+        wait_for(lambda: "recommendation" in cluster.status_of("train"))
+        cluster.remove_pod("left-over")
+
+    leaving = threading.Thread(target=leave)
+    leaving.start()
+    # In less than a slot, which is longer than a test may take.
+    agent.backend.apply(Decision({"team/train": Allocation(2, 0)}))
+    leaving.join()
+    assert _observed_by(agent).total.gpu == 4
+    agent.close()
 
 
 def test_an_impossible_decision_writes_nothing(cluster: KubeCluster, agent: Agent) -> None:

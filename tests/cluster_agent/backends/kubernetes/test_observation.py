@@ -5,6 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cluster_agent.backends.kubernetes.observation import (
     Observed,
@@ -15,6 +17,7 @@ from cluster_agent.backends.kubernetes.observation import (
     seconds_of,
     targets_alone,
 )
+from cluster_agent.backends.kubernetes.pools import seats
 from cluster_agent.kubernetes.capacity import Amounts, node_facts, pod_facts
 from cluster_agent.kubernetes.node_choice import NodeChoice
 from cluster_agent.kubernetes.targets.batch_job import BatchJob
@@ -27,7 +30,7 @@ NOW = 1_800_000_000.0
 
 
 def node(name: str = "a", cpu: str = "8", memory: str = "8Gi", gpus: int = 4, **spec: Any) -> Json:
-    allocatable = {"cpu": cpu, "memory": memory, "nvidia.com/gpu": str(gpus)}
+    allocatable = {"cpu": cpu, "memory": memory, "nvidia.com/gpu": str(gpus), "pods": "110"}
     return {"metadata": {"name": name}, "spec": spec, "status": {"allocatable": allocatable}}
 
 
@@ -95,6 +98,76 @@ def test_memory_counts_as_cpu_so_that_neither_is_promised_twice() -> None:
     (one,) = found.state.jobs
     assert one.worker_demand == Resources(4000, 0)
     assert found.state.nodes[0].capacity.cpu_milli == 8000
+
+
+def other(on: str, cpu: str = "0", memory: str = "0") -> Json:
+    found = pod("somebody", on)
+    found["spec"]["containers"][0]["resources"]["requests"] = {"cpu": cpu, "memory": memory}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("asks", "others", "fit"),
+    [
+        pytest.param(("1", "4Gi"), [("a", "16", "0"), ("b", "5", "0")], 11, id="all CPU of another node is taken"),
+        pytest.param(("1", "1Gi"), [("a", "0", "64Gi"), ("b", "2", "48Gi")], 14, id="others have most memory"),
+        pytest.param(("500m", "8Gi"), [("a", "16", "0"), ("b", "12", "0")], 8, id="others have most CPU"),
+        pytest.param(("1", "0"), [("a", "0", "64Gi"), ("b", "0", "64Gi")], 32, id="no memory is asked for"),
+        pytest.param(("1m", "2Gi"), [("a", "15", "0"), ("b", "15", "0")], 64, id="next to no CPU is asked for"),
+    ],
+)
+def test_as_many_workers_are_counted_as_fit_whatever_others_take(
+    asks: tuple[str, str], others: list[tuple[str, str, str]], fit: int
+) -> None:
+    nodes = [node("a", "16", "64Gi"), node("b", "16", "64Gi")]
+    requests = {"cpu": asks[0], "memory": asks[1], "nvidia.com/gpu": "0"}
+    found = look([target()], [job(requests=requests)], nodes, [other(*each) for each in others])
+    (one,) = found.state.jobs
+    assert seats((each.capacity for each in found.state.nodes), one.worker_demand) == fit
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 4000), st.integers(1, 4000)), min_size=1, max_size=4),
+    st.tuples(st.integers(0, 16_000), st.integers(0, 16_000)),
+    st.lists(st.integers(0, 3), max_size=40),
+)
+def test_what_is_counted_to_fit_on_a_node_has_cpu_and_memory_there(
+    kinds: list[tuple[int, int]], taken: tuple[int, int], placed: list[int]
+) -> None:
+    jobs = [job(f"j{number}", requests={"cpu": f"{c}m", "memory": f"{m}Mi"}) for number, (c, m) in enumerate(kinds)]
+    nodes = [node("a", "16", "16000Mi"), node("b", "4", "64000Mi")]
+    found = look(
+        [pointing(f"j{number}") for number in range(len(kinds))],
+        jobs,
+        nodes,
+        [other("a", f"{taken[0]}m", f"{taken[1]}Mi")],
+    )
+    demands = {each.job_id: each.worker_demand.cpu_milli for each in found.state.jobs}
+    left, cpu, memory = found.state.nodes[0].capacity.cpu_milli, 16_000 - taken[0], 16_000 - taken[1]
+    for each in placed:
+        number = each % len(kinds)
+        if demands[f"team/j{number}"] <= left:
+            left -= demands[f"team/j{number}"]
+            cpu, memory = cpu - kinds[number][0], memory - kinds[number][1]
+    assert min(cpu, memory) >= 0
+
+
+def test_room_has_grown_where_others_left_and_a_task_more_fits() -> None:
+    ours, small, large = pod("uid-train"), other("a", "10m"), pod("somebody")
+    nodes = [node_facts(node())]
+
+    def grown(left: list[Json], asks: Json | None = None) -> bool:
+        about = look([target()], [job(requests=asks)], pods=[ours, small, large])
+        kept = [pod_facts(each) for each in left]
+        return about.room.has_grown(nodes, [each for each in kept if each is not None])
+
+    assert not grown([ours, small, large])
+    assert not grown([ours, small, large, pod("another")])
+    # What its own pods have is decided about, and what a task does not fit into is nothing.
+    assert not grown([small, large])
+    assert not grown([ours, large])
+    assert grown([ours, large], {"cpu": "10m"})
+    assert grown([ours, small])
 
 
 def test_nodes_that_its_pods_may_not_come_to_are_left_out() -> None:
