@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.resized_jobs import CHANGES_AT, Pair, _sizes, _wanted, measure
+from benchmarks.resized_jobs import CHANGES_AT, EPOCHS, Pair, _sizes, _wanted, measure
 from policy_net.domain import SUSPENDED, Allocation, Job, Resources
 
 TOLERANCE = 1e-3
@@ -27,7 +27,6 @@ def pairs_of(example: str, folder: Path) -> list[Pair]:
     for pair in pairs:
         assert pair.resized.steps == pair.alone.steps, "no step is lost, and none is made twice"
         assert pair.resizes + pair.suspensions >= 1, pair
-    assert pairs[0].alone.loss == pytest.approx(pairs[1].alone.loss, rel=TOLERANCE), "alone, both kinds learn the same"
     return pairs
 
 
@@ -38,7 +37,9 @@ def pairs_of(example: str, folder: Path) -> list[Pair]:
 def test_jobs_that_were_resized_and_suspended_end_with_the_loss_of_jobs_left_alone(
     example: str, tmp_path: Path
 ) -> None:
-    for pair in pairs_of(example, tmp_path):
+    pairs = pairs_of(example, tmp_path)
+    assert pairs[0].alone.loss == pytest.approx(pairs[1].alone.loss, rel=TOLERANCE), "alone, both kinds learn the same"
+    for pair in pairs:
         assert pair.loss_ratio == pytest.approx(1.0, abs=TOLERANCE), pair
         assert pair.test_loss_ratio == pytest.approx(1.0, abs=TOLERANCE), pair
 
@@ -52,6 +53,16 @@ def test_digits_are_told_apart_however_the_job_was_resized(tmp_path: Path) -> No
             assert learned.accuracy is not None
             assert learned.accuracy >= 0.97, pair
         assert abs(pair.resized.test_loss - pair.alone.test_loss) < 0.02, pair
+
+
+@pytest.mark.long
+@pytest.mark.skipif(sys.platform != "linux", reason="launchers are found by /proc")
+@pytest.mark.timeout(1800)
+def test_with_batch_norm_both_kinds_learn_the_same_before_rounding_has_grown(tmp_path: Path) -> None:
+    """After 23 steps they are one in 5 million apart, after 69 a thousandth, after 115 a tenth."""
+    servers, ranks = measure("digits", seed=0, folder=tmp_path, work=1 / EPOCHS["digits"], deadline_seconds=1500.0)
+    assert servers.alone.loss == pytest.approx(ranks.alone.loss, rel=1e-4)
+    assert servers.alone.test_loss == pytest.approx(ranks.alone.test_loss, rel=1e-4)
 
 
 def job(done: float, current: Allocation) -> Job:

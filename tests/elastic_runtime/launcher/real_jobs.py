@@ -29,6 +29,8 @@ class RealJob:
         self._jobs = jobs
         self._output = (jobs / f"{name}.out").open("ab+")
         self.launcher: subprocess.Popen[bytes] | None = None
+        self._furthest = (0, 0)
+        """Generation and step of the status that `steps_on` gave last."""
 
     def __enter__(self) -> "RealJob":
         return self
@@ -76,8 +78,12 @@ class RealJob:
         before = self.wait_for(
             "training", lambda status: status["phase"] == "running" and status["size"]["workers"] > 0
         )
-        goal = before["step"] + steps
-        return self.wait_for(f"step {goal}", lambda status: status["phase"] == "running" and status["step"] >= goal)
+        # A coordinator that has just started tells a step of its journal until it hears its workers.
+        _, step = max((before["generation"], before["step"]), self._furthest)
+        goal = step + steps
+        after = self.wait_for(f"step {goal}", lambda status: status["phase"] == "running" and status["step"] >= goal)
+        self._furthest = (after["generation"], after["step"])
+        return after
 
     def pid_of(self, task: str) -> int:
         """The newest process of a task, or of the coordinator."""
