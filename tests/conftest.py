@@ -38,6 +38,7 @@ for _name in ("FEDL2_LEARNER", "FEDL2_CERT", "COLUMNS", "LINES"):
 # What tests of several packages use; with importlib import mode no folder is on the path by itself.
 sys.path.insert(0, str(Path(__file__).parent / "sockets"))
 sys.path.insert(0, str(Path(__file__).parent / "foundation"))
+sys.path.insert(0, str(Path(__file__).parent / "made_up"))
 
 # A test never asserts a time, and on a busy machine any example may take long. A run says something about the change
 # that it is for: it draws the same examples as the run before. To search for others: `--hypothesis-profile=search`.
@@ -92,10 +93,23 @@ def _logging_of_one_test_only() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def data_folder() -> Path:
-    """Measured speeds and real traces, which the project does not ship: tests that need them are skipped without."""
-    stated = os.environ.get("FEDL2_DATA")
-    folder = Path(stated) if stated else Path(__file__).parents[2] / "shared" / "data"
-    if not folder.is_dir():
-        pytest.skip("no measured data: set FEDL2_DATA to their folder")
+def data_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Measured speeds and real traces, which the project does not ship; small made-up ones where they are not there."""
+    from made_up_data import write_data
+
+    folder = _measured()
+    return folder if folder.is_dir() else write_data(tmp_path_factory.mktemp("made_up") / "data")
+
+
+@pytest.fixture(scope="session")
+def measured_data() -> Path:
+    """The measured ones alone: for figures that were published for them, and mean nothing for others."""
+    folder = _measured()
+    if not (folder / "reference" / "speed_grid.csv").is_file():
+        pytest.skip("published figures are of measured speeds: set FEDL2_DATA to their folder")
     return folder
+
+
+def _measured() -> Path:
+    stated = os.environ.get("FEDL2_DATA")
+    return Path(stated) if stated else Path(__file__).parents[2] / "shared" / "data"

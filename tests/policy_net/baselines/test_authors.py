@@ -144,16 +144,13 @@ def test_nodes_are_never_overfilled_and_nobody_holds_what_does_not_train(name: s
 
 
 @pytest.mark.parametrize(("policy", "known"), [("drf-authors", 41.2), ("optimus-authors", 29.3)])
-def test_the_figures_known_from_the_authors_simulator_come_out(data_folder: Path, policy: str, known: float) -> None:
+def test_the_figures_known_from_the_authors_simulator_come_out(measured_data: Path, policy: str, known: float) -> None:
     """96 nodes, 60 jobs of fixed size, Google-like arrivals, the authors' speeds: mean over the generator's first 40.
 
     The known figures are means over other draws of the same kind. These 40 have a standard error of 1.5 and 1.0 slots;
     240 seeds gave 42.3 ± 0.6 and 29.8 ± 0.4, and 100 with the authors' own arrivals 41.0 ± 0.9 and 28.9 ± 0.6.
     """
-    table_file = data_folder / "reference" / "speed_grid.csv"
-    if not table_file.is_file():
-        pytest.skip("no speed table of the authors: reference/speed_grid.csv is not in the data folder")
-    speeds = read_speed_table(table_file)
+    speeds = read_speed_table(measured_data / "reference" / "speed_grid.csv")
     slots = []
     for seed in range(40):
         workload = load_workload(f"dl2:jobs=60,arrivals=google,sizes=fixed,seed={seed}")

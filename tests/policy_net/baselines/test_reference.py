@@ -1,4 +1,5 @@
-"""Schedulers against the results of an independent implementation, where those traces are at hand."""
+"""Schedulers against an independent implementation's results: of known traces, where those are at hand, else of made-up
+ones (`plain_schedulers`)."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from made_up_data import write_data, write_expected
 
 import policy_net.baselines  # noqa: F401  (registers the names)
 from policy_net.domain import CapacityMode, PolicyContext
@@ -27,11 +29,13 @@ Expected = dict[tuple[str, int, str], dict[str, float]]
 
 
 @pytest.fixture(scope="module")
-def folder(data_folder: Path) -> Path:
+def folder(data_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = data_folder / "reference"
-    if not (folder / "expected.csv").is_file():
-        pytest.skip(f"no reference results: {folder.name}/expected.csv is not in the data folder")
-    return folder
+    if (folder / "expected.csv").is_file():
+        return folder
+    made_up = write_data(tmp_path_factory.mktemp("reference") / "data") / "reference"
+    write_expected(made_up)
+    return made_up
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +84,7 @@ def test_a_known_scheduler_does_as_it_did_elsewhere(
 ) -> None:
     """Pooled, as the references were; and placed, where `spread` loses nothing with these demands."""
     traces = [trace for trace, size, name in expected if size == nodes and name == policy]
-    assert len(traces) == 10
+    assert len(traces) in (2, 10), "of those that are made up; of those that were measured"
     for trace in traces:
         ours = figures(folder, trace, nodes, policy, mode)
         for name, reference in expected[trace, nodes, policy].items():
@@ -102,10 +106,11 @@ def test_fitting_online_costs_little_against_a_fit_to_all_measurements(
     folder: Path, expected: Expected, nodes: int
 ) -> None:
     """The reference was given every measured point beforehand; ours starts from the prior in every trace."""
+    most = 1.05 if any("60" in trace for trace, _, _ in expected) else 1.10  # of half as many jobs it learns in fewer
     for trace, size, name in expected:
         if size == nodes and name == "optimus-fitted":
             ours = figures(folder, trace, nodes, "optimus", CapacityMode.POOLED)["avg_jct_slots"]
-            assert ours <= 1.05 * expected[trace, nodes, name]["avg_jct_slots"], trace
+            assert ours <= most * expected[trace, nodes, name]["avg_jct_slots"], trace
 
 
 def test_a_replay_amid_which_scipys_solver_gives_up_comes_to_its_end(folder: Path) -> None:
