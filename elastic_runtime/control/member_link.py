@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 import structlog
@@ -32,9 +31,12 @@ from elastic_runtime.generated import elastic_pb2 as pb
 from elastic_runtime.generated.elastic_pb2_grpc import MembershipStub
 from elastic_runtime.protocol.plan import Role, View
 from foundation.backoff import Backoff
+from foundation.clocks import AwakeClock
 
 _log = structlog.get_logger()
 _CALL_SECONDS = 5.0
+_LOOK_SECONDS = 2 * _CALL_SECONDS
+"""Between two looks of the thread that sends reports at the clock; more is a time in which the process was stopped."""
 _STREAM_SECONDS = 3600.0
 """A stream is opened anew after an hour, so that even a half-dead one has an end."""
 
@@ -42,6 +44,11 @@ _STREAM_SECONDS = 3600.0
 def _backoff(incarnation: int) -> Backoff:
     """Waits of 0.025 s up to 2 s; incarnations differ, so that a restarted coordinator is not rushed."""
     return Backoff(incarnation, first_seconds=0.05, longest_seconds=2.0, least_share=0.5)
+
+
+def member_clock() -> AwakeClock:
+    """A member's clock: the silence of its coordinator, and of its peers, is none while it was stopped itself."""
+    return AwakeClock(_LOOK_SECONDS)
 
 
 class MemberLink:
@@ -54,7 +61,7 @@ class MemberLink:
         role: what it does.
         incarnation: random, of this process.
         credentials: token and TLS.
-        clock: seconds, monotonic.
+        clock: seconds in which this process ran; looked at each time that a report may be due.
         ready_file: marked once the member reports that it is ready, and cleared when the link is closed.
         wait: `wait(event, seconds)` waits for an event so long at most; tests put their own time here.
 
@@ -70,21 +77,22 @@ class MemberLink:
         role: Role,
         incarnation: int,
         credentials: ClientCredentials,
-        clock: Callable[[], float] = monotonic,
+        clock: Callable[[], float] | None = None,
         wait: Callable[[threading.Event, float], object] = threading.Event.wait,
         ready_file: ReadyFile | None = None,
     ) -> None:
         self.expelled = threading.Event()
         self.failure: ElasticError | None = None
         self._address, self._task, self._role, self._incarnation = address, task, role, incarnation
-        self._channel = SealedChannel(address, job, credentials, clock)
+        self._channel = SealedChannel(address, job, credentials)
         self._stub = MembershipStub(self._channel)
-        self._clock, self._wait, self._ready_file = clock, wait, ready_file
+        self._clock = clock or member_clock()
+        self._wait, self._ready_file = wait, ready_file
         self._closed = threading.Event()
         self._changed = threading.Condition()
         self._state = MemberReport(task, incarnation)
         self._version, self._sent_version = 0, -1
-        self._heard_seconds = clock()
+        self._heard_seconds = self._clock()
         self._report_every_seconds = 1.0
         self._stream: Any = None
         self._threads: list[threading.Thread] = []
@@ -239,6 +247,7 @@ class MemberLink:
             with self._changed:
                 self._changed.wait_for(self._due, self._report_every_seconds)
                 state, version = self._state, self._version
+            self._clock()
             if self._closed.is_set():
                 return
             try:

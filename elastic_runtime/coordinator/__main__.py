@@ -29,10 +29,13 @@ from elastic_runtime.coordinator.service import start_server
 from elastic_runtime.errors import BadInput, CheckpointError, ElasticError
 from elastic_runtime.protocol.plan import Phase
 from elastic_runtime.telemetry import LEVEL_VARIABLE, configure_logging
+from foundation.clocks import AwakeClock
 from foundation.files import write_whole
 from foundation.text import LONGEST_ERROR_CHARACTERS, plain_line
 
 _TICK_SECONDS = 0.1
+_GAP_SECONDS = 2.0
+"""Between two ticks more is a time in which this process was stopped, or its disk kept it: it heard nobody."""
 _GRACE_SECONDS = 2.0
 _LINGER_SECONDS = 10.0
 """After the job's end: so that whoever asks last learns how it ended, also a launcher that was held up. It ends us."""
@@ -60,10 +63,11 @@ def serve(options: Options, stop: threading.Event) -> int:
         closing.callback(journal.close)
         checkpoints = CheckpointStore(options.checkpoints, options.settings.checkpoints_kept)
         state = journal.state or begin(options.settings, checkpoints.found(options.restore))
-        machine = Machine(options.settings, time.monotonic(), state, time.time)
+        clock = AwakeClock(_GAP_SECONDS)
+        machine = Machine(options.settings, clock(), state, time.time)
         if options.relaunched:
             machine.on_relaunch()
-        runner = Runner(machine, journal, checkpoints, time.monotonic)
+        runner = Runner(machine, journal, checkpoints, clock)
         closing.callback(runner.close)
         name = f"fedl2-control-{secrets.token_hex(16)}"  # random: nobody can have it before
         server, port = start_server(
@@ -93,7 +97,7 @@ def serve(options: Options, stop: threading.Event) -> int:
             status = runner.status()
             if status.phase not in {Phase.FINISHED, Phase.FAILED}:
                 continue
-            now = time.monotonic()
+            now = clock()
             ended_seconds = ended_seconds or now
             waited_seconds = now - ended_seconds
             if waited_seconds >= (options.settings.leave_seconds if status.tasks else _LINGER_SECONDS):

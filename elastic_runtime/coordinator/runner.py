@@ -16,6 +16,7 @@ from elastic_runtime.coordinator.rules.registering import Newcomer
 from elastic_runtime.coordinator.rules.state import State
 from elastic_runtime.errors import BadInput, ElasticError, ResizeFailed
 from elastic_runtime.protocol.plan import View
+from foundation.clocks import AwakeClock
 
 _log = structlog.get_logger()
 _T = TypeVar("_T")
@@ -63,14 +64,13 @@ class Runner:
         machine: to run.
         journal: where its records go.
         checkpoints: where its checkpoints are.
-        clock: seconds, monotonic.
+        clock: seconds in which this process was awake.
     """
 
-    def __init__(
-        self, machine: Machine, journal: Records, checkpoints: Checkpoints, clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, machine: Machine, journal: Records, checkpoints: Checkpoints, clock: AwakeClock) -> None:
         self._machine, self._journal, self._checkpoints, self._clock = machine, journal, checkpoints, clock
         self.failure: Exception | None = None
+        self._missed_seconds = clock.missed_seconds
         lock = threading.RLock()
         self._published = threading.Condition(lock)
         self._ordered = threading.Condition(lock)
@@ -138,7 +138,10 @@ class Runner:
 
     def on_tick(self) -> None:
         """Let time pass."""
-        self._run(lambda now: (None, self._machine.on_tick(now)))
+        with self._event():
+            now, missed_seconds = self._clock(), self._clock.missed_seconds
+            gap_seconds, self._missed_seconds = missed_seconds - self._missed_seconds, missed_seconds
+            self._carry_out(self._machine.on_tick(now, gap_seconds))
 
     def status(self) -> JobStatus:
         """See `Machine.status`."""

@@ -101,7 +101,7 @@ class CoordinatorKeeper:
 
     def wait(self, seconds: float) -> bool:
         """Wait for its end; False if it did not come in time."""
-        return self._process is None or self._process.wait(seconds)
+        return self._process is None or self._process.wait(seconds, self._clock)
 
     def close(self) -> None:
         """Remove what was made for it; it has ended."""

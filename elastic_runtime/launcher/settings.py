@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from foundation.backoff import Backoff
+from foundation.clocks import AwakeClock
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,15 @@ class LauncherSettings:
     """A task's log is begun anew at this size; the one before is kept."""
     shown_lines: int = 1000
     """Lines that wait for a slow terminal; more are left out of it (not of the log), so that nobody waits for it."""
+
+
+_GAP_SECONDS = 5.0
+"""Between two looks of a launcher more is a time in which it was stopped; on a busy machine it looks every second."""
+
+
+def launcher_clock() -> AwakeClock:
+    """A launcher's clock: what it waits for can hardly come while all of its job is stopped."""
+    return AwakeClock(_GAP_SECONDS)
 
 
 class RestartLimit:

@@ -24,7 +24,7 @@ from elastic_runtime.launcher.job_folder import resume_command
 from elastic_runtime.launcher.job_spec import Programs, is_worker
 from elastic_runtime.launcher.job_status import JobStateFile
 from elastic_runtime.launcher.process_plan import OVER, staying
-from elastic_runtime.launcher.settings import LauncherSettings
+from elastic_runtime.launcher.settings import LauncherSettings, launcher_clock
 from elastic_runtime.launcher.task_table import LateFailures, TaskEnd, TaskTable
 from elastic_runtime.launcher.view_follower import ViewFollower
 from elastic_runtime.launcher.warm import inherited
@@ -75,7 +75,7 @@ class Supervisor:
     Args:
         credentials: for the job's coordinator.
         display: what the user sees.
-        clock: seconds, monotonic.
+        clock: seconds in which this process ran; looked at in each turn. None: `launcher_clock`.
     """
 
     def __init__(
@@ -84,8 +84,9 @@ class Supervisor:
         credentials: ClientCredentials,
         display: Display,
         settings: LauncherSettings,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] | None = None,
     ) -> None:
+        clock = clock or launcher_clock()
         self._name = programs.folder.name
         self._programs = programs
         self._credentials = credentials

@@ -121,8 +121,12 @@ class MemberEnvironment:
                 f"{BIND} is {self.bind.removeprefix('tcp://')[:80]!r}: {plain_line(str(error), 200)}"
             ) from error
 
-    def open_link(self, role: Role) -> MemberLink:
+    def open_link(self, role: Role, clock: Callable[[], float]) -> MemberLink:
         """This member's line to the coordinator.
+
+        Args:
+            role: what it does.
+            clock: seconds in which this process ran (`member_clock`).
 
         Raises:
             BadInput: the ready file cannot be.
@@ -135,6 +139,7 @@ class MemberEnvironment:
             role,
             self.incarnation,
             self.credentials,
+            clock,
             ready_file=ready_file,
         )
 

@@ -6,13 +6,12 @@ Source: DL2 §5, §6.1.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from contextlib import closing
 
 import structlog
 
-from elastic_runtime.control.member_link import MemberLink
+from elastic_runtime.control.member_link import MemberLink, member_clock
 from elastic_runtime.control.messages import Registration
 from elastic_runtime.errors import ElasticError
 from elastic_runtime.member.environment import MemberEnvironment
@@ -34,7 +33,7 @@ class ServerProcess:
 
     Args:
         environment: where the job is.
-        clock: seconds, monotonic.
+        clock: seconds in which this process ran; None: `member_clock`.
         register_seconds: how long to wait for the coordinator and for the first worker's model.
         patience_seconds: how long to go on without a coordinator when there is nothing to do.
     """
@@ -42,12 +41,12 @@ class ServerProcess:
     def __init__(
         self,
         environment: MemberEnvironment,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] | None = None,
         register_seconds: float = 300.0,
         patience_seconds: float = 300.0,
     ) -> None:
         self._environment = environment
-        self._clock = clock
+        self._clock = clock or member_clock()
         self._register_seconds = register_seconds
         self._patience_seconds = patience_seconds
         self._stopped = threading.Event()
@@ -85,7 +84,7 @@ class ServerProcess:
             ElasticError: the job failed, this server was taken for dead, or its checkpoint cannot be read.
         """
         environment = self._environment
-        with environment.open_endpoint() as endpoint, closing(environment.open_link(Role.SERVER)) as link:
+        with environment.open_endpoint() as endpoint, closing(environment.open_link(Role.SERVER, self._clock)) as link:
             self._endpoint = endpoint
             registration = link.register(endpoint.address, deadline_seconds=self._register_seconds)
             self._serve(endpoint, link, registration)

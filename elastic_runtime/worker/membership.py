@@ -44,7 +44,7 @@ class Membership:
         environment: of this process; see `MemberEnvironment`.
         layout: the model's.
         training: how it is trained.
-        clock: seconds, monotonic.
+        clock: seconds in which this process ran (`member_clock`).
 
     Attributes:
         layout, training, clock: as given.
@@ -64,7 +64,7 @@ class Membership:
         self._eviction: Eviction | None = None
         self.endpoint = self.environment.open_endpoint()
         try:
-            self.link = self.environment.open_link(Role.WORKER)
+            self.link = self.environment.open_link(Role.WORKER, clock)
         except BaseException:
             self.endpoint.close()
             raise

@@ -8,7 +8,6 @@ Source: DL2 §5.
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -17,6 +16,7 @@ import torch
 from torch import nn
 
 from elastic_runtime.checkpoint import ShardWriter, write_manifest
+from elastic_runtime.control.member_link import member_clock
 from elastic_runtime.errors import ElasticError
 from elastic_runtime.member.outbox import traffic_bytes
 from elastic_runtime.model.block_state import BlockState
@@ -65,7 +65,7 @@ class ParameterServerMode(ABC):
         environment: Mapping[str, str],
         practice: Practice | None = None,
     ) -> None:
-        self._training, self._batches, self._clock = training, batches, time.monotonic
+        self._training, self._batches, self._clock = training, batches, member_clock()
         self._device, self._loss_of = next(model.parameters()).device, practice
         self._member = Membership(environment, layout, training, self._clock)
         self._task, self._barrier = self._member.task, self._member.barrier

@@ -10,7 +10,6 @@ Source: DL2 §5 (the scaling clock).
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 
 from elastic_runtime.protocol.plan import Timeline, View
@@ -24,7 +23,7 @@ class StepBarrier:
 
     Args:
         name: the task's.
-        clock: seconds, monotonic.
+        clock: seconds in which this process ran.
         patience_seconds: how long the training loop waits for a proposal to be resolved.
         expelled: whether the coordinator takes this worker for dead; looked at now and then while waiting.
     """
@@ -102,6 +101,6 @@ class StepBarrier:
 
     def _wait(self, ready: Callable[[], bool], timeout_seconds: float) -> None:
         """Wait for a view that makes `ready` true; looks up now and then, as an expulsion comes without a view."""
-        deadline = time.monotonic() + timeout_seconds
-        while not ready() and (left := deadline - time.monotonic()) > 0:
+        deadline = self._clock() + timeout_seconds
+        while not ready() and (left := deadline - self._clock()) > 0:
             self._changed.wait(min(left, _LOOK_UP_SECONDS))

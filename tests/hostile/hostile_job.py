@@ -31,6 +31,7 @@ from elastic_runtime.model.layout import TensorSpec, build_layout
 from elastic_runtime.model.optimizers import SGD
 from elastic_runtime.model.training import Training
 from elastic_runtime.protocol.plan import Phase
+from foundation.clocks import AwakeClock
 
 LAYOUT = build_layout([TensorSpec("weight", (16, 1024), "float32")], []).to_json()
 BATCH = 8
@@ -79,7 +80,7 @@ class HostileJob:
         self._lock = JobLock(folder.path)
         self.journal = Journal(folder.journal_folder, self.name)
         machine = Machine(settings, time.monotonic(), begin(settings), time.time)
-        self.runner = Runner(machine, self.journal, CheckpointStore(folder.checkpoint_folder, 3), time.monotonic)
+        self.runner = Runner(machine, self.journal, CheckpointStore(folder.checkpoint_folder, 3), AwakeClock(60.0))
         token = folder.token()
         self._server, port = start_server(self.runner, self.name, "127.0.0.1:0", ServerCredentials(token), 1.0)
         self.address = f"127.0.0.1:{port}"

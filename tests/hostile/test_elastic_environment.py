@@ -19,6 +19,7 @@ from elastic_runtime.checkpoint.rank_files import (
     STORE_VARIABLE,
     rank_files,
 )
+from elastic_runtime.control.member_link import member_clock
 from elastic_runtime.errors import BadInput
 from elastic_runtime.member import environment as member_environment
 from elastic_runtime.member.environment import MemberEnvironment
@@ -107,7 +108,7 @@ def begun(environment: dict[str, str]) -> None:
     """What a member does with its environment before it asks anybody."""
     read = MemberEnvironment.read(environment)
     read.open_endpoint().close()
-    read.open_link(Role.WORKER).close()
+    read.open_link(Role.WORKER, member_clock()).close()
 
 
 def test_every_variable_has_a_row() -> None:

@@ -203,6 +203,7 @@ class Contact:
         reported: to this coordinator.
         streams: of views that it has open.
         new: it registered, and has not followed or reported yet: it still starts.
+        renewed: it was given the whole time again after a gap, and not heard since.
     """
 
     report: MemberReport
@@ -211,6 +212,7 @@ class Contact:
     reported: bool = False
     streams: int = 0
     new: bool = False
+    renewed: bool = False
 
 
 class Reports:
@@ -225,7 +227,16 @@ class Reports:
 
     def on_sign_of_life(self, task: str, now: float) -> None:
         """It was heard of in another way, such as a server that asks again for the job's model."""
-        self._contacts[task].seconds = now
+        contact = self._contacts[task]
+        contact.seconds, contact.renewed = now, False
+
+    def on_gap(self, task: str, now: float) -> None:
+        """The coordinator could hear nobody for a while. Once only until the task is heard again: of a coordinator that
+        is late at every look somebody may be dead all the same.
+        """
+        contact = self._contacts[task]
+        if not contact.renewed:
+            contact.seconds, contact.renewed = now, True
 
     def on_report(self, report: MemberReport, now: float) -> None:
         """A report came."""
@@ -233,7 +244,8 @@ class Reports:
         before = contact.report
         if (before.generation, before.step) != (report.generation, report.step):
             contact.step_seconds = now
-        contact.report, contact.seconds, contact.reported, contact.new = report, now, True, False
+        contact.report, contact.seconds, contact.reported = report, now, True
+        contact.new = contact.renewed = False
 
     def on_stream(self, task: str, opened: bool, now: float) -> None:
         """A task's stream of views was opened or closed."""
@@ -242,7 +254,7 @@ class Reports:
             # A stream that broke may be noticed after the next one was opened.
             contact.streams = max(0, contact.streams + (1 if opened else -1))
             if opened:
-                contact.seconds, contact.new = now, False
+                contact.seconds, contact.new, contact.renewed = now, False, False
 
     def forget(self, task: str) -> None:
         """The task is gone."""

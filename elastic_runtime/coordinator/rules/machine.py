@@ -71,7 +71,7 @@ class Machine:
 
     Args:
         settings: of the job.
-        now: seconds, monotonic; every event has a later one.
+        now: seconds in which this process was awake (`AwakeClock`); no event has an earlier one than the one before.
         state: what an earlier coordinator of this job recorded, or that of a new job (`begin`).
         unix_clock: the time of day, for people.
     """
@@ -175,8 +175,15 @@ class Machine:
         members.on_checkpoint_searched(self._job, order, search, error)
         return self._settle(now)
 
-    def on_tick(self, now: float) -> Outcome:
-        """Time has passed."""
+    def on_tick(self, now: float, missed_seconds: float = 0.0) -> Outcome:
+        """Time has passed.
+
+        Args:
+            now: see `Machine`.
+            missed_seconds: that are not in `now`, as this process did not run.
+        """
+        if missed_seconds:
+            members.on_gap(self._job, now, missed_seconds)
         members.watch(self._job, now)
         return self._settle(now)
 

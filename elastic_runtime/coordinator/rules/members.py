@@ -56,6 +56,15 @@ def on_coordinator_return(job: Job, now: float) -> None:
         job.state.checkpoints = replace(checkpoints, pending=replace(checkpoints.pending, shards=()))
 
 
+def on_gap(job: Job, now: float, seconds: float) -> None:
+    """This coordinator did not run for a while, and could hear nobody: everybody has the whole time to report."""
+    if seconds >= 1.0:  # less is a busy machine
+        _log.warning("coordinator-was-stopped", seconds=round(seconds, 1), silence="of the job's tasks counts anew")
+    for task in job.tasks():
+        if task.live:
+            job.reports.on_gap(task.name, now)
+
+
 def on_relaunch(job: Job, size: Size) -> None:
     """All processes of the job have ended with their launcher, and there is room for so many from now on.
 

@@ -27,6 +27,7 @@ from elastic_runtime.coordinator.runner import Runner
 from elastic_runtime.coordinator.service import start_server
 from elastic_runtime.errors import BadInput, CoordinatorMistrusted, CoordinatorUnreachable
 from elastic_runtime.protocol.plan import Phase, Role
+from foundation.clocks import AwakeClock
 
 TOKEN = "a-token-for-these-tests"  # noqa: S105 - of no job
 
@@ -35,7 +36,7 @@ TOKEN = "a-token-for-these-tests"  # noqa: S105 - of no job
 def runner(tmp_path: Path) -> Iterator[Runner]:
     settings = CoordinatorSettings(job="secret", servers=1, workers=1)
     machine = Machine(settings, 0.0, begin(settings), time.time)
-    runner = Runner(machine, MemoryRecords(), CheckpointStore(tmp_path, 3), time.monotonic)
+    runner = Runner(machine, MemoryRecords(), CheckpointStore(tmp_path, 3), AwakeClock(60.0))
     yield runner
     runner.close()
 

@@ -30,6 +30,7 @@ from elastic_runtime.model.layout import TensorSpec, build_layout
 from elastic_runtime.model.optimizers import SGD
 from elastic_runtime.model.training import Training
 from elastic_runtime.protocol.plan import Role
+from foundation.clocks import AwakeClock
 
 TOKEN = "a-token-for-these-tests"  # noqa: S105 - of no job
 JOB = "digits"
@@ -52,7 +53,7 @@ class Coordinator:
     def comes(self) -> None:
         settings = CoordinatorSettings(job=JOB, servers=1, workers=1)
         machine = Machine(settings, 0.0, begin(settings), time.time)
-        self._runner = Runner(machine, MemoryRecords(), CheckpointStore(self._folder, 3), time.monotonic)
+        self._runner = Runner(machine, MemoryRecords(), CheckpointStore(self._folder, 3), AwakeClock(60.0))
         self._server, _ = start_server(self._runner, JOB, self.address, ServerCredentials(TOKEN), 0.05)
 
     def goes(self) -> None:

@@ -294,9 +294,9 @@ class World:
         self.requested[request.request_id] = row
         self.take(outcome)
 
-    def pass_time(self, seconds: float) -> None:
+    def pass_time(self, seconds: float, missed_seconds: float = 0.0) -> None:
         self.now += seconds
-        self.take(self.machine.on_tick(self.now))
+        self.take(self.machine.on_tick(self.now, missed_seconds))
 
     def resize(self, request_id: str, servers: int, workers: int, **more: object) -> RequestState:
         """Ask for a size; raises what the machine raises."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from elastic_runtime.coordinator.rules.registering import Newcomer
 from elastic_runtime.coordinator.runner import Runner
 from elastic_runtime.errors import ResizeFailed
 from elastic_runtime.protocol.plan import Phase, Role
+from foundation.clocks import AwakeClock
 
 
 class Disk:
@@ -35,7 +37,9 @@ def test_a_full_disk_refuses_requests_and_nothing_else(tmp_path: Path) -> None:
     disk, now = Disk(), [0.0]
     journal = Journal(tmp_path, "simulated", reserve_bytes=16384, allocate=disk.allocate)
     machine = Machine(SETTINGS, now[0], begin(SETTINGS), lambda: 0.0)
-    runner = Runner(machine, journal, CheckpointStore(tmp_path / "checkpoints", 3), lambda: now[0])
+    runner = Runner(
+        machine, journal, CheckpointStore(tmp_path / "checkpoints", 3), AwakeClock(math.inf, lambda: now[0])
+    )
 
     def report(task: str, number: int, **state: object) -> bool:
         return runner.on_report(MemberReport(task, number, **state))[0]  # type: ignore[arg-type]

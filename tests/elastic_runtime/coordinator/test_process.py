@@ -33,13 +33,16 @@ class Process:
         self.reserved = ReservedPort()
         self.process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> str:
-        """Start it; where it answers, which is always the same."""
+    def start(self, silent_seconds: int = 60) -> str:
+        """Start it; where it answers, which is always the same.
+
+        Args:
+            silent_seconds: who is silent for so long is dead; on a machine that is busy for a while nobody is.
+        """
         command = [sys.executable, "-m", "elastic_runtime.coordinator", "--job=digits", f"--folder={self.folder}"]
         command += [f"--checkpoints={self.folder}", f"--token-file={self.token_file}", "--servers=1", "--workers=2"]
         command += [f"--bind={self.reserved.address}", "--checkpoint-seconds=0.5"]
-        # A machine that is busy for a while is no dead member here.
-        command += ["--lost-seconds=60", "--silent-seconds=60", "--vote-seconds=60"]
+        command += [f"--{what}-seconds={silent_seconds}" for what in ("lost", "silent", "vote", "suspect")]
         address_file = self.folder / "coordinator.json"
         address_file.unlink(missing_ok=True)
         with self.said.open("ab") as said:  # a pipe that nobody reads would hold it up
@@ -87,6 +90,28 @@ def test_killed_in_a_resize_and_started_again_it_goes_on_where_it_was(
     assert status.generation == before.generation, "nobody went back to a checkpoint"
     assert status.size == Size(2, 3)
     assert launcher.client.resize("grow", Size(2, 3))[0] is RequestOutcome.DONE
+    assert coordinator.kill(signal.SIGTERM) == 0
+
+
+def test_stopped_for_longer_than_its_limits_it_takes_nobody_for_dead(
+    coordinator: Process, make_launcher: Callable[[str], Any]
+) -> None:
+    limit_seconds = 8
+    launcher = make_launcher(coordinator.start(limit_seconds))
+    before = launcher.until(lambda status: status.phase is Phase.RUNNING and status.step > 10)
+    assert coordinator.process is not None
+    os.kill(coordinator.process.pid, signal.SIGSTOP)
+    deadline = time.monotonic() + 2.5 * limit_seconds
+    while time.monotonic() < deadline:  # the time that the stopped process sees, as it wakes
+        launcher.check()
+        time.sleep(0.1)
+    os.kill(coordinator.process.pid, signal.SIGCONT)
+    after = launcher.until(lambda status: all(task.report_age_seconds < 1.0 for task in status.tasks))
+    assert [task.task for task in after.tasks] == [task.task for task in before.tasks]
+    after = launcher.until(lambda status: status.step > after.step + 10)
+    assert (after.generation, after.phase) == (before.generation, Phase.RUNNING)
+    assert [task.task for task in after.tasks] == [task.task for task in before.tasks]
+    assert "coordinator-was-stopped" in coordinator.said.read_text()
     assert coordinator.kill(signal.SIGTERM) == 0
 
 

@@ -16,6 +16,7 @@ from elastic_runtime.coordinator.journal import JournalUnusable
 from elastic_runtime.coordinator.rules.machine import Machine, begin
 from elastic_runtime.coordinator.runner import Runner
 from elastic_runtime.errors import BadInput
+from foundation.clocks import AwakeClock
 
 
 class BreakingRecords(MemoryRecords):
@@ -31,7 +32,12 @@ class BreakingRecords(MemoryRecords):
 
 def test_a_failing_disk_ends_the_coordinator_and_publishes_nothing(tmp_path: Path) -> None:
     records = BreakingRecords()
-    runner = Runner(Machine(SETTINGS, 0.0, begin(SETTINGS), lambda: 0.0), records, CheckpointStore(tmp_path, 3), float)
+    runner = Runner(
+        Machine(SETTINGS, 0.0, begin(SETTINGS), lambda: 0.0),
+        records,
+        CheckpointStore(tmp_path, 3),
+        AwakeClock(1.0, float),
+    )
     before = runner.next_view(0, 0.0)
     assert before is not None
     with pytest.raises(BadInput):
@@ -50,7 +56,7 @@ def test_a_failing_disk_ends_the_coordinator_and_publishes_nothing(tmp_path: Pat
 
 def test_closing_wakes_whoever_waits_for_a_view(tmp_path: Path) -> None:
     machine = Machine(SETTINGS, 0.0, begin(SETTINGS), lambda: 0.0)
-    runner = Runner(machine, MemoryRecords(), CheckpointStore(tmp_path, 3), float)
+    runner = Runner(machine, MemoryRecords(), CheckpointStore(tmp_path, 3), AwakeClock(1.0, float))
     first = runner.next_view(0, 0.0)
     assert first is not None
     found: list[object] = []

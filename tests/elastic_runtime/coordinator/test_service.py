@@ -22,6 +22,7 @@ from elastic_runtime.coordinator.runner import Runner
 from elastic_runtime.coordinator.service import start_server
 from elastic_runtime.errors import BadInput, CoordinatorUnreachable
 from elastic_runtime.protocol.plan import Phase
+from foundation.clocks import AwakeClock
 
 TOKEN = "a-token-for-these-tests"  # noqa: S105 - of no job
 JOB = "digits"
@@ -40,7 +41,7 @@ def runner(tmp_path: Path) -> Iterator[Runner]:
         vote_seconds=60.0,
     )
     machine = Machine(settings, time.monotonic(), begin(settings), time.time)
-    runner = Runner(machine, MemoryRecords(), CheckpointStore(tmp_path, 3), time.monotonic)
+    runner = Runner(machine, MemoryRecords(), CheckpointStore(tmp_path, 3), AwakeClock(60.0))
     stop = threading.Event()
 
     def tick() -> None:
@@ -135,7 +136,7 @@ def test_the_highest_epoch_outlives_the_coordinator(tmp_path: Path) -> None:
     settings = CoordinatorSettings(job=JOB, servers=1, workers=1)
     records = Journal(tmp_path, JOB)
     machine = Machine(settings, 0.0, begin(settings), time.time)
-    runner = Runner(machine, records, CheckpointStore(tmp_path, 3), time.monotonic)
+    runner = Runner(machine, records, CheckpointStore(tmp_path, 3), AwakeClock(60.0))
     runner.on_request(RequestState("first", "resize", target=Size(1, 2)), epoch=9)
     runner.close()
     records.close()

@@ -1,6 +1,7 @@
 """A worker's place in its job: what ends it, and that nothing stays open where it does not come to be."""
 
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -37,8 +38,9 @@ class Surroundings:
     def open_endpoint(self) -> "Surroundings":
         return self
 
-    def open_link(self, role: Role) -> "Surroundings":
+    def open_link(self, role: Role, clock: Callable[[], float]) -> "Surroundings":
         assert role is Role.WORKER
+        assert clock() >= 0.0
         if not self.opens:
             raise BadInput("no such folder")
         return self

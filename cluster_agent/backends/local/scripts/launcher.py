@@ -30,7 +30,7 @@ from elastic_runtime.checkpoint.rank_files import RankFiles, RankProgress
 from elastic_runtime.launcher.gpu_seats import read_gpus, write_used
 from elastic_runtime.launcher.job_folder import JobBusy, JobLock
 from elastic_runtime.launcher.job_spec import ProcessSpec
-from elastic_runtime.launcher.settings import LauncherSettings
+from elastic_runtime.launcher.settings import LauncherSettings, launcher_clock
 from elastic_runtime.launcher.supervisor import StopSignals
 from elastic_runtime.launcher.warm import inherited
 from elastic_runtime.launcher.warm.starter import WarmStarter
@@ -50,7 +50,7 @@ class ScriptSupervisor:
         folder: of the job.
         record: what to run.
         environment: that workers inherit.
-        clock: seconds, monotonic.
+        clock: seconds in which this process ran (`launcher_clock`).
         unix_clock: the time of day in seconds.
     """
 
@@ -282,7 +282,7 @@ def main() -> int:
     folder = ScriptFolder(Path(sys.argv[1]))
     try:
         with JobLock(folder.path):
-            phase = ScriptSupervisor(folder, folder.record(), os.environ, time.monotonic).run()
+            phase = ScriptSupervisor(folder, folder.record(), os.environ, launcher_clock()).run()
     except JobBusy as error:
         print(error, file=sys.stderr)
         return 2

@@ -31,8 +31,9 @@ OPERATIONS = [
     "sprint",
     "network",
     "drain",
+    "stopped",
 ]
-WEIGHTS = [4, 6, 6, 24, 2, 1, 4, 3, 1, 3, 2, 6, 2, 2]
+WEIGHTS = [4, 6, 6, 24, 2, 1, 4, 3, 1, 3, 2, 6, 2, 2, 2]
 operations = st.lists(
     st.tuples(
         st.sampled_from([name for name, weight in zip(OPERATIONS, WEIGHTS, strict=True) for _ in range(weight)]),
@@ -58,6 +59,8 @@ def operate(world: World, operation: str, number: int) -> None:  # noqa: PLR0912
         world.request(RequestState(f"s{number}", "resume", target=Size(1 + number % 3, 1 + number % 2)))
     elif operation == "time":
         world.pass_time([0.1, 1.0, 5.0, 25.0][number % 4])
+    elif operation == "stopped":
+        world.pass_time(2.0, missed_seconds=3600.0)
     elif operation == "crash":
         outcome = world.machine.on_tick(world.now + 0.01)
         world.take(outcome, journaled=bool(number % 2), published=False)

@@ -1,0 +1,81 @@
+"""Clocks for waits that a sleeping machine and a stopped process must not falsify.
+
+A process can be stopped for minutes and not know it: SIGSTOP, Ctrl-Z, a frozen container, a virtual machine that is
+moved, a laptop that sleeps. What follows from that depends on who waits for whom:
+
+- Who *holds* something for a time (a lease) reads `boot_seconds`: the time is over for everybody else, so it is for the
+  holder, which acts again once it has renewed.
+- Who *judges the silence of others* reads an `AwakeClock`: while it was stopped it could have heard nobody.
+- What is *measured* of others, such as how many samples they trained in a time, is divided by real time.
+
+`CLOCK_BOOTTIME` sees a machine that sleeps, where `CLOCK_MONOTONIC` stands still. Neither shows that a process was
+stopped: only that it looks at its clock much later than it does otherwise.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+
+def boot_seconds() -> float:
+    """Seconds that also pass while the machine sleeps; nobody sets them."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
+class AwakeClock:
+    """Seconds in which its process ran: a gap between two looks counts `most_seconds` at most. From any thread.
+
+    Somebody has to look more often than that, whatever else happens: a loop that turns, or a `Ticker`.
+
+    Args:
+        most_seconds: that one look may bring; longer than the looks are apart on a busy machine.
+        clock: seconds, which also pass while the machine sleeps.
+    """
+
+    def __init__(self, most_seconds: float, clock: Callable[[], float] = boot_seconds) -> None:
+        self._most_seconds, self._clock = most_seconds, clock
+        self._lock = threading.Lock()
+        self._looked = self._counted = clock()
+        self._missed = 0.0
+
+    def __call__(self) -> float:
+        """Look: the seconds so far."""
+        with self._lock:
+            now = self._clock()
+            passed, self._looked = now - self._looked, now
+            counted = min(passed, self._most_seconds)
+            self._counted += counted
+            self._missed += passed - counted
+            return self._counted
+
+    @property
+    def missed_seconds(self) -> float:
+        """Seconds that were not counted, of all gaps together."""
+        with self._lock:
+            return self._missed
+
+
+class Ticker:
+    """A thread that looks at a clock now and then, for a process with no loop that would.
+
+    Args:
+        look: what is called.
+        every_seconds: how often.
+    """
+
+    def __init__(self, look: Callable[[], object], every_seconds: float) -> None:
+        self._look, self._every_seconds = look, every_seconds
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="clock", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Look no more."""
+        self._ending.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ending.wait(self._every_seconds):
+            self._look()

@@ -1,0 +1,60 @@
+"""A clock that counts only what its process was awake for, on a made-up clock."""
+
+from __future__ import annotations
+
+import threading
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foundation.clocks import AwakeClock, Ticker, boot_seconds
+
+
+class MadeUpClock:
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def test_looks_in_time_count_in_full_and_a_gap_counts_as_one_late_look() -> None:
+    source = MadeUpClock()
+    clock = AwakeClock(2.0, source)
+    began = clock()
+    for _ in range(10):
+        source.seconds += 1.5
+        clock()
+    assert clock() - began == 15.0
+    assert clock.missed_seconds == 0.0
+    source.seconds += 3600.0
+    assert clock() - began == 17.0
+    assert clock.missed_seconds == 3598.0
+
+
+@given(st.lists(st.floats(0.0, 1e6)))
+def test_it_never_goes_back_and_what_it_did_not_count_is_known(gaps: list[float]) -> None:
+    source = MadeUpClock()
+    clock = AwakeClock(5.0, source)
+    seen = [clock()]
+    for gap in gaps:
+        source.seconds += gap
+        seen.append(clock())
+    assert seen == sorted(seen)
+    assert all(later - earlier <= 5.0 + 1e-6 for earlier, later in zip(seen, seen[1:], strict=False))
+    assert abs(seen[-1] - seen[0] + clock.missed_seconds - (source.seconds - 1000.0)) < 1e-3
+
+
+def test_a_ticker_looks_until_it_is_closed() -> None:
+    looks = threading.Semaphore(0)
+    ticker = Ticker(looks.release, 0.001)
+    assert looks.acquire(timeout=60.0)
+    assert looks.acquire(timeout=60.0)
+    ticker.close()
+    while looks.acquire(blocking=False):
+        pass
+    assert not looks.acquire(timeout=0.05)
+
+
+def test_time_since_boot_passes() -> None:
+    assert 0.0 < boot_seconds() <= boot_seconds()
