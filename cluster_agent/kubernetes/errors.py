@@ -119,7 +119,7 @@ _BY_CODE: dict[int, type[ApiRefused]] = {
     422: Invalid,
 }
 _LATER = frozenset({408, 429, 500, 502, 503, 504})
-_LONGEST_MESSAGE = 500
+_LONGEST_MESSAGE = 1000
 
 
 def error_of(code: int, status: Any, asked: str, retry_after_seconds: float = 0.0) -> ApiError:

@@ -247,3 +247,43 @@ def test_one_may_ask_what_one_may(server: Server) -> None:
 def test_text_of_a_secret_is_kept_encoded(server: Server) -> None:
     code, found = server.ask("POST", "secrets", {"metadata": {"name": "a"}, "stringData": {"x": "y"}})
     assert (code, found["data"], "stringData" in found) == (201, {"x": "eQ=="}, False)
+
+
+def label_namespace(server: Server, **labels: str) -> None:
+    patch = {"metadata": {"labels": {f"pod-security.kubernetes.io/{name}": level for name, level in labels.items()}}}
+    assert server.ask("PATCH", f"/api/v1/namespaces/{server.namespace}", patch, MERGE)[0] == 200
+
+
+def test_a_namespace_refuses_pods_that_violate_its_level(server: Server) -> None:
+    label_namespace(server, enforce="restricted")
+    code, status = server.ask("POST", "pods?dryRun=All", pod("a"))
+    assert (code, status["reason"]) == (403, "Forbidden")
+    assert status["message"] == (
+        'pods "a" is forbidden: violates PodSecurity "restricted:latest": allowPrivilegeEscalation != false (container '
+        '"main" must set securityContext.allowPrivilegeEscalation=false), unrestricted capabilities (container "main" '
+        'must set securityContext.capabilities.drop=["ALL"]), runAsNonRoot != true (pod or container "main" must set '
+        'securityContext.runAsNonRoot=true), seccompProfile (pod or container "main" must set '
+        'securityContext.seccompProfile.type to "RuntimeDefault" or "Localhost")'
+    )
+    fit = pod("a", securityContext={"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}})
+    within = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    fit["spec"]["containers"] = [{**CONTAINER, "securityContext": within}]
+    fit["spec"]["volumes"] = [{"name": "own", "emptyDir": {}}]
+    assert server.ask("POST", "pods", fit)[0] == 201
+    fit["metadata"]["name"] = "b"
+    for change, words in (
+        ({"hostNetwork": True}, "host namespaces (hostNetwork=true)"),
+        ({"volumes": [{"name": "disk", "hostPath": {"path": "/"}}]}, 'hostPath volumes (volume "disk")'),
+        ({"containers": [{**CONTAINER, "securityContext": {**within, "runAsUser": 0}}]}, "runAsUser=0 (container"),
+    ):
+        code, status = server.ask("POST", "pods", {**fit, "spec": {**fit["spec"], **change}})
+        assert (code, words in status["message"]) == (403, True), status
+
+
+def test_the_baseline_allows_root_and_no_more(server: Server) -> None:
+    label_namespace(server, enforce="baseline", warn="restricted")
+    assert server.ask("POST", "pods", pod("a"))[0] == 201
+    for added, code in (("DAC_OVERRIDE", 201), ("SYS_ADMIN", 403)):
+        body = pod(added.lower().replace("_", "-"))
+        body["spec"]["containers"] = [{**CONTAINER, "securityContext": {"capabilities": {"add": [added]}}}]
+        assert server.ask("POST", "pods", body)[0] == code

@@ -270,7 +270,8 @@ def _metadata(job: TrainingJob, name: str, task: str) -> Json:
 
 
 def _bare(job: TrainingJob, name: str, role: RoleSpec | None = None) -> Json:
-    """A template in the workers' image, for who needs no more than that."""
+    """A template in the workers' image, for who needs no more than that; where a namespace takes the workers' pods, it
+    takes this one."""
     worker = job.worker.template["spec"]
     image = {
         key: worker["containers"][0][key] for key in ("image", "imagePullPolicy") if key in worker["containers"][0]
@@ -282,9 +283,40 @@ def _bare(job: TrainingJob, name: str, role: RoleSpec | None = None) -> Json:
     return {
         "spec": {
             **{key: copy.deepcopy(worker[key]) for key in kept if key in worker},
-            "containers": [{"name": name, **image, "resources": {"requests": asks}}],
+            "containers": [
+                {"name": name, **image, "resources": {"requests": asks}, "securityContext": _confined(worker)}
+            ],
         }
     }
+
+
+def _confined(worker: Json) -> Json:
+    """What a container may do that needs next to nothing: as Pod Security's level `restricted` has it.
+
+    It is the user that the worker is. An image whose user is not known may be root's, and root keeps its right to write
+    to volumes that belong to others, as a worker has it.
+    """
+    pod, container = (
+        found if isinstance(found := each.get("securityContext"), dict) else {}
+        for each in (worker, worker["containers"][0])
+    )
+    same = {name: container[name] for name in _WHO_IT_IS if name in container}
+    both = {**pod, **same}
+    user = both.get("runAsUser")
+    is_other = isinstance(user, int) and user > 0
+    if is_other:
+        same["runAsNonRoot"] = True
+    may_be_root = not is_other and both.get("runAsNonRoot") is not True
+    return {
+        **same,
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"], **({"add": ["DAC_OVERRIDE"]} if may_be_root else {})},
+        **({} if "seccompProfile" in both else {"seccompProfile": {"type": "RuntimeDefault"}}),
+    }
+
+
+_WHO_IT_IS: Final = ("runAsUser", "runAsGroup", "runAsNonRoot", "seccompProfile", "seLinuxOptions", "appArmorProfile")
+"""Of a securityContext, what holds for another process of the same image as well."""
 
 
 def _pod(job: TrainingJob, task: str, template: Json, command: list[str]) -> Json:

@@ -29,6 +29,7 @@ from cluster_agent.backends.kubernetes.training.story.statuses import Granted
 from cluster_agent.backends.kubernetes.training.story.telling import Teller
 from cluster_agent.backends.kubernetes.training.task_choices import asks_of, choices_of, needs_of
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
+from cluster_agent.backends.kubernetes.training.templates import is_lasting, said
 from cluster_agent.kubernetes.errors import ApiError, ApiRefused, ApiUnanswered, NotActing
 from cluster_agent.kubernetes.events import EventType
 from cluster_agent.kubernetes.node_choice import NodeChoice
@@ -163,6 +164,7 @@ class TrainingController:
             step = created
         if step.ask is not None:
             step = self._ask(job, step, step.ask, memory, room)
+        step = replace(step, forbidden=memory.forbids(self._clock()))
         if quota is not None:
             step = replace(step, admission=quota.condition)
             if quota.is_told and job.condition("Admitted").get("reason") != quota.reason:
@@ -297,13 +299,15 @@ class TrainingController:
             return replace(step, line=step.line or "a pod was refused; it is tried again")
         ours = [pod for pod in pods if pod.owner == job.uid and not pod.ended and pod.task != COORDINATOR]
         nodes, made = self._chosen.left(job.uid, ((role_of(pod.task), pod.node) for pod in ours)), list[str]()
+        memory.forbidden = ""
         try:
             return self._make(job, step, memory, room, nodes, made)
         except Refused as refused:
             line = str(refused)
             self._teller.warn(job, memory, "PodRefused", line)
         except ApiRefused as refused:
-            line = f"pod {manifests.pod_name(job, step.create[len(made)])} was refused: {refused}"
+            line = f"pod {manifests.pod_name(job, step.create[len(made)])} was refused: {said(refused)}"
+            memory.forbidden = line if is_lasting(refused) else ""
             self._teller.warn(job, memory, "PodRefused", line)
         except ApiUnanswered as error:  # such as a webhook that is down
             self._teller.warn(job, memory, "ApiTrouble", str(error))

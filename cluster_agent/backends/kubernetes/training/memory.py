@@ -83,6 +83,7 @@ class Memory:
         silent_since: since when its coordinator runs, and does not answer.
         trouble: why it was not heard of, in a line.
         refused: why its first pods did not come.
+        forbidden: why the namespace takes no pod like one of its, in a line; holds until the next try.
         counted: uid of the coordinator's pod whose end was counted.
         given_up: id of the request that was given up last, and why.
         target: the size that its coordinator went for when it was last heard of; None before.
@@ -103,6 +104,7 @@ class Memory:
     failed_gangs: int = 0
     not_before_seconds: float = -math.inf
     refused: str = ""
+    forbidden: str = ""
     counted: str = ""
     given_up: tuple[str, str] = ("", "")
     asked_again_at: float = -math.inf
@@ -135,9 +137,10 @@ class Memory:
         return True
 
     def on_gang_failed(self, why: str, now: float) -> None:
-        """The first pods did not come: another try later, each time more so."""
+        """The first pods did not come: another try later, each time more so; long after what would be refused again."""
         pause = min(_FIRST_PAUSE_SECONDS * 2.0 ** min(self.failed_gangs, _MOST_DOUBLINGS), _LONGEST_PAUSE_SECONDS)
         self.failed_gangs += 1
+        pause = _LONGEST_PAUSE_SECONDS if self.forbidden else pause
         self.not_before_seconds, self.gang_since, self.refused = now + pause, None, why
 
     def on_trains(self) -> None:
@@ -146,7 +149,11 @@ class Memory:
 
     def on_pod_refused(self, now: float) -> None:
         """A pod of a job that runs could not be made: not again at every look."""
-        self.made_again_at = now + _FIRST_PAUSE_SECONDS
+        self.made_again_at = now + (_LONGEST_PAUSE_SECONDS if self.forbidden else _FIRST_PAUSE_SECONDS)
+
+    def forbids(self, now: float) -> str:
+        """Why the namespace takes no pod like one of its; empty where it does, or where that is to be tried again."""
+        return self.forbidden if now < max(self.not_before_seconds, self.made_again_at) else ""
 
     def on_asked(self, request_id: str, given_up: str, now: float) -> None:
         """A coordinator took a request, or gave it up for a reason."""

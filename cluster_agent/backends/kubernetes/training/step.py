@@ -54,6 +54,7 @@ class Step:
         outcome: Complete or Failed, once it is over.
         grace_seconds: of deletions, where it is not the pods' own.
         admission: a condition of the job's: what Kueue says of it.
+        forbidden: why its namespace takes no pod like one of its, in a line.
     """
 
     standing: Standing
@@ -67,6 +68,7 @@ class Step:
     outcome: str = ""
     grace_seconds: int | None = None
     admission: tuple[str, bool, str, str] | None = None
+    forbidden: str = ""
 
     @property
     def is_gang(self) -> bool:

@@ -2,18 +2,20 @@
 
 A pod's whole schema is too large for a CRD, so templates keep whatever was written. Who mistypes a field hears of it as
 soon as the job is seen, and not hours later, when its first pods are refused and those made before are taken back.
-A trial promises nothing: quotas, rights and names are of the moment in which pods are made.
+So it is where the namespace refuses such pods, for its Pod Security level or by a policy. A trial promises no more:
+quotas, rights and names are of the moment in which pods are made.
 """
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from cluster_agent.kubernetes.api_server import ApiServer
-from cluster_agent.kubernetes.errors import ApiRefused, ApiUnanswered, Invalid
+from cluster_agent.kubernetes.errors import ApiRefused, ApiUnanswered, Forbidden, Invalid
 from cluster_agent.kubernetes.resources import PODS
 from cluster_agent.kubernetes.training import manifests
 from cluster_agent.kubernetes.training.training_job import TrainingJob
@@ -28,7 +30,12 @@ _AGAIN_SECONDS: Final = 10.0
 _REFUSED_AGAIN_SECONDS: Final = 600.0
 """An admission rule, too, may have refused it, and be changed."""
 _ADDRESS: Final = "127.0.0.1:1"
-_LONGEST_LINE: Final = 400
+_LONGEST_LINE: Final = 900
+_RULES: Final = re.compile(
+    r"violates PodSecurity|denied (the )?request|must specify|(max|min)imum \S+ usage per|max limit to request ratio"
+)
+"""What Forbidden says where the pod itself is against a rule: Pod Security, a webhook or an admission policy, a quota
+of what no container states, a LimitRange. Source: k8s.io/pod-security-admission, k8s.io/apiserver."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +115,15 @@ class Templates:
             return f"it is no pod's: {error}"
         try:
             self._api.create(PODS.path(job.namespace), pod, {"fieldValidation": "Strict", "dryRun": "All"})
-        except Invalid as error:
-            return "" if "does not support dry run" in str(error) else _words(error)  # such a webhook has no opinion
-        except ApiRefused:
-            return ""
+        except ApiRefused as error:
+            if not is_lasting(error) or "does not support dry run" in str(error):  # such a webhook has no opinion
+                return ""
+            if isinstance(error, Forbidden):
+                minutes = _REFUSED_AGAIN_SECONDS / 60
+                return (
+                    f"namespace {job.namespace} refuses it, and is asked again every {minutes:g} minutes: {said(error)}"
+                )
+            return said(error)
         return ""
 
 
@@ -128,8 +140,13 @@ def _pods(job: TrainingJob) -> list[tuple[str, Callable[[], Json]]]:
     return [(role, make) for role, make in found if written[role]]
 
 
-def _words(error: ApiRefused) -> str:
-    """The server's, without the request."""
+def is_lasting(error: ApiRefused) -> bool:
+    """Whether a pod was refused for what it is, and would be again; not for a quota, a right or a name, which come."""
+    return isinstance(error, Invalid) or (isinstance(error, Forbidden) and _RULES.search(str(error)) is not None)
+
+
+def said(error: ApiRefused) -> str:
+    """The server's words, without the request."""
     strict = str(error).partition("strict decoding error: ")[2]
     listed = "; ".join(f"{field}: {message}" for field, message in error.causes)
-    return strict or listed or str(error)
+    return strict or listed or str(error).partition(" is forbidden: ")[2] or str(error)

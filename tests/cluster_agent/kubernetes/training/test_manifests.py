@@ -178,6 +178,53 @@ def test_a_server_without_a_template_has_the_workers_image_and_asks_for_what_is_
     assert requests_of(pod["spec"], {}) == {**found.ps.asks, "pods": 1}
 
 
+def contexts(pod: Json | None = None, container: Json | None = None) -> list[Json]:
+    """What the containers may do that are ours, of a job whose workers have these securityContexts."""
+    made = template(**({} if pod is None else {"securityContext": pod}))
+    if container is not None:
+        made["spec"]["containers"][0]["securityContext"] = container
+    found = job(worker={"min": 1, "max": 4, "template": made})
+    pods = [manifests.coordinator_pod(found, Allocation(1, 1), relaunched=False)]
+    pods.append(manifests.task_pod(found, "ps-0", ADDRESS))
+    assert all(each["spec"].get("securityContext") == pod for each in pods)
+    return [each["spec"]["containers"][0]["securityContext"] for each in pods]
+
+
+LEAST = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+DEFAULT = {"seccompProfile": {"type": "RuntimeDefault"}}
+
+
+@pytest.mark.parametrize(
+    ("pod", "container", "ours"),
+    [
+        ({"runAsNonRoot": True}, None, {**LEAST, **DEFAULT}),
+        (None, {"runAsNonRoot": True, "privileged": True}, {**LEAST, **DEFAULT, "runAsNonRoot": True}),
+        ({"runAsUser": 1000}, None, {**LEAST, **DEFAULT, "runAsNonRoot": True}),
+        (
+            {"runAsUser": 0},
+            {"runAsUser": 7, "seccompProfile": {"type": "Localhost", "localhostProfile": "p.json"}},
+            {
+                **LEAST,
+                "runAsUser": 7,
+                "runAsNonRoot": True,
+                "seccompProfile": {"type": "Localhost", "localhostProfile": "p.json"},
+            },
+        ),
+        ({**DEFAULT, "runAsNonRoot": True, "fsGroup": 5}, {}, LEAST),
+    ],
+)
+def test_what_is_added_may_do_no_more_than_it_needs_and_is_who_the_workers_are(
+    pod: Json | None, container: Json | None, ours: Json
+) -> None:
+    assert contexts(pod, container) == [ours, ours]
+
+
+@pytest.mark.parametrize("pod", [None, {"runAsUser": 0}, {"runAsNonRoot": False}])
+def test_root_may_still_write_to_volumes_of_others(pod: Json | None) -> None:
+    ours = {**LEAST, **DEFAULT, "capabilities": {"drop": ["ALL"], "add": ["DAC_OVERRIDE"]}}
+    assert contexts(pod) == [ours, ours]
+
+
 def test_the_coordinator_is_told_where_to_say_how_it_ended(tmp_path: Any) -> None:
     made = template()
     made["spec"]["containers"][0]["terminationMessagePath"] = "/tmp/other"  # noqa: S108 — of a container

@@ -9,7 +9,7 @@ from apiserver.asked import Asked
 from apiserver.registry import Served
 from apiserver.selection import selected
 from apiserver.store import Refused, Store, conflict, copied
-from apiserver.writing import applying, builtin, models
+from apiserver.writing import applying, builtin, models, security
 from apiserver.writing.custom import admitted, established, invalid, unknown_in
 from apiserver.writing.patches import SETS, list_keys, merged, patched, strategically_merged
 from apiserver.writing.quota import Quotas
@@ -244,6 +244,8 @@ class Writer:
                 found["spec"]["clusterIP"] = address
         elif table == CRDS:
             found["status"] = established(found, self._store.now())
+        if table == "pods":
+            security.check(self._store, found)
         self.quotas.check(table, found)
 
     def _may_be_made_in(self, asked: Asked) -> None:

@@ -24,7 +24,7 @@ Json = dict[str, Any]
 
 PROGRESS_SECONDS: Final = 10.0
 """Between two writes that say no more than how far a job is."""
-_LONGEST_LINE = 500
+_LONGEST_LINE = 1000
 _TRAINS = {False: (Standing.RUNNING, Standing.RESIZING), True: (Standing.RUNNING,)}
 """By all-reduce a job does not train while it is resized."""
 _LAST_WORDS = re.compile(r"(\d{1,9}(?:\.\d{1,9})?) epochs, (\d{1,15}) samples")
@@ -152,9 +152,8 @@ def _progress(told: Told) -> Json:
 
 def _conditions(job: TrainingJob, step: Step, told: Told | None, now: str) -> list[Json]:
     standing = step.standing
-    accepted = standing is not Standing.INVALID and not job.problem
     stated = [
-        ("Accepted", accepted, "Accepted" if accepted else "NotUsable", job.problem or "its spec can be used"),
+        ("Accepted", *_accepted(job, step)),
         ("Running", standing in _TRAINS[job.is_all_reduce], standing.value, step.line),
         (
             "Suspended",
@@ -179,6 +178,14 @@ def _conditions(job: TrainingJob, step: Step, told: Told | None, now: str) -> li
         *(each for each in job.status.get("conditions") or () if each.get("type") not in ours),
         *(_condition(job, name, holds, reason, line, now) for name, holds, reason, line in stated),
     ]
+
+
+def _accepted(job: TrainingJob, step: Step) -> tuple[bool, str, str]:
+    if job.problem or step.standing is Standing.INVALID:
+        return False, "NotUsable", job.problem or step.line
+    if step.forbidden:
+        return False, "PodRefused", step.forbidden
+    return True, "Accepted", "its spec can be used"
 
 
 def _durable(job: TrainingJob) -> tuple[bool, str, str]:

@@ -9,7 +9,7 @@ import pytest
 from apiserver.asked import Asked
 from apiserver.cluster import Cluster, Waits, running_cluster
 from pretended_coordinators import Pretended
-from training_cluster import Agent, agent_of, install, status_of, submit, wait_phase, wait_size, wait_told
+from training_cluster import Agent, agent_of, install, pods_of, status_of, submit, wait_phase, wait_size, wait_told
 from training_objects import TABLE, all_reduce_spec, job, spec, template
 
 from cluster_agent.backends.kubernetes.training.templates import Templates
@@ -93,6 +93,86 @@ def test_a_template_that_is_put_right_makes_pods(cluster: Cluster, agent: Agent)
     assert any(map(makes_pods, cluster.server.asked))
 
 
+def enforce(cluster: Cluster, level: str) -> None:
+    """Have the namespace refuse pods that violate a level of Pod Security."""
+
+    def labelled(found: Json) -> Json:
+        labels = {**(found["metadata"].get("labels") or {}), "pod-security.kubernetes.io/enforce": level}
+        return {**found, "metadata": {**found["metadata"], "labels": labels}}
+
+    cluster.change("namespaces", "team", labelled, "")
+
+
+def restricted() -> Json:
+    """A template that the level `restricted` takes, said of the container as often as of the pod."""
+    found = template(securityContext={"seccompProfile": {"type": "RuntimeDefault"}})
+    found["spec"]["containers"][0]["securityContext"] = {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "runAsNonRoot": True,
+    }
+    return found
+
+
+def test_where_the_workers_pods_are_taken_so_are_those_that_are_added(cluster: Cluster, agent: Agent) -> None:
+    enforce(cluster, "restricted")
+    submit(cluster, spec(worker={"min": 1, "max": 4, "template": restricted()}))
+    agent.decide(digits=Allocation(2, 1))
+    wait_size(cluster, 2, 1)
+    assert set(pods_of(cluster)) == {"coordinator", "ps-0", "worker-0", "worker-1"}
+
+
+@pytest.mark.parametrize("made", [spec(), all_reduce_spec()], ids=["ps", "ranks"])
+def test_a_namespace_that_refuses_its_pods_is_told_before_any_is_made(
+    cluster: Cluster, agent: Agent, made: Json
+) -> None:
+    enforce(cluster, "restricted")
+    submit(cluster, made)
+    wait_phase(cluster, "Invalid")
+    (accepted,) = [each for each in status_of(cluster)["conditions"] if each["type"] == "Accepted"]
+    assert (accepted["status"], accepted["reason"]) == ("False", "NotUsable")
+    line = (
+        "spec.worker.template makes no pod: namespace team refuses it, and is asked again every 10 minutes: violates "
+        'PodSecurity "restricted:latest": allowPrivilegeEscalation != false (container "main" must set '
+    )
+    assert accepted["message"].startswith(line)
+    assert accepted["message"].endswith('"RuntimeDefault" or "Localhost")')
+    assert agent.observe() == []
+    assert not any(map(makes_pods, cluster.server.asked))
+
+
+def test_a_namespace_that_refuses_pods_of_a_job_that_runs_is_told_and_asked_seldom(
+    cluster: Cluster, agent: Agent
+) -> None:
+    submit(cluster, spec())
+    agent.decide(digits=Allocation(1, 1))
+    wait_size(cluster, 1, 1)
+    enforce(cluster, "restricted")
+    agent.decide(digits=Allocation(2, 1))
+
+    def accepted() -> Json:
+        found = [each for each in status_of(cluster).get("conditions", ()) if each["type"] == "Accepted"]
+        return found[0] if found else {}
+
+    cluster.wait(lambda: accepted().get("status") == "False", "a condition that says that it is refused")
+    assert accepted()["reason"] == "PodRefused"
+    assert accepted()["message"].startswith("pod digits-worker-1 was refused: violates PodSecurity")
+    tries = sum(map(makes_pods, cluster.server.asked))
+    agent.skipped_seconds += 500.0
+    wait_for_looks(cluster, agent)
+    assert sum(map(makes_pods, cluster.server.asked)) == tries
+    enforce(cluster, "privileged")
+    agent.skipped_seconds += 100.0
+    wait_size(cluster, 2, 1)
+    cluster.wait(lambda: accepted().get("status") == "True", "it is taken again")
+
+
+def wait_for_looks(cluster: Cluster, agent: Agent) -> None:
+    """Until the agent has looked at all jobs again, as is seen by one that it takes up."""
+    submit(cluster, spec(worker={"min": 1, "max": 4, "template": misspelt()}), "marker")
+    wait_phase(cluster, "Invalid", "marker")
+
+
 class Answers:
     """An API server that says to each pod what a test has it say."""
 
@@ -144,6 +224,8 @@ def test_templates_are_tried_once(bench: Bench) -> None:
     "error",
     [
         Forbidden("exceeded quota: few", 403, "Forbidden"),
+        Forbidden('pods is forbidden: User "agent" cannot create resource "pods" in API group ""', 403, "Forbidden"),
+        Forbidden('pods "a" is forbidden: error looking up service account team/own: not found', 403, "Forbidden"),
         error_of(409, {"kind": "Status", "reason": "AlreadyExists"}, "POST pods"),
         error_of(404, None, "POST pods"),
         Invalid('400 BadRequest: admission webhook "a.b" does not support dry run', 400, "BadRequest"),
@@ -154,6 +236,27 @@ def test_what_is_no_fault_of_a_template_is_none(bench: Bench, error: ApiError) -
     bench.answers.answer = lambda: error
     assert bench.problem(job()) == ""
     assert bench.tries == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        'violates PodSecurity "baseline:latest": host namespaces (hostNetwork=true)',
+        "ValidatingAdmissionPolicy 'images' with binding 'team' denied request: use images of ours",
+        "failed quota: all: must specify limits.cpu for: main",
+        "[maximum cpu usage per Container is 1, but limit is 2, minimum memory usage per Pod is 1Gi]",
+    ],
+)
+def test_a_rule_that_pods_are_against_is_told(bench: Bench, words: str) -> None:
+    status = {"kind": "Status", "reason": "Forbidden", "message": f'pods "digits-worker-0" is forbidden: {words}'}
+    bench.answers.answer = lambda: error_of(403, status, "POST pods")
+    assert bench.problem(job()).endswith(f"namespace team refuses it, and is asked again every 10 minutes: {words}")
+
+
+def test_a_webhook_that_denies_is_told(bench: Bench) -> None:
+    words = 'admission webhook "policies.example.org" denied the request: no'
+    bench.answers.answer = lambda: error_of(403, {"kind": "Status", "message": words}, "POST pods")
+    assert words in bench.problem(job())
 
 
 def test_a_refusal_stands_until_the_template_is_another_or_some_time_is_over(bench: Bench) -> None:
