@@ -115,6 +115,8 @@ class Refusal(StrEnum):
     """This learner is a region's and has not reached the learner above yet; agents come again."""
     ROLLOUT_REFUSED = "rollout-refused"
     """A rollout cannot begin, or does not take what an operator asks of it as it stands."""
+    CHANGED_SINCE = "changed-since"
+    """What an operator's word is about is no longer as it was when the operator looked."""
     FAILED = "failed"
     """The learner's own fault: its disk, its state, or an error that its log shows."""
 
@@ -292,6 +294,12 @@ class NoAuthority(LearnerError):
 
 class RolloutRefused(LearnerError):
     """A rollout cannot begin, or does not take what an operator asks of it as it stands. Exit code 2."""
+
+    exit_code: ClassVar[int] = BAD_INPUT
+
+
+class ChangedSince(LearnerError):
+    """What an operator's word is about is no longer as it was seen; nothing was changed. Exit code 2."""
 
     exit_code: ClassVar[int] = BAD_INPUT
 

@@ -18,7 +18,7 @@ import numpy as np
 import structlog
 
 from global_learner.aggregation.region import RegionAggregator
-from global_learner.errors import BadRequest, UnknownCluster
+from global_learner.errors import BadRequest, ChangedSince, UnknownCluster
 from global_learner.fleet import Status
 from global_learner.maintenance import Maintenance
 from global_learner.registry.cards import VersionCard
@@ -218,22 +218,31 @@ class Operator(Generic[Status]):
         """What signs versions and assignments."""
         return self._registry.registry.signing
 
-    async def rotate_key(self, role: str, root: SignedDocument | None, actor: str) -> bytes:
+    async def rotate_key(self, role: str, root: SignedDocument | None, actor: str, seen_root: int = 0) -> bytes:
         """Put a new key in a role's place; what is still to be signed elsewhere, where the root's key is not here.
+
+        Args:
+            seen_root: the number of the newest root when the operator looked; 0: not compared.
 
         Raises:
             BadRequest: no such role, or a root that does not follow the present one.
+            ChangedSince: another root is the newest by now.
             LearnerError: the disk refuses.
         """
         if role not in list(Role):
             raise BadRequest(f"there is no role {role[:20]!r}: it is root, version or timestamp")
-        return await self._registry.call(self._rotate_key, Role(role), root, actor)
+        return await self._registry.call(self._rotate_key, Role(role), root, actor, seen_root)
 
-    def _rotate_key(self, role: Role, root: SignedDocument | None, actor: str) -> bytes:
+    def _rotate_key(self, role: Role, root: SignedDocument | None, actor: str, seen_root: int) -> bytes:
         signing, registry = self.signing, self._registry.registry
         if signing is None:
             raise BadRequest("this learner signs nothing")
         keys, now = signing.keys, self._wall_clock()
+        if seen_root and seen_root != keys.root.number:
+            raise ChangedSince(
+                f"root {keys.root.number} is the newest by now, not {seen_root} as when you looked, so no key was "
+                "replaced: look at `policyctl key show`, and ask again"
+            )
         if root is not None:
             signing.install(role, root)
         elif keys.root_key_present:
@@ -245,7 +254,9 @@ class Operator(Generic[Status]):
         _log.info("key-rotated", role=role, actor=actor, root=keys.root.number, versions_signed=signed, unsound=unsound)
         return b""
 
-    async def reset_head(self, version: int, actor: str, why: str = "", *, dry_run: bool = False) -> HeadReset:
+    async def reset_head(
+        self, version: int, actor: str, why: str = "", *, dry_run: bool = False, seen_step: int | None = None
+    ) -> HeadReset:
         """Let the head go on from a version: its weights and moments, at the head's next step.
 
         Gradients computed at the head that is given up are refused from then on (`head-reset`). Asking again before
@@ -254,23 +265,27 @@ class Operator(Generic[Status]):
         Args:
             why: for people; stands in the audit log as a line of its own.
             dry_run: only say what would come of it.
+            seen_step: the head's when the operator looked; None: not compared.
 
         Raises:
             UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
             StateUnusable: one of its files is damaged.
             BadRequest: it is of another spec, or the reason cannot be used.
+            ChangedSince: the head was reset since the operator looked.
             LogBroken: it could not be kept; the learner ends.
         """
         check_reason(why)
         if isinstance(self._head.aggregator, RegionAggregator):
             raise BadRequest("a region's head is the one of the learner above: reset it there")
         card, target, moments_kept = await self._registry.call(self._target, version)
+        self._check_seen(seen_step)
         if dry_run:
             step, there = self._head.step, self._is_at(card)
             return HeadReset(step, step + (not there), moments_kept, changed=not there)
         await self._maintenance.room()
         head = self._head
         from_step = head.step
+        self._check_seen(seen_step)
         # From here to the log nothing else happens: no update comes between the judgement and the reset.
         if self._is_at(card):
             await self._log.durable(from_step)
@@ -298,6 +313,14 @@ class Operator(Generic[Status]):
         self._telemetry.head_resets.inc()
         _log.info("head-reset", actor=actor, version=version, from_step=from_step, head_step=applied.step)
         return HeadReset(from_step, applied.step, moments_kept, changed=True)
+
+    def _check_seen(self, seen_step: int | None) -> None:
+        reset_step = self._head.ledger.reset_step
+        if seen_step is not None and reset_step > seen_step:
+            raise ChangedSince(
+                f"the head was reset since you looked: at step {reset_step}, and you saw step {seen_step}; nothing was "
+                "changed: look at `policyctl audit`, and ask again"
+            )
 
     def _is_at(self, card: VersionCard) -> bool:
         """Whether the head is exactly that version's: nothing was learned since it was published or reset to."""

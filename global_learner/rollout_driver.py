@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import structlog
@@ -33,7 +34,7 @@ from global_learner.rollout.judging import Judge, pairs_in, told
 from global_learner.rollout.observing import Heard, observed
 from global_learner.rollout.overview import Overview, latest_overviews, overview
 from global_learner.rollout.plan import plan_of
-from global_learner.rollout.rollout_store import Record, RolloutStore, Taken
+from global_learner.rollout.rollout_store import Record, RolloutStore, SeenRollout, Taken
 from global_learner.rollout.state import Phase, RolloutState
 from global_learner.rollout.verdicts.verdict import Outcome, Verdict
 from global_learner.rollout_gate import GateReplays
@@ -149,11 +150,24 @@ class RolloutDriver:
         )
         return await (starting if dry_run else self._told_of(starting))
 
-    async def act(self, action: str, cluster: str, actor: str, why: str = "", *, dry_run: bool) -> Taken:
+    async def act(
+        self,
+        action: str,
+        cluster: str,
+        actor: str,
+        why: str = "",
+        *,
+        dry_run: bool,
+        seen: SeenRollout | None = None,
+    ) -> Taken:
         """Carry out an operator's word on the latest rollout, or only say what would come of it.
+
+        Args:
+            seen: where the operator saw it; None: not compared.
 
         Raises:
             UnknownRollout: there was none yet.
+            ChangedSince: it is not where it was seen.
             RolloutRefused: it does not suit where the rollout stands.
             BadRequest: no such action, a cluster that the rollout does not know, or a reason that cannot be used.
         """
@@ -162,26 +176,41 @@ class RolloutDriver:
             raise BadRequest(f"an action is one of {', '.join(_ACTIONS)}, or pin with a cluster's name")
         what: What = Pin(cluster=cluster, why=why) if action == _PIN else _ACTIONS[action](why=why)
         latest = await self._registry.call(self.store.record, 0)
-        taken = await self._take(latest.state.number, [what], actor, dry_run=dry_run)
+        taken = await self._take(latest.state.number, [what], actor, dry_run=dry_run, seen=seen)
         if taken.record is None:
             raise RolloutRefused("another rollout was begun meanwhile; look at it, and ask again")
         return taken
 
     async def assign(
-        self, version: int, clusters: Sequence[str] | None, actor: str, why: str = "", *, dry_run: bool = False
+        self,
+        version: int,
+        clusters: Sequence[str] | None,
+        actor: str,
+        why: str = "",
+        *,
+        dry_run: bool = False,
+        seen: Mapping[str, int] = MappingProxyType({}),
     ) -> Taken:
         """Assign by an operator's word; see `RolloutStore.assign`, of which it has the errors."""
         check_reason(why)
         asked = (version, self._spec_digest, clusters, actor, self._wall_clock(), self.auto_assign, why, self.gone())
-        assigning = self._registry.call(self.store.assign, *asked, dry_run)
+        assigning = self._registry.call(self.store.assign, *asked, dry_run, seen)
         return await (assigning if dry_run else self._assigned(assigning, actor))
 
-    async def go_back(self, clusters: Sequence[str] | None, actor: str, why: str, *, dry_run: bool) -> Taken:
+    async def go_back(
+        self,
+        clusters: Sequence[str] | None,
+        actor: str,
+        why: str,
+        *,
+        dry_run: bool,
+        seen: Mapping[str, int] = MappingProxyType({}),
+    ) -> Taken:
         """Go back to the version before; see `RolloutStore.go_back`, of which it has the errors."""
         check_reason(why)
         asked = (self._spec_digest, clusters, actor, self._wall_clock(), why)
         hold = self.auto_assign or self.versions_come_from_above
-        going = self._registry.call(self.store.go_back, *asked, hold=hold, dry_run=dry_run, gone=self.gone())
+        going = self._registry.call(self.store.go_back, *asked, hold=hold, dry_run=dry_run, gone=self.gone(), seen=seen)
         return await (going if dry_run else self._assigned(going, actor))
 
     async def _assigned(self, change: Awaitable[Taken], actor: str) -> Taken:
@@ -317,9 +346,17 @@ class RolloutDriver:
             self._brought = (number, found)
         return self._brought[1]
 
-    async def _take(self, number: int, whats: Sequence[What], actor: str, *, dry_run: bool = False) -> Taken:
+    async def _take(
+        self,
+        number: int,
+        whats: Sequence[What],
+        actor: str,
+        *,
+        dry_run: bool = False,
+        seen: SeenRollout | None = None,
+    ) -> Taken:
         taking = self._registry.call(
-            self.store.take, number, whats, self._jcts(), self._wall_clock(), actor=actor, dry_run=dry_run
+            self.store.take, number, whats, self._jcts(), self._wall_clock(), actor=actor, dry_run=dry_run, seen=seen
         )
         return await (taking if dry_run else self._told_of(taking))
 

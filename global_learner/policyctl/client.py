@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -13,6 +13,7 @@ import grpc
 from global_learner.errors import (
     BadConfig,
     BadRequest,
+    ChangedSince,
     IdentityRefused,
     LearnerError,
     RolloutRefused,
@@ -41,6 +42,7 @@ _REFUSALS: dict[grpc.StatusCode, type[LearnerError]] = {
     grpc.StatusCode.NOT_FOUND: Unknown,
     grpc.StatusCode.INVALID_ARGUMENT: BadRequest,
     grpc.StatusCode.PERMISSION_DENIED: IdentityRefused,
+    grpc.StatusCode.ABORTED: ChangedSince,
 }
 
 Request = TypeVar("Request")
@@ -162,12 +164,25 @@ class AdminClient:
         raise Unknown(f"no version has the alias {asked!r} (there are: {there_are}); {advice}")
 
     def assign(
-        self, version: int, clusters: Sequence[str], every: bool, reason: str = "", dry_run: bool = False
+        self,
+        version: int,
+        clusters: Sequence[str],
+        every: bool,
+        reason: str = "",
+        dry_run: bool = False,
+        seen: Mapping[str, int] | None = None,
     ) -> fleet_pb2.AssignVersionReply:
-        """Let clusters act on a version; 0 takes that back."""
+        """Let clusters act on a version; 0 takes that back.
+
+        Args:
+            seen: clusters with what each was to act on, compared by the learner; None: nothing is.
+
+        Raises:
+            ChangedSince: one is to act on something else by now.
+        """
         self._check_knows_dry_run(dry_run)
         request = fleet_pb2.AssignVersionRequest(
-            version=version, clusters=clusters, all=every, reason=reason, dry_run=dry_run
+            version=version, clusters=clusters, all=every, reason=reason, dry_run=dry_run, seen_versions=seen
         )
         reply: fleet_pb2.AssignVersionReply = self._call(self._admin.AssignVersion, request)
         return reply
@@ -189,9 +204,18 @@ class AdminClient:
                 "this learner is of a version that knows no --dry-run here and would do it; upgrade it first"
             )
 
-    def roll_back(self, clusters: Sequence[str], every: bool, reason: str, dry_run: bool) -> fleet_pb2.RollBackReply:
-        """Let clusters act on the version before."""
-        request = fleet_pb2.RollBackRequest(clusters=clusters, all=every, reason=reason, dry_run=dry_run)
+    def roll_back(
+        self,
+        clusters: Sequence[str],
+        every: bool,
+        reason: str,
+        dry_run: bool,
+        seen: Mapping[str, int] | None = None,
+    ) -> fleet_pb2.RollBackReply:
+        """Let clusters act on the version before; `seen` as for `assign`."""
+        request = fleet_pb2.RollBackRequest(
+            clusters=clusters, all=every, reason=reason, dry_run=dry_run, seen_versions=seen
+        )
         reply: fleet_pb2.RollBackReply = self._call(self._admin.RollBack, request, RolloutRefused)
         return reply
 
@@ -211,16 +235,39 @@ class AdminClient:
         """All rollouts, oldest first."""
         return list(self._call(self._admin.ListRollouts, fleet_pb2.ListRolloutsRequest()).rollouts)
 
-    def act_on_rollout(self, action: str, cluster: str, dry_run: bool, reason: str = "") -> fleet_pb2.ActOnRolloutReply:
-        """Have a word in the latest rollout."""
-        request = fleet_pb2.ActOnRolloutRequest(action=action, cluster=cluster, dry_run=dry_run, reason=reason)
+    def act_on_rollout(
+        self, action: str, cluster: str, dry_run: bool, reason: str = "", seen: fleet_pb2.Rollout | None = None
+    ) -> fleet_pb2.ActOnRolloutReply:
+        """Have a word in the latest rollout.
+
+        Args:
+            seen: as it stood, compared by the learner; None: nothing is.
+
+        Raises:
+            ChangedSince: it went on since.
+        """
+        stood = None
+        if seen is not None:
+            stood = fleet_pb2.SeenRollout(number=seen.number, event_number=seen.event_number)
+        request = fleet_pb2.ActOnRolloutRequest(
+            action=action, cluster=cluster, dry_run=dry_run, reason=reason, seen=stood
+        )
         reply: fleet_pb2.ActOnRolloutReply = self._call(self._admin.ActOnRollout, request, RolloutRefused)
         return reply
 
-    def reset_head(self, version: int, reason: str = "", dry_run: bool = False) -> fleet_pb2.ResetHeadReply:
-        """Let the head go on from a version."""
+    def reset_head(
+        self, version: int, reason: str = "", dry_run: bool = False, seen_step: int | None = None
+    ) -> fleet_pb2.ResetHeadReply:
+        """Let the head go on from a version.
+
+        Args:
+            seen_step: the head's, compared by the learner; None: nothing is.
+
+        Raises:
+            ChangedSince: the head was reset since that step.
+        """
         self._check_knows_dry_run(dry_run)
-        request = fleet_pb2.ResetHeadRequest(version=version, reason=reason, dry_run=dry_run)
+        request = fleet_pb2.ResetHeadRequest(version=version, reason=reason, dry_run=dry_run, seen_step=seen_step)
         reply: fleet_pb2.ResetHeadReply = self._call(self._admin.ResetHead, request)
         return reply
 
@@ -229,9 +276,18 @@ class AdminClient:
         reply: fleet_pb2.GetKeysReply = self._call(self._admin.GetKeys, fleet_pb2.GetKeysRequest())
         return reply
 
-    def rotate_key(self, role: str, root: SignedDocument | None) -> fleet_pb2.RotateKeyReply:
-        """A new key in a role's place, signed by the learner, or elsewhere."""
-        request = fleet_pb2.RotateKeyRequest(role=role, root=None if root is None else root.message())
+    def rotate_key(self, role: str, root: SignedDocument | None, seen_root: int = 0) -> fleet_pb2.RotateKeyReply:
+        """A new key in a role's place, signed by the learner, or elsewhere.
+
+        Args:
+            seen_root: number of the newest root, compared by the learner; 0: it is not.
+
+        Raises:
+            ChangedSince: there is a newer root by now.
+        """
+        request = fleet_pb2.RotateKeyRequest(
+            role=role, root=None if root is None else root.message(), seen_root=seen_root
+        )
         reply: fleet_pb2.RotateKeyReply = self._call(self._admin.RotateKey, request)
         return reply
 

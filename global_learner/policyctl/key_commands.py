@@ -15,7 +15,7 @@ import typer
 
 from foundation.option_groups import with_option_groups
 from foundation.tables import Column, FactSheet, FittedTable
-from global_learner.errors import BadConfig, StateUnusable
+from global_learner.errors import BadConfig, ChangedSince, StateUnusable
 from global_learner.policyctl.options import CallOptions, LookOptions
 from global_learner.policyctl.views import SHOWN_OF_A_KEY, Facts
 from policy_net.errors import NotTrusted
@@ -57,6 +57,10 @@ def rotate_key(
     new_root_key: Annotated[
         Path | None, typer.Option("--new-root-key", help="Where the new root's private key is to be written.")
     ] = None,
+    from_root: Annotated[
+        int | None,
+        typer.Option("--from", min=1, help="The newest root's number as you saw it; refused if there is another."),
+    ] = None,
     *,
     options: CallOptions,
 ) -> None:
@@ -65,14 +69,15 @@ def rotate_key(
         raise BadConfig("--new-root-key FILE goes with `rotate root --root-key FILE`, and with nothing else")
     with options.client() as client:
         before = _newest(client.keys().roots)
+        seen = before.number if from_root is None else from_root
         if root_key is None:
-            reply = client.rotate_key(role, None)
+            reply = client.rotate_key(role, None, seen)
             if reply.unsigned_root:
                 raise BadConfig(
                     "the root key is not on the learner's machine: name it with --root-key FILE; nothing was changed"
                 )
         else:
-            reply = client.rotate_key(role, _signed_root(client, role, before, root_key, new_root_key))
+            reply = client.rotate_key(role, _signed_root(client, role, before, root_key, new_root_key, seen), seen)
     after = _newest(reply.roots)
     facts: Facts = {
         "role": role.value,
@@ -84,9 +89,15 @@ def rotate_key(
 
 
 def _signed_root(
-    client: AdminClient, role: Role, before: Root, root_key: Path, new_root_key: Path | None
+    client: AdminClient, role: Role, before: Root, root_key: Path, new_root_key: Path | None, seen: int
 ) -> SignedDocument:
-    """The next root, looked at and signed here."""
+    """The next root, looked at and signed here.
+
+    Args:
+        seen: number of the newest root.
+    """
+    if seen != before.number:
+        raise ChangedSince(f"root {before.number} is the newest by now, not {seen}; no key was replaced")
     # Only whoever signs waits for what a learner's own keys need.
     from global_learner.registry.fleet_keys import new_signing_key, read_signing_key  # noqa: PLC0415
 
@@ -99,7 +110,7 @@ def _signed_root(
         keys = {**before.keys, Role.ROOT: (public_hex(following),)}
         payload = dataclasses.replace(before, number=before.number + 1, keys=keys).to_bytes()
         return signed(payload, [key, following])
-    payload = client.rotate_key(role, None).unsigned_root
+    payload = client.rotate_key(role, None, seen).unsigned_root
     if not payload:
         raise BadConfig("the root key is on the learner's machine, which has signed by itself; remove it from there")
     proposed = read_root(SignedDocument(payload, ()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,7 +10,7 @@ import typer
 from foundation.figures import counted
 from foundation.option_groups import with_option_groups
 from foundation.tables import Column, FactSheet, FittedTable
-from global_learner.errors import BadConfig
+from global_learner.errors import BadConfig, ChangedSince
 from global_learner.policyctl.options import (
     CallOptions,
     DryRun,
@@ -30,6 +30,9 @@ head_app = typer.Typer(no_args_is_help=True, help="The learner's head: the newes
 
 Clusters = Annotated[list[str] | None, typer.Option("--cluster", help="A cluster's name (repeatable).")]
 All = Annotated[bool, typer.Option("--all", help="Every cluster that is registered now and was not revoked.")]
+FromVersion = Annotated[
+    str | None, typer.Option("--from", help="Only if the clusters are to act on this version now; refused if not.")
+]
 _UNCHANGED = "nothing was changed: --dry-run"
 
 
@@ -39,6 +42,7 @@ def assign_version(
     cluster: Clusters = None,
     every: All = False,
     yes: Yes = False,
+    from_version: FromVersion = None,
     reason: Reason = "",
     dry_run: DryRun = False,
     *,
@@ -49,9 +53,10 @@ def assign_version(
     asked = version_asked(version)
     with options.client() as client:
         number = client.number_of(asked)
+        seen = _seen(client, cluster, from_version)
         if every:
-            confirm(f"let every cluster act on v{number}", yes or dry_run, _fleet_of(client, options))
-        reply = client.assign(number, cluster or [], every, reason, dry_run)
+            confirm(f"let every cluster act on v{number}", yes or dry_run, lambda: _fleet_of(seen, options))
+        reply = client.assign(number, cluster or [], every, reason, dry_run, seen)
     facts = assigned_facts(reply, dry_run)
     options.show(facts, _assigned_table(facts, reply))
 
@@ -61,6 +66,7 @@ def unassign_version(
     cluster: Clusters = None,
     every: All = False,
     yes: Yes = False,
+    from_version: FromVersion = None,
     reason: Reason = "",
     dry_run: DryRun = False,
     *,
@@ -72,9 +78,10 @@ def unassign_version(
     """
     _check_whom(cluster, every)
     with options.client() as client:
+        seen = _seen(client, cluster, from_version)
         if every:
-            confirm("let no cluster be held on a version", yes or dry_run, _fleet_of(client, options))
-        reply = client.assign(0, cluster or [], every, reason, dry_run)
+            confirm("let no cluster be held on a version", yes or dry_run, lambda: _fleet_of(seen, options))
+        reply = client.assign(0, cluster or [], every, reason, dry_run, seen)
     facts = assigned_facts(reply, dry_run)
     options.show(facts, _assigned_table(facts, reply))
 
@@ -84,6 +91,7 @@ def roll_back(
     cluster: Clusters = None,
     every: All = False,
     yes: Yes = False,
+    from_version: FromVersion = None,
     reason: Reason = "",
     dry_run: DryRun = False,
     *,
@@ -92,9 +100,10 @@ def roll_back(
     """Let clusters act again on the version on which each acted before; not while a rollout runs."""
     _check_whom(cluster, every)
     with options.client() as client:
+        seen = _seen(client, cluster, from_version)
         if every:
-            confirm("let every cluster go back to the version before", yes or dry_run, _fleet_of(client, options))
-        reply = client.roll_back(cluster or [], every, reason, dry_run)
+            confirm("let every cluster go back to the version before", yes or dry_run, lambda: _fleet_of(seen, options))
+        reply = client.roll_back(cluster or [], every, reason, dry_run, seen)
     facts = back_facts(reply.assignments, dry_run)
     options.show(facts, back_table(facts, reply.passed_over))
 
@@ -104,6 +113,10 @@ def roll_back(
 def reset_head(
     to: Annotated[str, typer.Option("--to", help="A version such as 3 or v3, its alias, or `latest`.")],
     yes: Yes = False,
+    from_step: Annotated[
+        int | None,
+        typer.Option("--from", min=0, help="The head's step as you saw it; refused if the head was reset since."),
+    ] = None,
     reason: Reason = "",
     dry_run: DryRun = False,
     *,
@@ -114,8 +127,10 @@ def reset_head(
     with options.client() as client:
         number = client.number_of(asked)
         what = f"reset the head to v{number}, and give up what it learned since"
-        confirm(what, yes or dry_run, _fleet_of(client, options))
-        facts = {**reset_facts(number, client.reset_head(number, reason, dry_run)), "dry_run": dry_run}
+        fleet = client.fleet()
+        confirm(what, yes or dry_run, lambda: _fleet_of(_assigned_in(fleet), options))
+        reply = client.reset_head(number, reason, dry_run, fleet.head_step if from_step is None else from_step)
+        facts = {**reset_facts(number, reply), "dry_run": dry_run}
     options.show(facts, reset_table(facts))
 
 
@@ -124,16 +139,39 @@ def _check_whom(clusters: list[str] | None, every: bool) -> None:
         raise BadConfig("say whom: --cluster NAME (repeatable), or --all")
 
 
-def _fleet_of(client: AdminClient, options: CallOptions) -> Callable[[], str]:
+def _assigned_in(fleet: fleet_pb2.GetFleetReply) -> dict[str, int]:
+    """What every cluster that was not turned out is to act on."""
+    return {view.cluster: view.assigned_version for view in fleet.clusters if view.identity != "revoked"}
+
+
+def _seen(client: AdminClient, clusters: list[str] | None, from_version: str | None) -> dict[str, int]:
+    """What the clusters that are meant are to act on now, which the learner compares when it acts.
+
+    Args:
+        clusters: None is all.
+        from_version: what somebody saw before, if that is to be compared already here.
+
+    Raises:
+        BadConfig: that is no version.
+        ChangedSince: they are to act on something else.
+    """
+    wanted = None if from_version is None else version_asked(from_version)
+    seen = _assigned_in(client.fleet())
+    if clusters:
+        seen = {cluster: version for cluster, version in seen.items() if cluster in clusters}
+    if wanted is not None:
+        number = client.number_of(wanted)
+        others = [f"{cluster} on v{version}" for cluster, version in seen.items() if version != number]
+        if others:
+            raise ChangedSince(f"not on v{number} by now: {', '.join(others)}; nothing was changed")
+    return seen
+
+
+def _fleet_of(seen: Mapping[str, int], options: CallOptions) -> str:
     """What a question about the whole fleet begins with: the learner, how many clusters, and on what they act now."""
-
-    def words() -> str:
-        views = [view for view in client.fleet().clusters if view.identity != "revoked"]
-        versions = ", ".join(version_name(number) for number in sorted({view.assigned_version for view in views}))
-        now = f", now on {versions}" if versions else ""
-        return f"{options.place}, {counted(len(views), 'cluster')}{now}"
-
-    return words
+    versions = ", ".join(version_name(number) for number in sorted(set(seen.values())))
+    now = f", now on {versions}" if versions else ""
+    return f"{options.place}, {counted(len(seen), 'cluster')}{now}"
 
 
 def assignment_facts(entry: fleet_pb2.Assignment) -> Facts:

@@ -187,12 +187,13 @@ def _is_of_environment(parameter: str) -> bool:
     return context is not None and context.get_parameter_source(parameter) is ParameterSource.ENVIRONMENT
 
 
-def confirm(what: str, yes: bool, where: Callable[[], str]) -> None:
+def confirm(what: str, yes: bool, where: Callable[[], str], flag: str = "--yes") -> None:
     """Ask whether to do something, on a terminal, unless that was said already.
 
     Args:
         what: with a small letter.
         where: what the question begins with: on which learner, and how things are there.
+        flag: what is to be typed instead of an answer.
 
     Raises:
         BadConfig: the answer is no, or there is no terminal to ask on.
@@ -200,7 +201,7 @@ def confirm(what: str, yes: bool, where: Callable[[], str]) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise BadConfig(f"to {what}, add --yes: there is no terminal to ask on")
+        raise BadConfig(f"to {what}, add {flag}: there is no terminal to ask on")
     if not typer.confirm(f"On {where()}: {what}?", err=True):
         raise BadConfig("nothing was changed")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,20 +14,24 @@ import typer
 from foundation.command_line import group_with_habits
 from foundation.option_groups import with_option_groups
 from foundation.output import Form
-from global_learner.errors import BadConfig
+from global_learner.errors import BadConfig, ChangedSince
 from global_learner.policyctl.options import (
     CallOptions,
     DryRun,
     LookOptions,
     Reason,
     VersionArgument,
+    Yes,
+    confirm,
     version_asked,
 )
 from global_learner.policyctl.rollout_views import (
     changes_table,
     history_table,
+    longest,
     rollout_facts,
     rollout_table,
+    stage_rows,
 )
 from global_learner.policyctl.rollout_watch import Patience, RolloutWatch
 from global_learner.policyctl.views import Facts
@@ -53,6 +58,15 @@ rollout_app = typer.Typer(
 )
 
 Number = Annotated[int, typer.Option("--number", min=0, max=2**31 - 1, help="The rollout's number; 0 is the latest.")]
+FromStage = Annotated[
+    int | None,
+    typer.Option(
+        "--from",
+        min=0,
+        help="Index of the stage in which you saw it, from 0, as `stage_number` of `rollout status -o json`; refused "
+        "if it is in another by now.",
+    ),
+]
 
 
 @rollout_app.command("start")
@@ -61,17 +75,27 @@ def start_rollout(
     version: VersionArgument,
     plan: Annotated[Path | None, typer.Option("--plan", help="The plan (YAML); the built-in one unless given.")] = None,
     reason: Reason = "",
+    yes: Yes = False,
     dry_run: DryRun = False,
     *,
     options: CallOptions,
 ) -> None:
-    """Bring a version to the fleet in stages: gate, shadow, canary, waves, fleet."""
+    """Bring a version to the fleet in stages: gate, shadow, canary, waves, fleet.
+
+    Without --plan the built-in one is shown, and you are asked whether to begin it.
+    """
     asked = version_asked(version)
     from global_learner.rollout.plan import read_plan  # noqa: PLC0415  (loads pydantic, NumPy and SciPy)
 
     plan_json = "" if plan is None else read_plan(plan).model_dump_json()
     with options.client() as client:
         number = client.number_of(asked)
+        if plan is None and not (yes or dry_run):
+            preview = rollout_facts(client.start_rollout(number, plan_json, reason, True).rollout)
+            for label, said in stage_rows(preview):
+                _remark(f"{label}: {said}")
+            what = f"begin this rollout of v{number}, by the built-in plan, {longest(preview)}"
+            confirm(what, False, lambda: options.place, "--yes, or name your own plan with --plan FILE")
         reply = client.start_rollout(number, plan_json, reason, dry_run)
     facts = {**rollout_facts(reply.rollout), "changes": list(reply.changes), "dry_run": dry_run, "note": reply.note}
     options.show(facts, changes_table(facts))
@@ -123,43 +147,76 @@ def watch_rollout(
 
 @rollout_app.command("promote")
 @with_option_groups
-def promote_rollout(reason: Reason = "", dry_run: DryRun = False, *, options: CallOptions) -> None:
-    """Begin the next stage, whatever is known of this one; not in a freeze."""
-    _act("promote", "", reason, dry_run, options)
+def promote_rollout(
+    from_stage: FromStage = None,
+    number: Number = 0,
+    reason: Reason = "",
+    dry_run: DryRun = False,
+    *,
+    options: CallOptions,
+) -> None:
+    """Begin the next stage, whatever is known of this one; not in a freeze.
+
+    Without --from you are asked; without a terminal to ask on it has to be given.
+    """
+    _act("promote", "", _Meant(number, from_stage), reason, dry_run, options)
 
 
 @rollout_app.command("pause")
 @with_option_groups
-def pause_rollout(reason: Reason = "", dry_run: DryRun = False, *, options: CallOptions) -> None:
+def pause_rollout(
+    from_stage: FromStage = None,
+    number: Number = 0,
+    reason: Reason = "",
+    dry_run: DryRun = False,
+    *,
+    options: CallOptions,
+) -> None:
     """Begin no stage; a version that fails still goes back."""
-    _act("pause", "", reason, dry_run, options)
+    _act("pause", "", _Meant(number, from_stage), reason, dry_run, options)
 
 
 @rollout_app.command("resume")
 @with_option_groups
-def resume_rollout(reason: Reason = "", dry_run: DryRun = False, *, options: CallOptions) -> None:
+def resume_rollout(
+    from_stage: FromStage = None,
+    number: Number = 0,
+    reason: Reason = "",
+    dry_run: DryRun = False,
+    *,
+    options: CallOptions,
+) -> None:
     """Go on after a pause."""
-    _act("resume", "", reason, dry_run, options)
+    _act("resume", "", _Meant(number, from_stage), reason, dry_run, options)
 
 
 @rollout_app.command("abort")
 @with_option_groups
-def abort_rollout(reason: Reason = "", dry_run: DryRun = False, *, options: CallOptions) -> None:
+def abort_rollout(
+    from_stage: FromStage = None,
+    number: Number = 0,
+    reason: Reason = "",
+    dry_run: DryRun = False,
+    *,
+    options: CallOptions,
+) -> None:
     """Take the version back: every cluster acts on what it had before."""
-    _act("abort", "", reason, dry_run, options)
+    _act("abort", "", _Meant(number, from_stage), reason, dry_run, options)
 
 
 @rollout_app.command("pin")
 @with_option_groups
 def pin_cluster(
     cluster: Annotated[str, typer.Argument(help="The cluster's name.")],
+    from_stage: FromStage = None,
+    number: Number = 0,
     reason: Reason = "",
     dry_run: DryRun = False,
     *,
     options: CallOptions,
 ) -> None:
     """Have the rollout leave a cluster alone: it acts on what it had before."""
-    _act("pin", cluster, reason, dry_run, options)
+    _act("pin", cluster, _Meant(number, from_stage), reason, dry_run, options)
 
 
 @rollout_app.command("history")
@@ -177,11 +234,35 @@ def list_rollouts(options: LookOptions) -> None:
     options.look(told, history_table)
 
 
-def _act(action: str, cluster: str, reason: str, dry_run: bool, options: CallOptions) -> None:
+@dataclass(frozen=True, slots=True)
+class _Meant:
+    """The rollout that a word is meant for, and the index of the stage in which it was seen, if that was said."""
+
+    number: int
+    stage: int | None
+
+
+def _act(action: str, cluster: str, meant: _Meant, reason: str, dry_run: bool, options: CallOptions) -> None:
     with options.client() as client:
-        reply = client.act_on_rollout(action, cluster, dry_run, reason)
+        seen = client.rollout(meant.number)
+        if meant.stage is not None and meant.stage != seen.stage:
+            raise ChangedSince(
+                f"rollout {seen.number} of v{seen.candidate_version} is {seen.phase} in stage {seen.stage} "
+                f"({seen.stages[seen.stage]}) by now, not in stage {meant.stage}; nothing was changed"
+            )
+        if action == "promote" and meant.stage is None and not dry_run:
+            client.act_on_rollout(action, cluster, True, reason, seen)  # what would be refused is not asked about
+            confirm(_promotion(seen), False, lambda: options.place, f"--from {seen.stage}")
+        reply = client.act_on_rollout(action, cluster, dry_run, reason, seen)
     facts = {**rollout_facts(reply.rollout), "changes": list(reply.changes), "dry_run": dry_run, "note": ""}
     options.show(facts, changes_table(facts))
+
+
+def _promotion(seen: fleet_pb2.Rollout) -> str:
+    stages, place = seen.stages, seen.stage
+    following = f"begin stage {place + 1} ({stages[place + 1]})" if place + 1 < len(stages) else "end it as done"
+    whose = f"of rollout {seen.number} of v{seen.candidate_version}"
+    return f"leave stage {place} ({stages[place]}) {whose} without its verdict and {following}"
 
 
 def _say(line: str) -> None:

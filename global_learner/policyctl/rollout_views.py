@@ -21,6 +21,7 @@ _EVENT_WORDS = {
     "version-gone": "{subject} is gone",
 }
 """What happened, where its word alone would not say it."""
+_DAY_HOURS = 24.0
 _ALTERNATING = ("canary", "wave", "fleet")
 """Stages that bring new clusters, which alternate."""
 _NOBODY_NEW = "no further cluster: what the stages before brought decides, at once where it suffices"
@@ -39,6 +40,7 @@ def rollout_facts(rollout: fleet_pb2.Rollout) -> Facts:
         "started_unix_seconds": rollout.started_unix_seconds,
         "stage_unix_seconds": rollout.stage_unix_seconds,
         "latest_unix_seconds": rollout.latest_unix_seconds,
+        "event_number": rollout.event_number,
         "actor": rollout.actor,
         "why": rollout.why or None,
         "plan": json.loads(rollout.plan_json) if rollout.plan_json else None,
@@ -208,11 +210,18 @@ def changes_table(facts: Facts) -> FactSheet:
     label = "would change" if facts["dry_run"] else "changed"
     rows = [(label if not number else "", line) for number, line in enumerate(facts["changes"] or ["nothing"])]
     if facts["dry_run"] and facts["changes"] and facts["changes"][0].startswith("rollout-started "):
-        rows += _stages(facts)
+        rows += stage_rows(facts)
     return FactSheet(line_of(facts), rows, [facts["note"]] if facts["note"] else [])
 
 
-def _stages(facts: Facts) -> list[tuple[str, str]]:
+def longest(facts: Facts) -> str:
+    """How long the plan's stages may take together, until an operator is asked."""
+    stages = (facts["plan"] or {}).get("stages", ())
+    days = sum(stage.get("days", stage.get("hours", 0.0) / _DAY_HOURS) for stage in stages)
+    return f"which may take {days:g} days" if days != 1.0 else "which may take a day"
+
+
+def stage_rows(facts: Facts) -> list[tuple[str, str]]:
     """The plan's stages, each with its clusters and its longest time; who is drawn is known once it begins."""
     eligible = {entry["cluster"] for entry in facts["clusters"] if entry["role"] not in ("pinned", "held")}
     taking_part, reached = len(eligible), 0

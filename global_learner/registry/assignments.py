@@ -5,14 +5,14 @@ One transaction each, with its lines in the audit log.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from foundation.text import nearest
-from global_learner.errors import BadRequest, UnknownCluster, UnknownPolicyVersion
+from global_learner.errors import BadRequest, ChangedSince, UnknownCluster, UnknownPolicyVersion
 from global_learner.registry.moves import move_words, moves_of, version_before
 from global_learner.registry.registrations import fleet_version
 from global_learner.registry.tables import AuditRow, ClusterRow, VersionRow
@@ -166,6 +166,27 @@ def bring(session: Session, version: int, actor: str, now: float) -> list[Assign
         now=now,
         action="brought",
     )
+
+
+def check_seen(session: Session, seen: Mapping[str, int], *, moves_on: bool) -> None:
+    """See that clusters are still to act on what an operator saw, whose word would else undo another's unseen.
+
+    Args:
+        seen: clusters with the version that each was to act on; one that is not in it is not compared.
+        moves_on: clusters that nobody holds go on to new versions by themselves, and are not compared.
+
+    Raises:
+        ChangedSince: one of them is to act on something else.
+    """
+    if not seen:
+        return
+    rows = session.scalars(select(ClusterRow).where(ClusterRow.cluster.in_(set(seen))).order_by(ClusterRow.cluster))
+    for row in rows:
+        if row.assigned_version != seen[row.cluster] and (row.held or not moves_on):
+            raise ChangedSince(
+                f"{row.cluster} is to act on v{row.assigned_version} by now, not on v{seen[row.cluster]} as when you "
+                "looked, so nothing was changed: look at `policyctl fleet` and `policyctl audit`, and ask again"
+            )
 
 
 def note_refusal(session: Session, cluster: str, version: int, reason: str, now: float) -> None:

@@ -36,6 +36,7 @@ def record_message(record: Record) -> fleet_pb2.Rollout:
         actor=record.actor,
         why=record.why,
         plan_json=state.plan.model_dump_json(),
+        event_number=state.events,
     )
 
 

@@ -7,13 +7,21 @@ them on the registry's thread.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from global_learner.errors import BadRequest, RolloutRefused, StateUnusable, UnknownPolicyVersion, UnknownRollout
+from global_learner.errors import (
+    BadRequest,
+    ChangedSince,
+    RolloutRefused,
+    StateUnusable,
+    UnknownPolicyVersion,
+    UnknownRollout,
+)
 from global_learner.registry import assignments
 from global_learner.registry.assignments import AUDIT, Assignment
 from global_learner.registry.cards import FIRST_VERSION
@@ -21,11 +29,12 @@ from global_learner.registry.registrations import Registration, registration
 from global_learner.registry.registry import Registry
 from global_learner.registry.tables import ClusterRow, RolloutEventRow, RolloutRow
 from global_learner.rollout.duties import Jcts, duty_of, seed_of
-from global_learner.rollout.events import AuditLine, Event, Pin, Transition, VersionGone, What
+from global_learner.rollout.events import Abort, AuditLine, Event, Pause, Pin, Transition, VersionGone, What
 from global_learner.rollout.machine import FleetCluster, start, step
 from global_learner.rollout.plan import Plan
 from global_learner.rollout.sketch_store import freeze
 from global_learner.rollout.state import Phase, Role, RolloutState
+from global_learner.storage.audit import KEEPER
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +51,19 @@ class Record:
     seed: int
     actor: str
     why: str
+
+
+@dataclass(frozen=True, slots=True)
+class SeenRollout:
+    """Where a rollout stood when an operator looked, so that a word on it does not act on another state.
+
+    Attributes:
+        number: the rollout's.
+        event_number: of the latest event that it had been told.
+    """
+
+    number: int
+    event_number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,11 +185,16 @@ class RolloutStore:
         *,
         actor: str,
         dry_run: bool = False,
+        seen: SeenRollout | None = None,
     ) -> Taken:
         """Take events of a rollout, in order, all or none; nothing if it is over, or another one runs by now.
 
+        Args:
+            seen: where the operator saw it, whose event it is; None: not compared.
+
         Raises:
             RolloutRefused: an operator's event does not suit where it stands.
+            ChangedSince: it went on since it was seen.
             BadRequest: it names a cluster that the rollout does not know.
         """
         if dry_run:
@@ -176,6 +203,7 @@ class RolloutStore:
                 if row is None or row.number != number:
                     return Taken(None)
                 state = _state(row)
+                _check_seen(session, state, seen, whats)
                 lines: tuple[AuditLine, ...] = ()
                 for what in whats:
                     event = Event(number=state.events + 1, unix_seconds=now, actor=actor, what=what)
@@ -186,6 +214,7 @@ class RolloutStore:
             row = _latest(session)
             if row is None or row.number != number:
                 return Taken(None)
+            _check_seen(session, _state(row), seen, whats)
             told, lines = _take(session, row, whats, jcts, now, actor)
             return Taken(_record(row), told, lines)
 
@@ -200,6 +229,7 @@ class RolloutStore:
         why: str = "",
         gone: Collection[str] = (),
         dry_run: bool = False,
+        seen: Mapping[str, int] = MappingProxyType({}),
     ) -> Taken:
         """Let clusters act on a version by an operator's word; a running rollout leaves them alone from now on.
 
@@ -209,16 +239,19 @@ class RolloutStore:
             to_newest: as `assignments.release`.
             gone: clusters that were turned out.
             dry_run: only say what would come of it.
+            seen: see `assignments.check_seen`.
 
         Raises:
             UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
             StateUnusable: its file is damaged.
+            ChangedSince: a cluster is to act on something else than was seen; nothing was changed.
             UnknownCluster, BadRequest: see `assignments.assign`; nothing was changed.
         """
         if version:
             self._registry.policy_bytes(version)
         # What a session changed that only reads is given up at its end.
         with self._registry.session() if dry_run else self._registry.transaction() as session:
+            assignments.check_seen(session, seen, moves_on=to_newest)
             row = _latest(session)
             told: tuple[Registration, ...] = ()
             pinned: list[str] = []
@@ -251,15 +284,18 @@ class RolloutStore:
         hold: bool,
         dry_run: bool,
         gone: Collection[str] = (),
+        seen: Mapping[str, int] = MappingProxyType({}),
     ) -> Taken:
         """Let clusters act on the version before by an operator's word, or only say what would come of it.
 
         Args:
             clusters: None is all that ever registered.
             hold: see `assignments.way_back`.
+            seen: see `assignments.check_seen`.
 
         Raises:
             RolloutRefused: a rollout runs.
+            ChangedSince: a cluster is to act on something else than was seen.
             UnknownPolicyVersion, UnknownCluster, BadRequest: see `assignments.way_back`; nothing was changed.
             StateUnusable: a version's file is damaged.
         """
@@ -270,6 +306,7 @@ class RolloutStore:
                     f"rollout {running.number} of v{running.candidate} is {running.phase}: `policyctl rollout abort` "
                     "takes its version back, and then clusters can go back further"
                 )
+            assignments.check_seen(session, seen, moves_on=hold)
             way = tuple(assignments.way_back(session, spec_digest, clusters, hold, gone))
         for version in {entry.to_version for entry in way}:
             self._registry.policy_bytes(version)
@@ -328,6 +365,36 @@ def _latest(session: Session) -> RolloutRow | None:
 
 def _state(row: RolloutRow) -> RolloutState:
     return RolloutState.model_validate_json(row.state)
+
+
+def _check_seen(session: Session, state: RolloutState, seen: SeenRollout | None, whats: Sequence[What]) -> None:
+    """See that nothing was decided since an operator looked; what clusters said meanwhile decides nothing.
+
+    Who holds a version back means it also where the learner has brought it further meanwhile: these words give way to
+    other people's alone.
+
+    Raises:
+        ChangedSince: another rollout is the latest, or this one went on.
+    """
+    if seen is None or (seen.number, seen.event_number) == (state.number, state.events):
+        return
+    if seen.number != state.number:
+        raise ChangedSince(
+            f"rollout {state.number} of v{state.candidate} is the latest by now, not {seen.number}, so nothing was "
+            "changed: look at `policyctl rollout status`, and ask again"
+        )
+    since = select(RolloutEventRow).where(
+        RolloutEventRow.rollout == state.number, RolloutEventRow.number > seen.event_number
+    )
+    decided = [row for row in session.scalars(since.order_by(RolloutEventRow.number)) if row.came_of_it]
+    if all(isinstance(what, (Abort, Pause, Pin)) for what in whats):
+        decided = [row for row in decided if row.actor != KEEPER]
+    if decided:
+        raise ChangedSince(
+            f"rollout {state.number} of v{state.candidate} went on since you looked, so nothing was changed: "
+            f"{decided[0].actor}: {decided[0].came_of_it[0][:200]} (event {decided[0].number}); it is {state.phase} in "
+            f"stage {state.stage} ({state.current.kind}): look at `policyctl rollout status`, and ask again"
+        )
 
 
 def _record(row: RolloutRow) -> Record:

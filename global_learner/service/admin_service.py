@@ -26,7 +26,7 @@ from global_learner.rollout.rollout_messages import (
     record_message,
     taken_message,
 )
-from global_learner.rollout.rollout_store import Taken
+from global_learner.rollout.rollout_store import SeenRollout, Taken
 from global_learner.rollout.state import Phase, Role
 from global_learner.service.calls import Context, answered
 from global_learner.service.fleet_service import FleetLearner
@@ -223,7 +223,9 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
         actor = self._identity.person(context.auth_context())
         clusters = _whom(request)
         rollouts = self._learner.rollouts
-        done = await rollouts.assign(request.version, clusters, actor, request.reason, dry_run=request.dry_run)
+        done = await rollouts.assign(
+            request.version, clusters, actor, request.reason, dry_run=request.dry_run, seen=_seen_versions(request)
+        )
         return fleet_pb2.AssignVersionReply(
             assignments=_assignments(done),
             pinned=done.pinned,
@@ -235,7 +237,9 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
     async def RollBack(self, request: fleet_pb2.RollBackRequest, context: Context) -> fleet_pb2.RollBackReply:
         """Let clusters act on the version before from their next heartbeat on."""
         actor = self._identity.person(context.auth_context())
-        done = await self._learner.rollouts.go_back(_whom(request), actor, request.reason, dry_run=request.dry_run)
+        done = await self._learner.rollouts.go_back(
+            _whom(request), actor, request.reason, dry_run=request.dry_run, seen=_seen_versions(request)
+        )
         passed_over = sorted(self._learner.rollouts.gone()) if request.all else []
         return fleet_pb2.RollBackReply(assignments=_assignments(done), passed_over=passed_over)
 
@@ -289,8 +293,9 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
         actor = self._identity.person(context.auth_context())
         if request.cluster:
             checked_name(request.cluster)
+        seen = SeenRollout(request.seen.number, request.seen.event_number) if request.HasField("seen") else None
         taken = await self._learner.rollouts.act(
-            request.action, request.cluster, actor, request.reason, dry_run=request.dry_run
+            request.action, request.cluster, actor, request.reason, dry_run=request.dry_run, seen=seen
         )
         return fleet_pb2.ActOnRolloutReply(rollout=taken_message(taken), changes=change_lines(taken))
 
@@ -325,7 +330,10 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
     async def ResetHead(self, request: fleet_pb2.ResetHeadRequest, context: Context) -> fleet_pb2.ResetHeadReply:
         """Let the head go on from a version."""
         actor = self._identity.person(context.auth_context())
-        done = await self._learner.operator.reset_head(request.version, actor, request.reason, dry_run=request.dry_run)
+        seen_step = request.seen_step if request.HasField("seen_step") else None
+        done = await self._learner.operator.reset_head(
+            request.version, actor, request.reason, dry_run=request.dry_run, seen_step=seen_step
+        )
         return fleet_pb2.ResetHeadReply(
             from_step=done.from_step, head_step=done.head_step, moments_kept=done.moments_kept, changed=done.changed
         )
@@ -346,7 +354,7 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
         """A new key in a role's place."""
         actor = self._identity.person(context.auth_context())
         root = SignedDocument.of(request.root) if request.HasField("root") else None
-        unsigned = await self._learner.operator.rotate_key(request.role, root, actor)
+        unsigned = await self._learner.operator.rotate_key(request.role, root, actor, request.seen_root)
         roots = [document.message() for document in self._registrar.roots]
         return fleet_pb2.RotateKeyReply(roots=roots, unsigned_root=unsigned)
 
@@ -378,6 +386,17 @@ def _whom(request: fleet_pb2.AssignVersionRequest | fleet_pb2.RollBackRequest) -
     for name in clusters:
         checked_name(name)
     return None if request.all else clusters
+
+
+def _seen_versions(request: fleet_pb2.AssignVersionRequest | fleet_pb2.RollBackRequest) -> dict[str, int]:
+    """What clusters were to act on when the caller looked.
+
+    Raises:
+        BadRequest: more than there can be clusters, or a name that none can have.
+    """
+    if len(request.seen_versions) > _MAX_CLUSTERS:
+        raise BadRequest(f"seen_versions names {len(request.seen_versions)} clusters; no fleet has so many")
+    return {checked_name(name): version for name, version in request.seen_versions.items()}
 
 
 def _assignments(done: Taken) -> list[fleet_pb2.Assignment]:

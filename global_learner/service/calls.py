@@ -18,6 +18,7 @@ import structlog
 from foundation.text import plain_line
 from global_learner.errors import (
     BadRequest,
+    ChangedSince,
     DatabaseAway,
     DiskFull,
     EnrollmentRefused,
@@ -53,6 +54,7 @@ _STATUSES: dict[type[Exception], grpc.StatusCode] = {
     UnknownIncarnation: grpc.StatusCode.FAILED_PRECONDITION,
     NoRounds: grpc.StatusCode.FAILED_PRECONDITION,
     RolloutRefused: grpc.StatusCode.FAILED_PRECONDITION,
+    ChangedSince: grpc.StatusCode.ABORTED,
     SpecMismatch: grpc.StatusCode.FAILED_PRECONDITION,
     FleetFull: grpc.StatusCode.RESOURCE_EXHAUSTED,
     MessageTooLarge: grpc.StatusCode.INVALID_ARGUMENT,
@@ -76,6 +78,7 @@ _REASONS: dict[type[Exception], Refusal] = {
     UnknownIncarnation: Refusal.UNKNOWN_INCARNATION,
     NoRounds: Refusal.NO_ROUNDS,
     RolloutRefused: Refusal.ROLLOUT_REFUSED,
+    ChangedSince: Refusal.CHANGED_SINCE,
     SpecMismatch: Refusal.WRONG_SPEC,
     FleetFull: Refusal.FLEET_FULL,
     MessageTooLarge: Refusal.TOO_LARGE,

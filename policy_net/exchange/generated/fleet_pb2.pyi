@@ -826,18 +826,27 @@ class ReleaseClusterReply(_message.Message):
     def __init__(self, released: _Optional[bool] = ...) -> None: ...
 
 class AssignVersionRequest(_message.Message):
-    __slots__ = ("version", "clusters", "all", "reason", "dry_run")
+    __slots__ = ("version", "clusters", "all", "reason", "dry_run", "seen_versions")
+    class SeenVersionsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     VERSION_FIELD_NUMBER: _ClassVar[int]
     CLUSTERS_FIELD_NUMBER: _ClassVar[int]
     ALL_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    SEEN_VERSIONS_FIELD_NUMBER: _ClassVar[int]
     version: int
     clusters: _containers.RepeatedScalarFieldContainer[str]
     all: bool
     reason: str
     dry_run: bool
-    def __init__(self, version: _Optional[int] = ..., clusters: _Optional[_Iterable[str]] = ..., all: _Optional[bool] = ..., reason: _Optional[str] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+    seen_versions: _containers.ScalarMap[str, int]
+    def __init__(self, version: _Optional[int] = ..., clusters: _Optional[_Iterable[str]] = ..., all: _Optional[bool] = ..., reason: _Optional[str] = ..., dry_run: _Optional[bool] = ..., seen_versions: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class Assignment(_message.Message):
     __slots__ = ("cluster", "from_version", "to_version", "held")
@@ -864,16 +873,25 @@ class AssignVersionReply(_message.Message):
     def __init__(self, assignments: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ..., pinned: _Optional[_Iterable[str]] = ..., rollout: _Optional[int] = ..., passed_over: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RollBackRequest(_message.Message):
-    __slots__ = ("clusters", "all", "reason", "dry_run")
+    __slots__ = ("clusters", "all", "reason", "dry_run", "seen_versions")
+    class SeenVersionsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     CLUSTERS_FIELD_NUMBER: _ClassVar[int]
     ALL_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    SEEN_VERSIONS_FIELD_NUMBER: _ClassVar[int]
     clusters: _containers.RepeatedScalarFieldContainer[str]
     all: bool
     reason: str
     dry_run: bool
-    def __init__(self, clusters: _Optional[_Iterable[str]] = ..., all: _Optional[bool] = ..., reason: _Optional[str] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+    seen_versions: _containers.ScalarMap[str, int]
+    def __init__(self, clusters: _Optional[_Iterable[str]] = ..., all: _Optional[bool] = ..., reason: _Optional[str] = ..., dry_run: _Optional[bool] = ..., seen_versions: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class RollBackReply(_message.Message):
     __slots__ = ("assignments", "passed_over")
@@ -932,14 +950,16 @@ class AliasVersionReply(_message.Message):
     def __init__(self, from_version: _Optional[int] = ...) -> None: ...
 
 class ResetHeadRequest(_message.Message):
-    __slots__ = ("version", "reason", "dry_run")
+    __slots__ = ("version", "reason", "dry_run", "seen_step")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    SEEN_STEP_FIELD_NUMBER: _ClassVar[int]
     version: int
     reason: str
     dry_run: bool
-    def __init__(self, version: _Optional[int] = ..., reason: _Optional[str] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+    seen_step: int
+    def __init__(self, version: _Optional[int] = ..., reason: _Optional[str] = ..., dry_run: _Optional[bool] = ..., seen_step: _Optional[int] = ...) -> None: ...
 
 class ResetHeadReply(_message.Message):
     __slots__ = ("from_step", "head_step", "moments_kept", "changed")
@@ -988,12 +1008,14 @@ class GetKeysReply(_message.Message):
     def __init__(self, roots: _Optional[_Iterable[_Union[SignedDocument, _Mapping]]] = ..., root_key_present: _Optional[bool] = ...) -> None: ...
 
 class RotateKeyRequest(_message.Message):
-    __slots__ = ("role", "root")
+    __slots__ = ("role", "root", "seen_root")
     ROLE_FIELD_NUMBER: _ClassVar[int]
     ROOT_FIELD_NUMBER: _ClassVar[int]
+    SEEN_ROOT_FIELD_NUMBER: _ClassVar[int]
     role: str
     root: SignedDocument
-    def __init__(self, role: _Optional[str] = ..., root: _Optional[_Union[SignedDocument, _Mapping]] = ...) -> None: ...
+    seen_root: int
+    def __init__(self, role: _Optional[str] = ..., root: _Optional[_Union[SignedDocument, _Mapping]] = ..., seen_root: _Optional[int] = ...) -> None: ...
 
 class RotateKeyReply(_message.Message):
     __slots__ = ("roots", "unsigned_root")
@@ -1004,7 +1026,7 @@ class RotateKeyReply(_message.Message):
     def __init__(self, roots: _Optional[_Iterable[_Union[SignedDocument, _Mapping]]] = ..., unsigned_root: _Optional[bytes] = ...) -> None: ...
 
 class Rollout(_message.Message):
-    __slots__ = ("number", "candidate_version", "phase", "stage", "stages", "reason", "started_unix_seconds", "stage_unix_seconds", "latest_unix_seconds", "actor", "why", "plan_json", "members", "verdicts", "events", "sketches", "queries")
+    __slots__ = ("number", "candidate_version", "phase", "stage", "stages", "reason", "started_unix_seconds", "stage_unix_seconds", "latest_unix_seconds", "actor", "why", "plan_json", "members", "verdicts", "events", "sketches", "queries", "event_number")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     CANDIDATE_VERSION_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
@@ -1022,6 +1044,7 @@ class Rollout(_message.Message):
     EVENTS_FIELD_NUMBER: _ClassVar[int]
     SKETCHES_FIELD_NUMBER: _ClassVar[int]
     QUERIES_FIELD_NUMBER: _ClassVar[int]
+    EVENT_NUMBER_FIELD_NUMBER: _ClassVar[int]
     number: int
     candidate_version: int
     phase: str
@@ -1039,7 +1062,8 @@ class Rollout(_message.Message):
     events: _containers.RepeatedCompositeFieldContainer[RolloutEvent]
     sketches: _containers.RepeatedCompositeFieldContainer[RolloutSketch]
     queries: _containers.RepeatedCompositeFieldContainer[RolloutQuery]
-    def __init__(self, number: _Optional[int] = ..., candidate_version: _Optional[int] = ..., phase: _Optional[str] = ..., stage: _Optional[int] = ..., stages: _Optional[_Iterable[str]] = ..., reason: _Optional[str] = ..., started_unix_seconds: _Optional[float] = ..., stage_unix_seconds: _Optional[float] = ..., latest_unix_seconds: _Optional[float] = ..., actor: _Optional[str] = ..., why: _Optional[str] = ..., plan_json: _Optional[str] = ..., members: _Optional[_Iterable[_Union[RolloutMember, _Mapping]]] = ..., verdicts: _Optional[_Iterable[_Union[RolloutVerdict, _Mapping]]] = ..., events: _Optional[_Iterable[_Union[RolloutEvent, _Mapping]]] = ..., sketches: _Optional[_Iterable[_Union[RolloutSketch, _Mapping]]] = ..., queries: _Optional[_Iterable[_Union[RolloutQuery, _Mapping]]] = ...) -> None: ...
+    event_number: int
+    def __init__(self, number: _Optional[int] = ..., candidate_version: _Optional[int] = ..., phase: _Optional[str] = ..., stage: _Optional[int] = ..., stages: _Optional[_Iterable[str]] = ..., reason: _Optional[str] = ..., started_unix_seconds: _Optional[float] = ..., stage_unix_seconds: _Optional[float] = ..., latest_unix_seconds: _Optional[float] = ..., actor: _Optional[str] = ..., why: _Optional[str] = ..., plan_json: _Optional[str] = ..., members: _Optional[_Iterable[_Union[RolloutMember, _Mapping]]] = ..., verdicts: _Optional[_Iterable[_Union[RolloutVerdict, _Mapping]]] = ..., events: _Optional[_Iterable[_Union[RolloutEvent, _Mapping]]] = ..., sketches: _Optional[_Iterable[_Union[RolloutSketch, _Mapping]]] = ..., queries: _Optional[_Iterable[_Union[RolloutQuery, _Mapping]]] = ..., event_number: _Optional[int] = ...) -> None: ...
 
 class RolloutQuery(_message.Message):
     __slots__ = ("name", "state", "said", "asked_unix_seconds", "answered_unix_seconds", "value", "incumbent_value", "fault", "since_unix_seconds")
@@ -1190,16 +1214,26 @@ class ListRolloutsReply(_message.Message):
     def __init__(self, rollouts: _Optional[_Iterable[_Union[Rollout, _Mapping]]] = ...) -> None: ...
 
 class ActOnRolloutRequest(_message.Message):
-    __slots__ = ("action", "cluster", "dry_run", "reason")
+    __slots__ = ("action", "cluster", "dry_run", "reason", "seen")
     ACTION_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    SEEN_FIELD_NUMBER: _ClassVar[int]
     action: str
     cluster: str
     dry_run: bool
     reason: str
-    def __init__(self, action: _Optional[str] = ..., cluster: _Optional[str] = ..., dry_run: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
+    seen: SeenRollout
+    def __init__(self, action: _Optional[str] = ..., cluster: _Optional[str] = ..., dry_run: _Optional[bool] = ..., reason: _Optional[str] = ..., seen: _Optional[_Union[SeenRollout, _Mapping]] = ...) -> None: ...
+
+class SeenRollout(_message.Message):
+    __slots__ = ("number", "event_number")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    EVENT_NUMBER_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    event_number: int
+    def __init__(self, number: _Optional[int] = ..., event_number: _Optional[int] = ...) -> None: ...
 
 class ActOnRolloutReply(_message.Message):
     __slots__ = ("rollout", "changes")

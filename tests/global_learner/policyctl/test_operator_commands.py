@@ -20,7 +20,9 @@ from policy_net.exchange.wire import push_request
 
 
 @pytest.mark.heavy
-def test_an_operator_moves_the_fleet_to_a_version_and_the_head_back(tmp_path: Path, capsys, monkeypatch) -> None:
+def test_an_operator_moves_the_fleet_to_a_version_and_the_head_back(  # noqa: PLR0915  (one story)
+    tmp_path: Path, capsys, monkeypatch
+) -> None:
     learner = LearnerProcess(tmp_path, publish={"every_steps": 1})
     learner.start()
     monkeypatch.setenv("FEDL2_LEARNER", learner.operator_address)
@@ -68,6 +70,12 @@ def test_an_operator_moves_the_fleet_to_a_version_and_the_head_back(tmp_path: Pa
             (("version", "unalias", "two"), "no version has the alias 'two'"),
             (("rollback",), "say whom"),
             (("rollback", "--all"), "add --yes: there is no terminal to ask on"),
+            (
+                ("assign", "v2", "--cluster", "south", "--from", "v1"),
+                "not on v1 by now: south on v3; nothing was changed",
+            ),
+            (("unassign", "--all", "--yes", "--from", "v3"), "not on v3 by now: north on v1; nothing was changed"),
+            (("rollback", "--cluster", "south", "--from", "v2"), "not on v2 by now: south on v3"),
             (("rollback", "--cluster", "north"), "on which north acted before v1, so nothing was changed"),
             (("assign", "v2", "--cluster", "north", "--reason", "x" * 501), "the reason is longer than"),
             (("head", "reset", "--to", "v2"), "add --yes"),
@@ -95,9 +103,10 @@ def test_an_operator_moves_the_fleet_to_a_version_and_the_head_back(tmp_path: Pa
         assert asked("version", "pin", "v2", "--reason", "for the audit")["changed"] is True
         assert (asked("version", "show", "v2")["pinned"], "v2: for the audit" in typed("audit")[1]) == (True, True)
         _is_noted_and_called(asked, typed)
-        done = asked("head", "reset", "--to", "v2", "--yes")
+        done = asked("head", "reset", "--to", "v2", "--yes", "--from", "2")
         assert (done["from_step"], done["head_step"], done["moments"], done["changed"]) == (2, 3, "kept", True)
         assert asked("head", "reset", "--to", "v2", "--yes")["changed"] is False
+        _is_compared_with_the_latest_reset(typed)
         actions = [(line["action"], line["subject"]) for line in asked("audit")]
         assert actions == [
             ("assigned", "south"),
@@ -134,6 +143,11 @@ def test_an_operator_moves_the_fleet_to_a_version_and_the_head_back(tmp_path: Pa
 def _is_noted_and_called(asked: Callable[..., Any], typed: Callable[..., tuple[int, str, str]]) -> None:
     _is_noted(asked, typed)
     _is_called(asked, typed)
+
+
+def _is_compared_with_the_latest_reset(typed: Callable[..., tuple[int, str, str]]) -> None:
+    code, _, error = typed("head", "reset", "--to", "v1", "--yes", "--from", "2")
+    assert (code, "the head was reset since you looked: at step 3, and you saw step 2" in error) == (2, True)
 
 
 def _is_called(asked: Callable[..., Any], typed: Callable[..., tuple[int, str, str]]) -> None:

@@ -1,7 +1,9 @@
 """`policyctl rollout` as an operator types it, against a real learner with agents: begin, watch, have a word, undo."""
 
+import io
 import json
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from rollout_fleet import TINY_PLAN, living_fleet
 
 from foundation.command_line import run
 from global_learner.policyctl import cli as policyctl
+from policy_net.exchange.generated import fleet_pb2 as pb
 
 
 @pytest.mark.heavy
@@ -60,7 +63,10 @@ def test_an_operator_brings_a_version_and_takes_one_back(tmp_path: Path, capsys,
         refused("knows no cluster 'nowhere'", "pin", "nowhere")
         asked("pin", "cluster-3")
         assert asked("promote", "--dry-run")["changes"]
-        asked("promote")
+        refused("(gate) of rollout 1 of v2 without its verdict and begin stage 1 (shadow), add --from 0:", "promote")
+        refused("in stage 0 (gate) by now, not in stage 1; nothing was changed", "promote", "--from", "1")
+        assert asked("status")["stage_number"] == 0
+        asked("promote", "--from", "0")
 
         ended = threading.Event()
         agents = threading.Thread(target=_live, args=(fleet, ended))
@@ -90,6 +96,72 @@ def test_an_operator_brings_a_version_and_takes_one_back(tmp_path: Path, capsys,
         assert [entry["phase"] for entry in asked("history")] == ["done", "rolled-back"]
         code, out, _ = typed("history", "-o", "yaml")
         assert [entry["number"] for entry in yaml.safe_load(out)] == [1, 2]
+
+
+class Terminal(io.StringIO):
+    """A terminal on which somebody answers, after what happens while the question stands there."""
+
+    def __init__(self, answer: str, meanwhile: Callable[[], object] = lambda: None) -> None:
+        super().__init__(f"{answer}\n")
+        self._meanwhile = meanwhile
+
+    def isatty(self) -> bool:
+        return True
+
+    def readline(self, *size: int) -> str:
+        self._meanwhile()
+        return super().readline(*size)
+
+
+@pytest.mark.heavy
+def test_what_somebody_is_asked_about_is_compared_with_what_is_so_when_he_answers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Evidence is judged so seldom that only operators move the rollout.
+    learner = LearnerProcess(
+        tmp_path, publish={"every_steps": 1, "auto_assign": False}, rollouts={"period_seconds": 3600.0}
+    )
+    monkeypatch.setenv("FEDL2_LEARNER", learner.operator_address)
+
+    def typed(*words: str, terminal: Terminal | None = None) -> tuple[int, str, str]:
+        with monkeypatch.context() as patched:
+            if terminal is not None:
+                patched.setattr("sys.stdin", terminal)
+            code = run(policyctl.app, "policyctl", ["rollout", *words])
+        shown = capsys.readouterr()
+        return code, shown.out.strip(), shown.err  # what asks leaves a blank on standard output
+
+    def stage() -> int:
+        return fleet.rollout().stage
+
+    with living_fleet(learner) as fleet:
+        fleet.publish()
+        code, out, said = typed("start", "v2")
+        assert (code, out) == (2, "")
+        assert "stage 3, canary: 2 of 4 clusters, at most 14 days" in said
+        assert "by the built-in plan, which may take 43 days, add --yes, or name your own plan with --plan FILE" in said
+        code, out, said = typed("start", "v2", terminal=Terminal("n"))
+        assert (code, out) == (2, "")
+        assert "which may take 43 days? [y/N]" in said
+        assert not fleet.admin("ListRollouts", pb.ListRolloutsRequest()).rollouts
+        assert typed("start", "v2", terminal=Terminal("y"))[0] == 0
+
+        assert typed("promote", terminal=Terminal("n"))[0] == 2
+        assert stage() == 0
+        code, out, said = typed("promote", terminal=Terminal("y", lambda: fleet.act("promote")))
+        assert (code, out) == (2, "")
+        assert "leave stage 0 (gate) of rollout 1 of v2 without its verdict and begin stage 1 (shadow)?" in said
+        assert "rollout 1 of v2 went on since you looked, so nothing was changed" in said
+        assert stage() == 1  # and not 2: the shadow stage was not passed over
+        assert typed("promote", terminal=Terminal("y"))[0] == 0
+        assert stage() == 2
+        code, _, said = typed("abort", "--from", "1")
+        assert (code, "is running in stage 2 (canary) by now, not in stage 1" in said) == (2, True)
+        code, _, said = typed("pause", "--number", "7")
+        assert (code, "there is no rollout 7" in said) == (2, True)
+        assert typed("abort", "--from", "2", "--number", "1")[0] == 0
+        assert typed("start", "v2", "--yes")[0] == 2  # the first is on its way back
+        fleet.live_until(lambda rollout: rollout.phase in ("rolling-back", "rolled-back"))
 
 
 def _written(folder: Path, content: object) -> Path:

@@ -55,12 +55,16 @@ def test_an_operator_verifies_versions_rotates_keys_and_keeps_the_root_key_elsew
                 done = asked("key", "rotate", role)
                 assert done["from_key"] != done["to_key"]
                 all_sound()
+            code, _, error = typed("key", "rotate", "version", "--from", "3")  # whoever saw that has missed one
+            assert (code, "root 4 is the newest by now, not 3 as when you looked" in error) == (2, True)
             (state / "signing" / "root.key").rename(offline)
             for words in (("version",), ("root",)):
                 code, _, error = typed("key", "rotate", *words)
                 assert (code, len(error.splitlines())) == (2, 1)
                 assert "--root-key FILE" in error
-            asked("key", "rotate", "version", "--root-key", str(offline))
+            code, _, error = typed("key", "rotate", "version", "--root-key", str(offline), "--from", "3")
+            assert (code, "root 4 is the newest by now, not 3" in error) == (2, True)
+            asked("key", "rotate", "version", "--root-key", str(offline), "--from", "4")
             all_sound()
             asked("key", "rotate", "root", "--root-key", str(offline), "--new-root-key", str(next_offline))
             code, _, error = typed("key", "rotate", "timestamp", "--root-key", str(offline))

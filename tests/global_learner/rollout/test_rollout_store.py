@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from learner_makers import SPEC, policy
 from rollout_makers import NOW
 
-from global_learner.errors import BadRequest, LearnerError, RolloutRefused, UnknownRollout
+from global_learner.errors import BadRequest, ChangedSince, LearnerError, RolloutRefused, UnknownRollout
 from global_learner.registry.registry import Registry
 from global_learner.registry.signing import Signing
 from global_learner.rollout.events import (
@@ -29,11 +29,12 @@ from global_learner.rollout.events import (
 from global_learner.rollout.evidence_store import EvidenceStore
 from global_learner.rollout.machine import assignment_of
 from global_learner.rollout.plan import Plan
-from global_learner.rollout.rollout_store import RolloutStore
+from global_learner.rollout.rollout_store import RolloutStore, SeenRollout
 from global_learner.rollout.shadow import Shadowed
 from global_learner.rollout.state import Phase, Role
 from global_learner.rollout.verdicts.evidence import Block
 from global_learner.rollout.verdicts.verdict import Outcome
+from global_learner.storage.audit import KEEPER
 from global_learner.storage.commits import Commits
 from policy_net.exchange.rollout_duty import DutyRole, candidate_acts
 from policy_net.exchange.spec import PolicySpec
@@ -218,3 +219,68 @@ def test_what_was_said_first_of_a_block_stands_and_nobody_else_is_heard(registry
     assert evidence.brought(1).shadowed == {"east": Shadowed(10, 9)}
     store.take(1, [Abort()], {}, NOW, actor="ada")
     assert evidence.add(1, own, [Block(7, True, 1.0, 1.0)], None, NOW) is None
+
+
+def test_a_word_on_a_rollout_that_went_on_since_it_was_seen_is_refused(tmp_path: Path) -> None:
+    registry = filled(tmp_path)
+    store = RolloutStore(registry)
+    begun(store)
+
+    def promote(seen: SeenRollout, **options: bool) -> int:
+        taken = store.take(1, [Promote()], {}, NOW, actor="ben", seen=seen, **options)
+        assert taken.record is not None
+        return taken.record.state.stage
+
+    both_saw = SeenRollout(1, 0)
+    store.take(1, [Seen(cluster="east", acting=1)], {}, NOW, actor="learner")  # decides nothing
+    assert promote(both_saw, dry_run=True) == 1
+    assert promote(both_saw) == 1
+    for options in ({}, {"dry_run": True}):
+        with pytest.raises(ChangedSince, match=r"went on since you looked.*ben: rollout-promoted rollout 1.*stage 1 "):
+            promote(both_saw, **options)
+    latest = store.latest()
+    assert latest is not None
+    assert latest.state.stage == 1
+    assert promote(SeenRollout(1, latest.state.events)) == 2
+    with pytest.raises(ChangedSince, match="rollout 1 of v2 is the latest by now, not 7"):
+        promote(SeenRollout(7, 3))
+
+
+@pytest.mark.parametrize("what", [Pause(), Abort(), Pin(cluster="east")])
+def test_every_word_of_an_operator_is_compared(tmp_path: Path, what: Pause | Abort | Pin) -> None:
+    store = RolloutStore(filled(tmp_path))
+    begun(store)
+    store.take(1, [Promote()], {}, NOW, actor="ada")
+    before = store.latest()
+    with pytest.raises(ChangedSince):
+        store.take(1, [what], {}, NOW, actor="ben", seen=SeenRollout(1, 0))
+    assert store.latest() == before
+    # Who wants less of a version is not refused because the learner brought it further.
+    store.take(1, [StageVerdict(stage=1, outcome=Outcome.PASS)], {}, NOW, actor=KEEPER)
+    with pytest.raises(ChangedSince):
+        store.take(1, [Promote()], {}, NOW, actor="ben", seen=SeenRollout(1, 1))
+    store.take(1, [what], {}, NOW, actor="ben", seen=SeenRollout(1, 1))
+    assert store.latest() != before
+
+
+def test_clusters_that_are_to_act_on_something_else_than_was_seen_are_not_assigned(tmp_path: Path) -> None:
+    registry = filled(tmp_path, versions=3)
+    store = RolloutStore(registry)
+
+    def assign(version: int, cluster: str, seen: dict[str, int], to_newest: bool = False):  # type: ignore[no-untyped-def]
+        store.assign(version, SPEC.digest, [cluster], "ben", NOW, to_newest, seen=seen)
+
+    def acting() -> dict[str, int]:
+        return {row.cluster: row.assigned_version for row in registry.registrations()}
+
+    assign(2, "east", {"east": 1})
+    with pytest.raises(ChangedSince, match="east is to act on v2 by now, not on v1 as when you looked"):
+        assign(3, "east", {"east": 1})
+    with pytest.raises(ChangedSince, match="east"):  # what is held is compared also where others move on
+        assign(3, "east", {"east": 1}, to_newest=True)
+    with pytest.raises(ChangedSince, match="east"):
+        store.go_back(SPEC.digest, ["east"], "ben", NOW, "", hold=False, dry_run=False, seen={"east": 3})
+    assert acting() == {"east": 2, "north": 1, "south": 1, "west": 1}
+    assign(3, "west", {"west": 2}, to_newest=True)  # it went on by itself, as every version comes to it
+    assign(3, "east", {})
+    assert acting() == {"east": 3, "north": 1, "south": 1, "west": 3}
