@@ -59,7 +59,9 @@ def rotate_key(
     ] = None,
     from_root: Annotated[
         int | None,
-        typer.Option("--from", min=1, help="The newest root's number as you saw it; refused if there is another."),
+        typer.Option(
+            "--from", min=1, max=2**31 - 1, help="The newest root's number as you saw it; refused if there is another."
+        ),
     ] = None,
     *,
     options: CallOptions,

@@ -115,7 +115,9 @@ def reset_head(
     yes: Yes = False,
     from_step: Annotated[
         int | None,
-        typer.Option("--from", min=0, help="The head's step as you saw it; refused if the head was reset since."),
+        typer.Option(
+            "--from", min=0, max=2**63 - 1, help="The head's step as you saw it; refused if the head was reset since."
+        ),
     ] = None,
     reason: Reason = "",
     dry_run: DryRun = False,
@@ -128,6 +130,8 @@ def reset_head(
         number = client.number_of(asked)
         what = f"reset the head to v{number}, and give up what it learned since"
         fleet = client.fleet()
+        if from_step is not None and from_step > fleet.head_step:
+            raise BadConfig(f"--from {from_step}: the head has come to step {fleet.head_step}; nothing was changed")
         confirm(what, yes or dry_run, lambda: _fleet_of(_assigned_in(fleet), options))
         reply = client.reset_head(number, reason, dry_run, fleet.head_step if from_step is None else from_step)
         facts = {**reset_facts(number, reply), "dry_run": dry_run}

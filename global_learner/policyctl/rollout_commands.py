@@ -63,6 +63,7 @@ FromStage = Annotated[
     typer.Option(
         "--from",
         min=0,
+        max=2**31 - 1,
         help="Index of the stage in which you saw it, from 0, as `stage_number` of `rollout status -o json`; refused "
         "if it is in another by now.",
     ),

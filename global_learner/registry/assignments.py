@@ -180,9 +180,8 @@ def check_seen(session: Session, seen: Mapping[str, int], *, moves_on: bool) -> 
     """
     if not seen:
         return
-    rows = session.scalars(select(ClusterRow).where(ClusterRow.cluster.in_(set(seen))).order_by(ClusterRow.cluster))
-    for row in rows:
-        if row.assigned_version != seen[row.cluster] and (row.held or not moves_on):
+    for row in session.scalars(select(ClusterRow).order_by(ClusterRow.cluster)):
+        if row.assigned_version != seen.get(row.cluster, row.assigned_version) and (row.held or not moves_on):
             raise ChangedSince(
                 f"{row.cluster} is to act on v{row.assigned_version} by now, not on v{seen[row.cluster]} as when you "
                 "looked, so nothing was changed: look at `policyctl fleet` and `policyctl audit`, and ask again"

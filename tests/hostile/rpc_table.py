@@ -109,6 +109,8 @@ EVIDENCE_PASSES = frozenset(
         *(f"shadow.{who}_interventions=zero" for who in ("incumbent", "candidate")),
     }
 )
+# Of a cluster that is not registered nothing is compared.
+SEEN_VERSIONS = (*(f"seen_versions=value-{kind}" for kind in NUMBERS), "seen_versions=many")
 ROWS: dict[str, Row] = {
     "Register": Row(
         Caller.CLUSTER, {"spec_digest": SPEC.digest, "job_types": ["vgg-16"]}, REGISTER_PASSES, changes=True
@@ -133,18 +135,18 @@ ROWS: dict[str, Row] = {
     "AssignVersion": Row(  # of version 0: no longer held on any
         Caller.ADMIN,
         {"version": 1, "clusters": [GOOD_CLUSTER]},
-        frozenset({"version=zero", "all=false", "reason", "dry_run"}),
+        frozenset({"version=zero", "all=false", "reason", "dry_run", *SEEN_VERSIONS}),
         changes=True,
     ),
     "RollBack": Row(
         Caller.ADMIN,
         {"clusters": [GOOD_CLUSTER], "reason": "as a test", "dry_run": True},
-        frozenset({"all=false", "reason", "dry_run"}),
+        frozenset({"all=false", "reason", "dry_run", *SEEN_VERSIONS}),
     ),
     "PinVersion": Row(Caller.ADMIN, {"version": 1, "pinned": True}, frozenset({"pinned", "reason"}), changes=True),
     "AliasVersion": Row(Caller.ADMIN, {"version": 1, "alias": "steady"}, frozenset({"move", "reason"}), changes=True),
     "NoteVersion": Row(Caller.ADMIN, {"version": 1, "text": "as a test"}, frozenset({"text"}), changes=True),
-    "ResetHead": Row(Caller.ADMIN, {"version": 1}, frozenset({"reason", "dry_run"}), changes=True),
+    "ResetHead": Row(Caller.ADMIN, {"version": 1}, frozenset({"reason", "dry_run", "seen_step"}), changes=True),
     "ListAudit": Row(  # a moment is only compared with
         Caller.ADMIN, passes=frozenset(f"since_unix_seconds={kind}" for kind in ("negative", "largest", "denormal"))
     ),
@@ -157,7 +159,7 @@ ROWS: dict[str, Row] = {
     "ListRollouts": Row(Caller.ADMIN),
     "ActOnRollout": Row(Caller.ADMIN, {"action": "pause", "dry_run": True}),
     "GetKeys": Row(Caller.ADMIN),
-    "RotateKey": Row(Caller.ADMIN, {"role": "version"}, changes=True),
+    "RotateKey": Row(Caller.ADMIN, {"role": "version"}, frozenset({"seen_root=zero"}), changes=True),
     "EnrollCluster": Row(Caller.ADMIN, changes=True),
     "ListClusters": Row(Caller.ADMIN),
     "EnrollOperator": Row(Caller.ADMIN, {"name": "ada", "role": "viewer", "signing_request": REQUEST}, changes=True),

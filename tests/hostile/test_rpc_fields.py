@@ -21,6 +21,7 @@ REFUSALS = {
     grpc.StatusCode.PERMISSION_DENIED,
     grpc.StatusCode.NOT_FOUND,
     grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.ABORTED,
     grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
 """What a caller may be told; INTERNAL and UNKNOWN would be faults of ours."""
