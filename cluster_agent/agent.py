@@ -48,6 +48,7 @@ from cluster_agent.settings import Acting, AgentSettings, LearnerSettings
 from cluster_agent.telemetry import Telemetry
 from foundation.backoff import Backoff
 from policy_net.domain import PolicyContext
+from policy_net.exchange.secrets_in_use import what_expired
 from policy_net.exchange.spec import WeightSpec
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.policy import build_policy
@@ -88,7 +89,11 @@ class Agent:
         self._telemetry = Telemetry()
         self._lock = hold_folder(settings.state_dir)
         self._queue = ExperienceQueue(settings.learning.queue_decisions) if settings.learns else None
-        self._health = Health(settings.telemetry.alive_seconds, time.monotonic, lambda: self._backend.not_ready)
+        self._health = Health(
+            settings.telemetry.alive_seconds,
+            time.monotonic,
+            lambda: self._backend.not_ready or what_expired(self._telemetry.secrets, time.time()),
+        )
         self._wait = self._health.told_by(stop.wait)
         parts = AgentParts(
             settings.state_dir, settings.guard.fallback, self._queue, self._wait, time.monotonic, self._telemetry
@@ -242,9 +247,10 @@ class Agent:
             lambda name, outcome: calls.labels(name, outcome).inc(),
             self._settings.state_dir / "identity",
             on_enrolled=trust.on_enrolled,
+            on_replaced=self._telemetry.on_secret_replaced,
         )
+        self._telemetry.in_use(*client.secrets)
         self._telemetry.timestamp_expiry.set_function(lambda: trust.timestamp_expires)
-        self._telemetry.certificate_expiry.set_function(lambda: client.certificate_expires)
         spec_digest = "" if first is None else first.spec_to_register
         job_types = [name for name in self._backend.job_types if self._settings.sharing.shares(name)]
         return client, Session(client, spec_digest, job_types, cluster=self._settings.cluster)

@@ -164,7 +164,8 @@ class Identity:
         presented = _presented(context)
         if presented is not None and presented.ends_unix_seconds <= self._clock():
             # The handshake looked at this too, but a connection may last longer than its certificate.
-            raise IdentityRefused("this certificate has expired; enroll again", IdentityRefusal.EXPIRED)
+            remedy = "enroll again" if self._issuing else "replace its files, which the agent reads again"
+            raise IdentityRefused(f"this certificate has expired; {remedy}", IdentityRefusal.EXPIRED)
         names = _certificate_names(context)
         stated = stated_role(presented.uris) if presented is not None else None
         shown = ", ".join(names) or "without a name"

@@ -7,6 +7,7 @@ waits for nothing and the retries that its threads have anyway cover them too.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -16,12 +17,14 @@ import structlog
 from cluster_agent.errors import BadConfig, EnrollmentRefused, LearnerRefused, LearnerUnreachable
 from cluster_agent.fleet.enrollment import EnrolledIdentity
 from cluster_agent.settings import LearnerSettings, TlsSettings
+from foundation.followed_files import FollowedFiles
 from policy_net.errors import IdentityFileError
-from policy_net.exchange.connection_files import read_connection_files
+from policy_net.exchange.connection_files import ConnectionFiles, follow_connection_files, read_connection_files
 from policy_net.exchange.enrollment_file import EnrollmentFile
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 from policy_net.exchange.identity_file import BACKDATE_SECONDS, IdentityFile
 from policy_net.exchange.other_server import CallerWords
+from policy_net.exchange.secrets_in_use import NO_CERTIFICATE, SecretInUse, Validity
 from policy_net.exchange.signed_documents import SignedDocument
 
 _log = structlog.get_logger()
@@ -71,6 +74,8 @@ class Connection:
         folder: where the identity is kept.
         clock: Unix seconds.
         on_enrolled: is told the fleet's keys that come with a certificate for a token.
+        on_replaced: is told the name of a secret whose files were replaced, as in `secrets`.
+        look_clock: seconds that never go back, for looks at files.
     """
 
     def __init__(
@@ -81,6 +86,8 @@ class Connection:
         call: Call,
         clock: Callable[[], float],
         on_enrolled: OnEnrolled = lambda _: None,
+        on_replaced: Callable[[str], None] = lambda _: None,
+        look_clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Open a channel if that takes no enrollment; nothing is sent yet.
 
@@ -98,20 +105,40 @@ class Connection:
         self._stubs: list[fleet_pb2_grpc.FleetStub] = []
         self._turn = 0
         self._enrolled: EnrolledIdentity | None = None
+        self._files: FollowedFiles[ConnectionFiles] | None = None
         self._not_before = 0.0
         self._enroll_address = ""
         if settings.enrollment_file is not None:
             self._enrolled = EnrolledIdentity(folder, cluster, settings.enrollment_file)
             if self._enrolled.present is not None:
-                self._open(_identity_credentials(self._enrolled.present))
+                self._open(_credentials(self._enrolled.present))
+        elif settings.tls is not None:
+            self._files = _followed(settings.tls, self._on_files_replaced, on_replaced, clock, look_clock)
+            self._open(_credentials(self._files.value))
         else:
-            self._open(None if settings.tls is None else _file_credentials(settings.tls))
+            self._open(None)
+
+    @property
+    def secrets(self) -> list[SecretInUse]:
+        """The certificate that is shown, and those that the learner's is checked against."""
+        files = self._files
+        refusal = (lambda: "") if files is None else lambda: files.refusal
+        look = (lambda: None) if files is None else self._look
+        return [
+            SecretInUse("learner", lambda: self._validities()[0], refusal, look),
+            SecretInUse("learner-authority", lambda: self._validities()[1], refusal),
+        ]
 
     @property
     def certificate_expires(self) -> float:
-        """When the certificate that the learner made expires, in Unix seconds; 0 without one."""
+        """When the certificate that is shown expires, in Unix seconds; 0 without one."""
+        return self._validities()[0].ends_unix_seconds
+
+    def _validities(self) -> tuple[Validity, Validity]:
+        if self._files is not None:
+            return self._files.value.validity, self._files.value.authority_validity
         present = None if self._enrolled is None else self._enrolled.present
-        return 0.0 if present is None else present.ends_unix_seconds
+        return (NO_CERTIFICATE, NO_CERTIFICATE) if present is None else (present.validity, present.authority_validity)
 
     @property
     def certified(self) -> bool:
@@ -130,9 +157,13 @@ class Connection:
     @property
     def advice(self) -> str:
         """What may be behind a learner that does not answer; mostly nothing."""
-        if 0.0 < self.certificate_expires <= self._clock():
+        if not 0.0 < self.certificate_expires <= self._clock():
+            return ""
+        if self._files is None:
             return "; this agent's certificate has expired: it needs a new enrollment file"
-        return ""
+        return (
+            f"; this agent's certificate has expired: replace the files of learner.tls {self._files.refusal}".rstrip()
+        )
 
     def fleet(self) -> fleet_pb2_grpc.FleetStub:
         """The learner's service, under an identity that is good for a while.
@@ -141,6 +172,8 @@ class Connection:
             LearnerUnreachable: there is no identity yet, and the learner is not there to give one.
             LearnerRefused: the learner gives none.
         """
+        if self._files is not None:
+            self._look()
         if self._enrolled is None:
             return self._stubs[self._place]
         with self._lock:
@@ -213,7 +246,7 @@ class Connection:
                 ) from error
         identity = enrolled.received(request.key, reply.certificate, reply.authority)
         self._on_enrolled(tuple(map(SignedDocument.of, reply.roots)))
-        self._take(identity)
+        self._take(_credentials(identity))
         enrolled.settled(invitation)
         _log.info("identity-enrolled", expires_unix_seconds=round(self.certificate_expires))
 
@@ -221,11 +254,20 @@ class Connection:
         request = enrolled.next_request()
         message = fleet_pb2.RenewCertificateRequest(cluster=self._cluster, signing_request=request.request)
         reply = self._call("RenewCertificate", self._stubs[self._place].RenewCertificate, message)
-        self._take(enrolled.received(request.key, reply.certificate, reply.authority))
+        self._take(_credentials(enrolled.received(request.key, reply.certificate, reply.authority)))
         _log.info("identity-renewed", expires_unix_seconds=round(self.certificate_expires))
 
-    def _take(self, identity: IdentityFile) -> None:
-        self._open(_identity_credentials(identity))
+    def _look(self) -> None:
+        if self._files is not None:
+            with self._lock:
+                self._files.current()
+
+    def _on_files_replaced(self, files: ConnectionFiles) -> None:
+        self._take(_credentials(files))
+        _log.info("identity-replaced", expires_unix_seconds=round(files.validity.ends_unix_seconds))
+
+    def _take(self, credentials: grpc.ChannelCredentials) -> None:
+        self._open(credentials)
         # Other threads may be amid a call on the channel before this one; the one before that is long unused.
         while len(self._channels) > 2 * len(self._addresses):
             self._channels.pop(0).close()
@@ -241,16 +283,35 @@ class Connection:
         self._stubs = [fleet_pb2_grpc.FleetStub(channel) for channel in opened]
 
 
-def _identity_credentials(identity: IdentityFile) -> grpc.ChannelCredentials:
-    return grpc.ssl_channel_credentials(identity.authority, identity.key, identity.certificate)
+def _credentials(shown: IdentityFile | ConnectionFiles) -> grpc.ChannelCredentials:
+    return grpc.ssl_channel_credentials(shown.authority, shown.key, shown.certificate)
 
 
-def _file_credentials(tls: TlsSettings) -> grpc.ChannelCredentials:
+def _followed(
+    tls: TlsSettings,
+    on_files_replaced: Callable[[ConnectionFiles], None],
+    on_replaced: Callable[[str], None],
+    clock: Callable[[], float],
+    look_clock: Callable[[], float],
+) -> FollowedFiles[ConnectionFiles]:
+    def replaced(files: ConnectionFiles) -> None:
+        on_files_replaced(files)
+        on_replaced("learner")
+
+    def refused(reason: str) -> None:
+        _log.error("identity-not-replaced", error=f"setting learner.tls: {reason}", meaning="the one before serves on")
+
     try:
-        files = read_connection_files(tls.ca_file, tls.certificate_file, tls.key_file)
+        files = follow_connection_files(
+            lambda content: read_connection_files(tls.ca_file, tls.certificate_file, tls.key_file, content),
+            replaced,
+            refused,
+            look_clock,
+            clock,
+        )
         exposed = tls.key_file.stat().st_mode & 0o007
     except (OSError, IdentityFileError) as error:
         raise BadConfig(f"setting learner.tls: {error}") from error
     if exposed:
         _log.warning("key-exposed", file=str(tls.key_file), advice="others on this machine may read it: chmod 600")
-    return grpc.ssl_channel_credentials(files.authority, files.key, files.certificate)
+    return files

@@ -42,6 +42,7 @@ from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.other_server import OtherServers
 from policy_net.exchange.policy_file import spec_from_json
 from policy_net.exchange.rollout_duty import RolloutDuty
+from policy_net.exchange.secrets_in_use import SecretInUse
 from policy_net.exchange.signed_documents import SignedDocument
 from policy_net.exchange.spec import Spec, WeightSpec, weights_from_bytes
 from policy_net.exchange.statistics import SpeedStatistic
@@ -100,6 +101,7 @@ class LearnerClient:
         folder: Path = Path("identity"),
         clock: Callable[[], float] = time.time,
         on_enrolled: OnEnrolled = lambda _: None,
+        on_replaced: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Open a channel; nothing is sent yet.
 
@@ -107,6 +109,7 @@ class LearnerClient:
             folder: where an identity that the learner gives is kept.
             clock: Unix seconds.
             on_enrolled: is told the fleet's keys that come with a certificate for a token.
+            on_replaced: is told the name of a secret whose files were replaced.
 
         Raises:
             BadConfig: a certificate, key or enrollment file cannot be used.
@@ -116,12 +119,12 @@ class LearnerClient:
         self._observe = observe
         self._heads = HeadCheck()
         self._others = OtherServers(WORDS, self._seconds)
-        self._connection = Connection(settings, cluster, folder, self._call, clock, on_enrolled)
+        self._connection = Connection(settings, cluster, folder, self._call, clock, on_enrolled, on_replaced)
 
     @property
-    def certificate_expires(self) -> float:
-        """When the certificate that the learner made expires, in Unix seconds; 0 without one."""
-        return self._connection.certificate_expires
+    def secrets(self) -> list[SecretInUse]:
+        """The certificate that is shown, and those that the learner's is checked against."""
+        return self._connection.secrets
 
     def close(self) -> None:
         """Close the channel; a call under way fails."""

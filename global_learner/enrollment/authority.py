@@ -21,6 +21,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from global_learner.errors import BadRequest
 from global_learner.roles import PEOPLE, Role, role_uri
 from policy_net.exchange.identity_file import BACKDATE_SECONDS, fingerprint, new_key
+from policy_net.exchange.secrets_in_use import Validity, validity_of
 
 DAY_SECONDS = 86_400.0
 SERVER_SECONDS = 730 * DAY_SECONDS
@@ -56,6 +57,26 @@ class Authority:
     def pem(self) -> bytes:
         """The authority's own certificate."""
         return self._certificate.public_bytes(Encoding.PEM)
+
+    @property
+    def validity(self) -> Validity:
+        """The time in which the authority's own certificate holds."""
+        return validity_of(self._certificate)
+
+    def has_key_of(self, other: Authority) -> bool:
+        """Whether what one of the two signed is the other's too."""
+        return self._key.public_key() == other._key.public_key()
+
+    def has_signed_for(self, authority_pem: bytes) -> bool:
+        """Whether this is an authority's certificate of the same key, such as one before it was renewed."""
+        try:
+            return x509.load_pem_x509_certificate(authority_pem).public_key() == self._key.public_key()
+        except (ValueError, UnsupportedAlgorithm, x509.InvalidVersion):
+            return False
+
+    def renew(self, other: Authority) -> None:
+        """Take another certificate of the same key; what was signed before stays good."""
+        self._certificate = other._certificate
 
     @property
     def is_self_signed(self) -> bool:

@@ -6,6 +6,8 @@ file is made at the first start, looked at again at later ones and every hour be
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import structlog
@@ -16,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import NameOID
 
+from foundation.followed_files import Content, FollowedFiles, regular_content
 from global_learner.enrollment.authority import (
     DAY_SECONDS,
     SERVER_BACKDATE_SECONDS,
@@ -28,7 +31,7 @@ from global_learner.enrollment.identity_store import IdentityStore
 from global_learner.errors import BadConfig
 from global_learner.roles import FIRST_ADMIN, Role
 from policy_net.errors import IdentityFileError
-from policy_net.exchange.identity_file import new_key, parse_identity, read_identity, read_private, write_private
+from policy_net.exchange.identity_file import check_private, new_key, parse_identity, read_identity, write_private
 
 _log = structlog.get_logger()
 
@@ -65,15 +68,64 @@ def open_authority(folder: Path, now: float) -> Authority:
     return authority
 
 
-def read_authority(certificate_file: Path, key_file: Path, now: float) -> Authority:
+def follow_authority(
+    certificate_file: Path,
+    key_file: Path,
+    clock: Callable[[], float],
+    on_replaced: Callable[[], None] = lambda: None,
+    look_clock: Callable[[], float] = time.monotonic,
+) -> FollowedFiles[Authority]:
+    """An authority that was made elsewhere; its certificate is read again when it changes, of the same key alone.
+
+    Agents know the learner by the authority of their enrollment: another one would shut all of them out.
+
+    Args:
+        clock: Unix seconds.
+        on_replaced: is called when another certificate is taken.
+        look_clock: seconds that never go back.
+
+    Raises:
+        BadConfig, SecretExposed: at the start: the files cannot be used.
+    """
+    first: Authority | None = None
+
+    def make(content: Content) -> Authority:
+        nonlocal first
+        found = read_authority(certificate_file, key_file, clock(), content)
+        if first is None:
+            first = found
+        elif not first.has_key_of(found):
+            raise BadConfig(
+                f"certificate authority: {key_file} is another authority's key, which no enrolled cluster trusts: "
+                "bring the one before back, or start the learner again with it and enroll every cluster anew"
+            )
+        else:
+            first.renew(found)
+        return first
+
+    def replaced(authority: Authority) -> None:
+        ends = round(authority.validity.ends_unix_seconds)
+        _log.info("authority-replaced", file=str(certificate_file), expires_unix_seconds=ends)
+        on_replaced()
+
+    def refused(reason: str) -> None:
+        _log.error("authority-not-replaced", reason=reason, meaning="the one before serves on")
+
+    return FollowedFiles(make, (BadConfig, IdentityFileError), replaced, refused, clock=look_clock)
+
+
+def read_authority(certificate_file: Path, key_file: Path, now: float, content: Content = regular_content) -> Authority:
     """An authority from its files (PEM).
+
+    Args:
+        content: reads a file.
 
     Raises:
         BadConfig: a file cannot be read, has expired or is not what it should be.
         SecretExposed: others may read the key.
     """
     try:
-        certificate = x509.load_pem_x509_certificate(certificate_file.read_bytes())
+        certificate = x509.load_pem_x509_certificate(content(certificate_file))
         public = _public_bytes(certificate.public_key())
         constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
     except OSError as error:
@@ -88,7 +140,7 @@ def read_authority(certificate_file: Path, key_file: Path, now: float) -> Author
         raise BadConfig(
             f"certificate authority: {certificate_file} is no authority's certificate (PEM); name one, or bring it back"
         ) from error
-    key = _read_key(key_file)
+    key = _read_key(key_file, content)
     if certificate.not_valid_after_utc.timestamp() <= now:
         raise BadConfig(f"certificate authority: {certificate_file} has expired; every cluster needs a new one's")
     if not constraints.ca:
@@ -101,8 +153,8 @@ def read_authority(certificate_file: Path, key_file: Path, now: float) -> Author
 def ensure_administrator(path: Path, authority: Authority, store: IdentityStore, now: float) -> None:
     """See that the file is there and good for a while.
 
-    One that is renewed stays good until it expires, since its owner has copies of it elsewhere; one in the place of a
-    file that is gone or damaged makes all earlier ones void.
+    One that is renewed, or whose authority's certificate is, stays good until it expires, since its owner has copies of
+    it elsewhere; one in the place of a file that is gone or damaged makes all earlier ones void.
 
     Raises:
         OSError: the disk refuses.
@@ -113,8 +165,8 @@ def ensure_administrator(path: Path, authority: Authority, store: IdentityStore,
         present = read_identity(path)
         known = store.known.get(present.fingerprint)
         ours = known is not None and known.role is Role.ADMIN and not known.revoked
-        sound = ours and present.authority == authority.pem
-        if sound and now < present.renewal_unix_seconds():
+        sound = ours and authority.has_signed_for(present.authority)
+        if sound and present.authority == authority.pem and now < present.renewal_unix_seconds():
             return
         reason = "it is not what this learner issued"
     except IdentityFileError as error:
@@ -136,9 +188,10 @@ def ensure_administrator(path: Path, authority: Authority, store: IdentityStore,
     _log.info("administrator-written", file=str(path), expires_unix_seconds=round(grant.expires_unix_seconds))
 
 
-def _read_key(key_file: Path) -> PrivateKey:
+def _read_key(key_file: Path, content: Content = regular_content) -> PrivateKey:
     try:
-        key = serialization.load_pem_private_key(read_private(key_file), None)
+        check_private(key_file)
+        key = serialization.load_pem_private_key(content(key_file), None)
     except OSError as error:
         raise BadConfig(f"certificate authority: {key_file} cannot be read ({error.strerror})") from error
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:

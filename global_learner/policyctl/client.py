@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import grpc
 
+from foundation.errors import ExpectedError
+from foundation.followed_files import Content, FollowedFiles
 from global_learner.errors import (
     BadConfig,
     BadRequest,
@@ -23,7 +25,7 @@ from global_learner.errors import (
 )
 from global_learner.operator_socket import SCHEME, SocketAddress
 from global_learner.policyctl.contexts import check_address
-from policy_net.exchange.connection_files import read_connection_files
+from policy_net.exchange.connection_files import plain_content, read_connection_files
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 from policy_net.exchange.identity_file import read_identity
 from policy_net.exchange.spoken import NO_CONNECTION
@@ -61,7 +63,7 @@ class TlsFiles:
 class AdminClient:
     """The learner's `Admin` service at an address."""
 
-    def __init__(self, address: str, tls: TlsFiles, timeout_seconds: float) -> None:
+    def __init__(self, address: str, tls: TlsFiles | ShownFiles, timeout_seconds: float) -> None:
         """Open a channel; nothing is sent yet.
 
         Raises:
@@ -76,7 +78,7 @@ class AdminClient:
             ("grpc.compression_enabled_algorithms_bitset", 1),  # what is measured is then what is unpacked
         ]
         # At its socket the learner knows its owner by the file's mode; a certificate in the environment is for others.
-        shown = None if local else credentials(tls)
+        shown = None if local else tls.credentials() if isinstance(tls, ShownFiles) else credentials(tls)
         self._certified = shown is not None
         self._socket = SocketAddress(Path(address.removeprefix(SCHEME))) if local else None
         target = address if self._socket is None else self._socket.target
@@ -392,18 +394,48 @@ class AdminClient:
         return explained(self._address, self._certified, self._timeout_seconds, details)
 
 
-def credentials(tls: TlsFiles) -> grpc.ChannelCredentials | None:
+class ShownFiles:
+    """What connections one after the other show and trust: the files as they are, or as they were when they were whole.
+
+    Args:
+        on_refused: is told why files that were replaced are not used.
+    """
+
+    def __init__(self, tls: TlsFiles, on_refused: Callable[[str], None]) -> None:
+        self._tls, self._on_refused = tls, on_refused
+        self._followed: FollowedFiles[grpc.ChannelCredentials | None] | None = None
+
+    def credentials(self) -> grpc.ChannelCredentials | None:
+        """Of the next connection; None for plain text.
+
+        Raises:
+            BadConfig, IdentityFileError: the first time: a file cannot be used.
+        """
+        if self._followed is None:
+            self._followed = FollowedFiles(
+                lambda content: credentials(self._tls, content),
+                ExpectedError,
+                on_refused=self._on_refused,
+                look_seconds=0.0,
+            )
+        return self._followed.current()
+
+
+def credentials(tls: TlsFiles, content: Content | None = None) -> grpc.ChannelCredentials | None:
     """What a connection shows and trusts; None for plain text.
+
+    Args:
+        content: reads a file that is followed.
 
     Raises:
         BadConfig, IdentityFileError: a file cannot be used.
     """
     if tls.ca is not None:
-        files = read_connection_files(tls.ca, tls.certificate, tls.key)
+        files = read_connection_files(tls.ca, tls.certificate, tls.key, content or plain_content)
         return grpc.ssl_channel_credentials(files.authority, files.key, files.certificate)
     if tls.key is not None:
         raise BadConfig("--key needs --ca and --cert beside it; or give an identity file as --cert, alone")
     if tls.certificate is None:
         return None
-    own = read_identity(tls.certificate)
+    own = read_identity(tls.certificate, content)
     return grpc.ssl_channel_credentials(own.authority, own.key, own.certificate)

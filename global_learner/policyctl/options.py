@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rich.console import Group
 
     from foundation.tables import FactSheet, FittedTable
-    from global_learner.policyctl.client import AdminClient
+    from global_learner.policyctl.client import AdminClient, ShownFiles, TlsFiles
 
 Found = TypeVar("Found", Facts, list[Facts])
 VersionArgument = Annotated[str, typer.Argument(help="A version such as 3 or v3, its alias, or `latest`.")]
@@ -90,6 +90,25 @@ class CallOptions:
         Raises:
             BadConfig, IdentityFileError: the address or a file cannot be used.
         """
+        with self._client_at(lambda tls: tls) as client:
+            yield client
+
+    def clients(self) -> Callable[[], contextlib.AbstractContextManager[AdminClient]]:
+        """Makes the learner to ask, anew for each look of a watch.
+
+        The files of its connection may be replaced meanwhile; where they cannot be used, those from before are shown.
+        """
+        known: dict[TlsFiles, ShownFiles] = {}
+
+        def shown(tls: TlsFiles) -> ShownFiles:
+            from global_learner.policyctl.client import ShownFiles  # noqa: PLC0415
+
+            return known.setdefault(tls, ShownFiles(tls, _say_refused))
+
+        return lambda: self._client_at(shown)
+
+    @contextlib.contextmanager
+    def _client_at(self, shown: Callable[[TlsFiles], TlsFiles | ShownFiles]) -> Iterator[AdminClient]:
         found = self.connection()
         # gRPC would print lines of its own about handshakes; what is wrong is found out and said in ours.
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
@@ -97,7 +116,7 @@ class CallOptions:
         from global_learner.policyctl.client import AdminClient, TlsFiles  # noqa: PLC0415
 
         tls = TlsFiles(*(None if path is None else Path(path) for path in (found.ca, found.cert, found.key)))
-        client = AdminClient(found.learner, tls, self.timeout)
+        client = AdminClient(found.learner, shown(tls), self.timeout)
         try:
             yield client
         finally:
@@ -169,16 +188,23 @@ class LookOptions(CallOptions):
             LearnerError: what the learner says; of a watched one, where none answers for too long.
         """
 
-        def once() -> Found:
-            # A connection of its own each time: one that was lost is tried again by gRPC's clock, and not by ours.
-            with self.client() as client:
-                return ask(client)
-
         if not self.watch:
-            facts = once()
+            with self.client() as client:
+                facts = ask(client)
             self.show(facts, table(facts))
             return
+        clients = self.clients()
+
+        def once() -> Found:
+            # A connection of its own each time: one that was lost is tried again by gRPC's clock, and not by ours.
+            with clients() as client:
+                return ask(client)
+
         watch(looks(once, self.every), table, self.output)
+
+
+def _say_refused(reason: str) -> None:
+    print(f"{reason}; the certificate from before is shown", file=sys.stderr, flush=True)
 
 
 def _is_of_environment(parameter: str) -> bool:

@@ -133,12 +133,13 @@ def watch_rollout(
     """
     if options.output is not Form.TABLE:
         raise BadConfig("watch prints lines; for another form use `policyctl rollout status --watch -o json`")
-    with options.client() as client:
+    clients = options.clients()
+    with clients() as client:
         first = client.rollout(number)
 
     def ask() -> fleet_pb2.Rollout:
         # A connection of its own each time: one that was lost is tried again by gRPC's clock, and not by ours.
-        with options.client() as client:
+        with clients() as client:
             return client.rollout(first.number)
 
     patience = Patience(every, 60.0 * away, give_up)

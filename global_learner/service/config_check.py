@@ -9,6 +9,7 @@ import errno
 import os
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,8 +42,11 @@ class CheckedConfig:
     external: ExternalCredentials
 
 
-def read_named_files(settings: LearnerSettings) -> CheckedConfig:
+def read_named_files(settings: LearnerSettings, on_replaced: Callable[[str], None] = lambda _: None) -> CheckedConfig:
     """Read what the settings name, and see that it fits.
+
+    Args:
+        on_replaced: is told the name of a secret whose files were replaced later.
 
     Raises:
         BadConfig, PolicyFileError, SecretExposed: something cannot be used; nothing was begun.
@@ -51,7 +55,7 @@ def read_named_files(settings: LearnerSettings) -> CheckedConfig:
     limits = _limits(settings, initial.spec)
     check_fits(settings, initial.spec)
     check_port_file(settings.port_file)
-    return CheckedConfig(initial, limits, read_external_credentials(settings, time.time()))
+    return CheckedConfig(initial, limits, read_external_credentials(settings, time.time, on_replaced))
 
 
 def check_config(settings: LearnerSettings) -> list[str]:

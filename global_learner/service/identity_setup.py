@@ -10,21 +10,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
 import structlog
+from cryptography import x509
 
+from foundation.followed_files import LOOK_SECONDS, Content, FollowedFiles
 from global_learner.enrollment.authority import Authority
 from global_learner.enrollment.authority_files import (
     ADMINISTRATOR,
     ADMINISTRATOR_FILE,
     AUTHORITY_KEY_FILE,
     ensure_administrator,
+    follow_authority,
     open_authority,
-    read_authority,
 )
 from global_learner.enrollment.identity_store import IdentityStore
 from global_learner.enrollment.registrar import EnrollmentRules, Registrar
@@ -38,12 +42,14 @@ from global_learner.service.calls import Context, answered
 from global_learner.service.connection_guard import ConnectionGuard
 from global_learner.service.fair_queue import Share
 from global_learner.service.lanes import Hosts, one_lane
-from global_learner.service.listener import bind, read_credentials
-from global_learner.settings import LearnerSettings, split_address
+from global_learner.service.listener import bind, read_server_files, server_credentials, warn_if_exposed
+from global_learner.settings import LearnerSettings, TlsSettings, split_address
 from global_learner.storage.state_dir import IDENTITY_FOLDER
 from global_learner.telemetry import Telemetry
+from policy_net.exchange.connection_files import ConnectionFiles, follow_connection_files
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 from policy_net.exchange.identity_file import make_private_folder
+from policy_net.exchange.secrets_in_use import SecretInUse, Validity, validity_of
 
 _log = structlog.get_logger()
 
@@ -73,22 +79,100 @@ class Identities:
 class ExternalCredentials:
     """What the settings name that was made elsewhere: a pair of certificate and key, or an authority."""
 
-    credentials: grpc.ServerCredentials | None = None
-    authority: Authority | None = None
+    files: FollowedFiles[ConnectionFiles] | None = None
+    authority: FollowedFiles[Authority] | None = None
+    secrets: tuple[SecretInUse, ...] = ()
 
 
-def read_external_credentials(settings: LearnerSettings, now: float) -> ExternalCredentials:
-    """Read what was made elsewhere, before anything is begun.
+def read_external_credentials(
+    settings: LearnerSettings,
+    clock: Callable[[], float],
+    on_replaced: Callable[[str], None] = lambda _: None,
+    look_clock: Callable[[], float] = time.monotonic,
+) -> ExternalCredentials:
+    """Read what was made elsewhere, before anything is begun; later it is read again when it changes.
+
+    Args:
+        clock: Unix seconds.
+        on_replaced: is told the name of a secret whose files were replaced.
+        look_clock: seconds that never go back.
 
     Raises:
         BadConfig, SecretExposed: a certificate or key cannot be used.
     """
-    if settings.tls is not None:
-        return ExternalCredentials(credentials=read_credentials(settings.tls))
-    own = settings.identity
-    if own is not None and own.ca_certificate_file is not None and own.ca_key_file is not None:
-        return ExternalCredentials(authority=read_authority(own.ca_certificate_file, own.ca_key_file, now))
-    return ExternalCredentials()
+    tls, own = settings.tls, settings.identity
+    if tls is not None:
+        return _follow_files(tls, clock, on_replaced, look_clock)
+    if own is None or own.ca_certificate_file is None or own.ca_key_file is None:
+        return ExternalCredentials()
+    authority = follow_authority(
+        own.ca_certificate_file, own.ca_key_file, clock, lambda: on_replaced("authority"), look_clock
+    )
+    secret = SecretInUse(
+        "authority", lambda: authority.value.validity, lambda: authority.refusal, look=authority.current
+    )
+    return ExternalCredentials(authority=authority, secrets=(secret,))
+
+
+def _follow_files(
+    tls: TlsSettings,
+    clock: Callable[[], float],
+    on_replaced: Callable[[str], None],
+    look_clock: Callable[[], float],
+) -> ExternalCredentials:
+    def replaced(found: ConnectionFiles) -> None:
+        _log.info("certificate-replaced", expires_unix_seconds=round(found.validity.ends_unix_seconds))
+        on_replaced("service")
+
+    def refused(reason: str) -> None:
+        _log.error("certificate-not-replaced", reason=reason, meaning="the one before serves on")
+
+    def read(content: Content) -> ConnectionFiles:
+        return read_server_files(tls, content)
+
+    files = follow_connection_files(read, replaced, refused, look_clock, clock)
+    warn_if_exposed(tls.key_file)
+
+    def refusal() -> str:
+        return files.refusal
+
+    secrets = [SecretInUse("service", lambda: files.value.validity, refusal, files.current)]
+    if tls.client_ca_file is not None:
+        secrets.append(SecretInUse("client-authority", lambda: files.value.authority_validity, refusal))
+    return ExternalCredentials(files, secrets=tuple(secrets))
+
+
+class OwnCertificate:
+    """The learner's certificate under its own authority: made at the start, and again when it is time.
+
+    Args:
+        names: what agents may dial.
+        clock: Unix seconds.
+    """
+
+    def __init__(self, authority: Authority, names: tuple[str, ...], clock: Callable[[], float]) -> None:
+        self._authority, self._names, self._clock = authority, names, clock
+        self._lock = threading.Lock()
+        self._made = self._make()
+
+    @property
+    def validity(self) -> Validity:
+        """Of the one in force."""
+        return self._made.validity
+
+    def current(self) -> ConnectionFiles:
+        """The one in force; another one after two thirds of its life, or of a renewed authority."""
+        with self._lock:
+            begins, ends = self._made.validity
+            due = self._clock() >= begins + (ends - begins) * 2.0 / 3.0
+            if due or self._made.authority != self._authority.pem:
+                self._made = self._make()
+            return self._made
+
+    def _make(self) -> ConnectionFiles:
+        key, certificate = self._authority.for_server(self._names, self._clock())
+        validity = validity_of(x509.load_pem_x509_certificate(certificate))
+        return ConnectionFiles(self._authority.pem, certificate, key, validity, self._authority.validity)
 
 
 @contextlib.contextmanager
@@ -112,7 +196,11 @@ def open_identities(
     except OSError as error:
         raise StateUnusable(f"{folder}: cannot be used ({error.strerror}); name a state_dir of one's own") from error
     with contextlib.closing(IdentityStore(folder, thread.registry.commits, thread.registry.databases)) as store:
-        credentials, enroll_credentials, authority = external.credentials, None, external.authority
+        credentials, enroll_credentials = None, None
+        authority = None if external.authority is None else external.authority.value
+        if external.files is not None:
+            only_certified = external.files.value.authority is not None
+            credentials = server_credentials(external.files.current, only_certified=only_certified)
         if settings.identity is not None:
             if authority is None and store.known and not (folder / AUTHORITY_KEY_FILE).exists():
                 raise StateUnusable(
@@ -120,7 +208,13 @@ def open_identities(
                     "in use; restore it from a backup, or enroll all anew in an empty folder"
                 )
             authority = authority or _own_authority(folder, clock())
-            credentials, enroll_credentials = _credentials(authority, _names(settings), clock())
+            own = OwnCertificate(authority, _names(settings), clock)
+            # The fleet must show certificates, and who enrolls cannot yet.
+            credentials = server_credentials(own.current, only_certified=True)
+            enroll_credentials = server_credentials(own.current, only_certified=False)
+            telemetry.in_use(SecretInUse("service", lambda: own.validity, look=own.current))
+            if external.authority is None:
+                telemetry.in_use(SecretInUse("authority", lambda: authority.validity))
             if not store.known and (folder / ADMINISTRATOR_FILE).exists():
                 raise StateUnusable(
                     f"{folder}: holds an administrator's file, and a book of identities without any: it was emptied or "
@@ -144,6 +238,13 @@ def open_identities(
                 ensure_administrator(folder / ADMINISTRATOR_FILE, authority, store, clock())
 
         yield Identities(identity, registrar, credentials, enroll_credentials, check_administrator)
+
+
+async def follow_secrets(telemetry: Telemetry, sleep: Callable[[float], Awaitable[object]] = asyncio.sleep) -> None:
+    """Look at the files of secrets for as long as the learner runs, so that a replacement is told of in time."""
+    while True:
+        await sleep(LOOK_SECONDS)
+        await asyncio.to_thread(telemetry.look_at_secrets)
 
 
 async def keep_administrator(
@@ -205,17 +306,6 @@ def _own_authority(folder: Path, now: float) -> Authority:
         return open_authority(folder, now)
     except OSError as error:
         raise StateUnusable(f"{folder}: cannot be written ({error.strerror}); free space") from error
-
-
-def _credentials(
-    authority: Authority, names: tuple[str, ...], now: float
-) -> tuple[grpc.ServerCredentials, grpc.ServerCredentials]:
-    """For the fleet, which must show certificates, and for enrollment, which cannot yet."""
-    pair = authority.for_server(names, now)
-    return (
-        grpc.ssl_server_credentials([pair], root_certificates=authority.pem, require_client_auth=True),
-        grpc.ssl_server_credentials([pair]),
-    )
 
 
 def _names(settings: LearnerSettings) -> tuple[str, ...]:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import resource
-import ssl
+from collections.abc import Callable
 from pathlib import Path
 
 import grpc
 import structlog
 
+from foundation.followed_files import Content
 from global_learner.errors import BadConfig
 from global_learner.operator_socket import SocketAddress
 from global_learner.settings import TlsSettings
+from policy_net.errors import IdentityFileError
+from policy_net.exchange.connection_files import ConnectionFiles, read_connection_files
 
 _log = structlog.get_logger()
 
@@ -66,37 +69,47 @@ def bind_socket(server: grpc.aio.Server, address: SocketAddress, path: Path) -> 
         raise BadConfig(f"{path}: no socket can be made there; use a state_dir on another file system") from error
 
 
-def read_credentials(tls: TlsSettings) -> grpc.ServerCredentials:
-    """The server's side of TLS.
+def read_server_files(tls: TlsSettings, content: Content) -> ConnectionFiles:
+    """The learner's certificate, its key, and the certificates that callers' are checked against.
 
     Raises:
         BadConfig: a file cannot be read or is not what it should be.
     """
-    key = _read("key_file", tls.key_file)
-    certificate = _read("certificate_file", tls.certificate_file)
-    authority = _read("client_ca_file", tls.client_ca_file) if tls.client_ca_file is not None else None
-    if tls.key_file.stat().st_mode & 0o007:
-        _log.warning("key-exposed", file=str(tls.key_file), advice="others on this machine may read it: chmod 600")
-    # gRPC finds out at the first handshake, and says it to the caller; Python's own ssl says it now.
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        context.load_cert_chain(tls.certificate_file, tls.key_file)
-    except (ssl.SSLError, OSError) as error:
-        raise BadConfig(
-            f"tls: {tls.certificate_file} and {tls.key_file} are no certificate and its key ({error}); name a PEM pair"
-        ) from error
-    if authority is not None:
-        try:
-            context.load_verify_locations(tls.client_ca_file)
-        except (ssl.SSLError, OSError) as error:
-            raise BadConfig(f"tls.client_ca_file {tls.client_ca_file}: holds no PEM certificate ({error})") from error
-    return grpc.ssl_server_credentials(
-        [(key, certificate)], root_certificates=authority, require_client_auth=authority is not None
-    )
+        return read_connection_files(tls.client_ca_file, tls.certificate_file, tls.key_file, content)
+    except IdentityFileError as error:
+        raise BadConfig(f"setting tls: {error}") from error
 
 
-def _read(setting: str, path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise BadConfig(f"tls.{setting} {path}: cannot be read ({error.strerror})") from error
+def warn_if_exposed(key_file: Path) -> None:
+    """Say so where others may read a private key."""
+    if key_file.stat().st_mode & 0o007:
+        _log.warning("key-exposed", file=str(key_file), advice="others on this machine may read it: chmod 600")
+
+
+def server_credentials(current: Callable[[], ConnectionFiles], *, only_certified: bool) -> grpc.ServerCredentials:
+    """The server's side of TLS; each handshake is made with what is in force by then.
+
+    Connections that are open stay as they are.
+
+    Args:
+        current: the learner's certificate, its key, and what callers' are checked against; from any thread.
+        only_certified: whether callers must show a certificate.
+    """
+    given = current()
+
+    def newer() -> grpc.ServerCertificateConfiguration | None:
+        nonlocal given
+        found = current()
+        if found is given:
+            return None  # as before
+        given = found
+        return _configuration(found)
+
+    # gRPC takes None for "as before"; its types do not say so.
+    return grpc.dynamic_ssl_server_credentials(_configuration(given), newer, only_certified)  # type: ignore[arg-type]
+
+
+def _configuration(files: ConnectionFiles) -> grpc.ServerCertificateConfiguration:
+    assert files.key is not None and files.certificate is not None  # noqa: S101, PT018  (of a server there are both)
+    return grpc.ssl_server_certificate_configuration([(files.key, files.certificate)], files.authority)

@@ -38,6 +38,7 @@ from global_learner.service.garbage import collect_seldom
 from global_learner.service.http_endpoint import HttpEndpoint
 from global_learner.service.identity_setup import (
     Identities,
+    follow_secrets,
     keep_administrator,
     open_identities,
     start_enrollment,
@@ -60,6 +61,7 @@ from global_learner.upstream.uplink import Uplink
 from policy_net.exchange.generated import fleet_pb2_grpc
 from policy_net.exchange.identity_file import make_private_folder
 from policy_net.exchange.policy_file import PolicyFile
+from policy_net.exchange.secrets_in_use import what_expired
 
 _log = structlog.get_logger()
 
@@ -74,12 +76,17 @@ async def serve(settings: LearnerSettings) -> None:
     ending = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ending.set)
-    checked = read_named_files(settings)
-    check_start(settings)
     telemetry = Telemetry()
-    async with term_of(settings, telemetry, ending) as term:
-        if term is not None:
-            await _serve_term(settings, checked, telemetry, ending, term)
+    checked = read_named_files(settings, telemetry.on_secret_replaced)
+    check_start(settings)
+    telemetry.in_use(*checked.external.secrets)
+    following = asyncio.create_task(follow_secrets(telemetry))
+    try:
+        async with term_of(settings, telemetry, ending) as term:
+            if term is not None:
+                await _serve_term(settings, checked, telemetry, ending, term)
+    finally:
+        following.cancel()
 
 
 async def _serve_term(
@@ -215,6 +222,7 @@ def _uplink(
     trust = TrustAbove(folder, above.name, time.time)
     only_replays = settings.only_replays(learner.spec)
     connection = ConnectionAbove(above, folder, trust.on_enrolled)
+    telemetry.in_use(*connection.secrets)
     client = ParentClient(connection, above.name, learner.spec, only_replays=only_replays)
     return Uplink(above, learner, registry, client, trust, telemetry, time.monotonic, time.time)
 
@@ -296,7 +304,9 @@ def _http(
         if ending.is_set() or learner.failed.done():
             return "the learner ends"
         refusal = learner.maintenance.refusal
-        return lanes.starved() if refusal is None else str(refusal)
+        if refusal is not None:
+            return str(refusal)
+        return what_expired(telemetry.secrets, time.time()) or lanes.starved()
 
     endpoint = HttpEndpoint(
         address,

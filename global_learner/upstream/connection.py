@@ -24,6 +24,7 @@ from policy_net.exchange.enrollment_file import EnrollmentFile
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 from policy_net.exchange.identity_file import BACKDATE_SECONDS, IdentityFile
 from policy_net.exchange.other_server import CallerWords, OtherServers
+from policy_net.exchange.secrets_in_use import NO_CERTIFICATE, SecretInUse, Validity
 from policy_net.exchange.signed_documents import SignedDocument
 
 _log = structlog.get_logger()
@@ -103,6 +104,21 @@ class ConnectionAbove:
                 self._enrolled = EnrolledIdentity(folder, settings.name, settings.enrollment_file)
             except IdentityFileError as error:
                 raise BadConfig(f"setting upstream.enrollment_file: {error}") from error
+
+    @property
+    def secrets(self) -> list[SecretInUse]:
+        """The certificate that this region shows above, and those that the learner's there is checked against."""
+
+        def present() -> IdentityFile | None:
+            return None if self._enrolled is None else self._enrolled.present
+
+        def validity() -> Validity:
+            return NO_CERTIFICATE if (found := present()) is None else found.validity
+
+        def authority_validity() -> Validity:
+            return NO_CERTIFICATE if (found := present()) is None else found.authority_validity
+
+        return [SecretInUse("upstream", validity), SecretInUse("upstream-authority", authority_validity)]
 
     async def close(self) -> None:
         """Close the channel; a call under way fails."""

@@ -22,7 +22,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from foundation.files import PRIVATE, check_replaceable, write_whole
+from foundation.followed_files import Content
 from policy_net.errors import IdentityFileError, SecretExposed
+from policy_net.exchange.secrets_in_use import Validity, longest_validity
 
 BACKDATE_SECONDS = 300.0
 """Certificates begin to hold this long before they are made, for clocks that are a little behind."""
@@ -53,6 +55,16 @@ class IdentityFile:
     begins_unix_seconds: float
     ends_unix_seconds: float
 
+    @property
+    def validity(self) -> Validity:
+        """The time in which the certificate holds."""
+        return Validity(self.begins_unix_seconds, self.ends_unix_seconds)
+
+    @property
+    def authority_validity(self) -> Validity:
+        """The time in which the authority that lasts longest holds."""
+        return longest_validity(x509.load_pem_x509_certificates(self.authority))
+
     def to_bytes(self) -> bytes:
         """The file's bytes."""
         return self.key + self.certificate + self.authority
@@ -71,15 +83,22 @@ class IdentityFile:
         return begins + (self.ends_unix_seconds - begins) * 2.0 / 3.0
 
 
-def read_identity(path: Path) -> IdentityFile:
+def read_identity(path: Path, content: Content | None = None) -> IdentityFile:
     """Read and check an identity file.
+
+    Args:
+        content: reads a file that is followed.
 
     Raises:
         SecretExposed: others may read it.
         IdentityFileError: not there, cut short, damaged, or of parts that do not belong together.
     """
     try:
-        data = read_private(path)
+        if content is None:
+            data = read_private(path)
+        else:
+            check_private(path)
+            data = content(path)
     except OSError as error:
         raise IdentityFileError(f"{path}: cannot be read ({error.strerror})") from error
     try:
@@ -184,13 +203,26 @@ def read_private(path: Path) -> bytes:
         OSError: it cannot be read.
     """
     with path.open("rb") as stream:
-        mode = stat.S_IMODE(os.fstat(stream.fileno()).st_mode)
-        if mode & _OTHERS:
-            raise SecretExposed(
-                f"{path}: others on this machine may read or change it (mode {mode:o}), and it holds a secret: "
-                f"run chmod 600 {path}, and replace it if somebody may have copied it"
-            )
+        _check_mode(path, os.fstat(stream.fileno()))
         return stream.read()
+
+
+def check_private(path: Path) -> None:
+    """See that nobody but a file's owner, or its group, may read it.
+
+    Raises:
+        SecretExposed, OSError: as `read_private`.
+    """
+    _check_mode(path, path.stat())
+
+
+def _check_mode(path: Path, found: os.stat_result) -> None:
+    mode = stat.S_IMODE(found.st_mode)
+    if mode & _OTHERS:
+        raise SecretExposed(
+            f"{path}: others on this machine may read or change it (mode {mode:o}), and it holds a secret: "
+            f"run chmod 600 {path}, and replace it if somebody may have copied it"
+        )
 
 
 def _unix(moment: datetime.datetime) -> float:

@@ -61,7 +61,7 @@ def enrolling(folder: Path, clock: Clock | None = None, **identity: object) -> I
     telemetry = Telemetry()
     config.state_dir.mkdir(exist_ok=True)
     with contextlib.closing(RegistryThread(Registry(config.state_dir))) as thread:
-        external = read_external_credentials(config, clock())
+        external = read_external_credentials(config, clock)
         with open_identities(config, external, config.state_dir, thread, telemetry, clock) as identities:
             identities.registrar.enroll_port = ENROLL_PORT
             yield Enrolling(identities, telemetry, clock, config.state_dir / "identity", thread)

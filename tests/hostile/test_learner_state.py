@@ -46,7 +46,7 @@ async def opened(settings: LearnerSettings) -> AsyncIterator[tuple[Learner[Any],
     with contextlib.ExitStack() as stack:
         state = stack.enter_context(StateDir(settings.state_dir))
         thread = stack.enter_context(contextlib.closing(_registry(settings, state)))
-        external = read_external_credentials(settings, time.time())
+        external = read_external_credentials(settings, time.time)
         identities = stack.enter_context(open_identities(settings, external, state.path, thread, telemetry, time.time))
         store = stack.enter_context(contextlib.closing(BeliefStore(state.path, settings.beliefs, state.commits)))
         priors = PriorsSource(store, settings.beliefs, thread.registry, telemetry)

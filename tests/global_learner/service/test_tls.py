@@ -2,14 +2,21 @@
 
 import json
 import shutil
+import ssl
 import subprocess
+import time
+from collections.abc import Callable
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import grpc
 import pytest
-from learner_process import LearnerProcess
+from learner_process import DEADLINE_SECONDS, LearnerProcess
+from made_certificates import DAY_SECONDS, MadeAuthority, MountedSecret
 
 from foundation.command_line import run
+from foundation.followed_files import LOOK_SECONDS
 from global_learner.policyctl import cli as policyctl
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.generated import fleet_pb2_grpc as rpc
@@ -155,3 +162,47 @@ def test_a_name_of_somebody_elses_authority_can_be_turned_out_too(
     assert statuses == {"north": None, "south": "revoked"}
     assert asked("cluster", "enroll", "east") == 1
     assert "this learner signs no certificates" in capsys.readouterr().err
+
+
+def test_a_replaced_certificate_is_shown_and_readiness_tells_when_one_has_expired(tmp_path: Path) -> None:
+    authority, secret, begins = MadeAuthority(), MountedSecret(tmp_path / "mounted"), time.time() - DAY_SECONDS
+
+    def put(ends: float) -> bytes:
+        certificate, key = authority.pair("learner", begins, ends)
+        secret.put(tls_crt=certificate, tls_key=key, ca_crt=authority.certificate(begins, begins + 9 * DAY_SECONDS))
+        return certificate
+
+    put(begins + 9 * DAY_SECONDS)
+    files = {"certificate_file": "tls.crt", "key_file": "tls.key", "client_ca_file": "ca.crt"}
+    process = LearnerProcess(tmp_path, tls={name: str(secret.folder / file) for name, file in files.items()})
+    process.start()
+
+    def shows(certificate: bytes) -> bool:
+        shown = ssl.get_server_certificate(("127.0.0.1", process.port), timeout=CALL_SECONDS)
+        return ssl.PEM_cert_to_DER_cert(shown) == ssl.PEM_cert_to_DER_cert(certificate.decode())
+
+    def page(path: str) -> str:
+        try:
+            with urlopen(f"http://127.0.0.1:{process.http_port}/{path}", timeout=CALL_SECONDS) as reply:
+                return reply.read().decode()
+        except HTTPError as error:
+            return error.read().decode()
+
+    def wait_until(holds: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while not holds():
+            assert time.monotonic() < deadline, what
+            time.sleep(0.2)
+
+    try:
+        short = put(time.time() + 2.5 * LOOK_SECONDS)
+        wait_until(lambda: shows(short), "a replaced certificate is shown")
+        wait_until(lambda: page("readyz").startswith("not ready: certificate service has expired, on 20"), "expired")
+        (secret.folder / "tls.key").write_bytes(b"")
+        wait_until(lambda: 'secret_refused_flag{secret="service"} 1.0' in page("metrics"), "an empty key is refused")
+        assert "what was put in its place is not used" in page("readyz")
+        last = put(begins + 9 * DAY_SECONDS)
+        wait_until(lambda: shows(last), "the files are mended")
+        wait_until(lambda: page("readyz") == "ready\n", "ready again")
+    finally:
+        process.close()

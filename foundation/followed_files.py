@@ -1,0 +1,132 @@
+"""Values that are made of files which somebody else replaces: made again when the files change.
+
+Certificates, tokens and keys are replaced while a program runs: file by file, or all at once by the swap of a symbolic
+link, as Kubernetes does. A look in between meets a certificate without its key, or an empty file: then what was read
+before serves on, and the files are read at each look until they can be used. Contents are compared, and no times,
+which a copy may keep.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Generic, TypeVar
+
+Value = TypeVar("Value")
+Content = Callable[[Path], bytes]
+"""Reads a file's content, and notes that a value is made of it; raises OSError."""
+
+LOOK_SECONDS = 10.0
+"""Least time between two looks. A look reads a few kilobytes; Kubernetes itself takes a minute to bring a changed
+Secret to its pods."""
+_MOST_BYTES = 4 << 20
+"""A bundle of every public authority takes a quarter of a megabyte."""
+
+
+class FollowedFiles(Generic[Value]):
+    """A value made of files; safe to use from several threads.
+
+    Args:
+        make: makes the value of what it reads by the function that it is given.
+        unusable: what `make` raises of files that cannot be used; an OSError is always one.
+        on_replaced: is told each value that takes the place of another one.
+        on_refused: is told why the files that are there now are not used, once in a row for each reason.
+        look_seconds: least time between two looks.
+        clock: seconds that never go back.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[Content], Value],
+        unusable: type[Exception] | tuple[type[Exception], ...] = (),
+        on_replaced: Callable[[Value], None] = lambda _: None,
+        on_refused: Callable[[str], None] = lambda _: None,
+        look_seconds: float = LOOK_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Read for the first time.
+
+        Raises:
+            Exception: whatever `make` does: there is nothing from before that could serve.
+        """
+        self._make = make
+        given = unusable if isinstance(unusable, tuple) else (unusable,)
+        self._unusable: tuple[type[Exception], ...] = (*given, OSError)
+        self._on_replaced, self._on_refused = on_replaced, on_refused
+        self._look_seconds, self._clock = look_seconds, clock
+        self._lock = threading.Lock()
+        self._refusal = ""
+        self._looked_at = clock()
+        self._value, self._contents = self._made()
+
+    @property
+    def value(self) -> Value:
+        """What serves now; nothing is looked at."""
+        return self._value
+
+    @property
+    def refusal(self) -> str:
+        """Why the files that are there now are not used, in a line; empty where they are."""
+        return self._refusal
+
+    def current(self) -> Value:
+        """What serves now, after a look at the files if the last one is some time ago."""
+        with self._lock:
+            now = self._clock()
+            if now - self._looked_at >= self._look_seconds:
+                self._looked_at = now
+                self._look()
+            return self._value
+
+    def _look(self) -> None:
+        try:
+            same = all(regular_content(path) == content for path, content in self._contents.items())
+            if same and not self._refusal:
+                return
+            value, contents = self._made()
+        except self._unusable as error:
+            reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
+            if reason != self._refusal:
+                self._refusal = reason
+                self._on_refused(reason)
+            return
+        changed = contents != self._contents
+        self._value, self._contents, self._refusal = value, contents, ""
+        if changed:
+            self._on_replaced(value)
+
+    def _made(self) -> tuple[Value, dict[Path, bytes]]:
+        contents: dict[Path, bytes] = {}
+
+        def content(path: Path) -> bytes:
+            contents[path] = regular_content(path)
+            return contents[path]
+
+        return self._make(content), contents
+
+
+def regular_content(path: Path, most_bytes: int = _MOST_BYTES) -> bytes:
+    """The content of a regular file; a pipe or a device might never end, or hold up whoever reads.
+
+    Raises:
+        OSError: it cannot be read, is no regular file, or is larger than that.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except ValueError as error:
+        raise OSError(errno.EINVAL, "is no path of a file", str(path)) from error
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "is no file", str(path))
+        with open(descriptor, "rb", closefd=False) as stream:
+            content = stream.read(most_bytes + 1)
+    finally:
+        os.close(descriptor)
+    if len(content) > most_bytes:
+        raise OSError(errno.EFBIG, f"is larger than {most_bytes} bytes", str(path))
+    return content
