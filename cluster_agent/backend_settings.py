@@ -212,6 +212,23 @@ class KubernetesLimits(Section):
         return shares
 
 
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+HostAccessWord = Literal["hostNetwork", "hostPID", "hostIPC", "hostPath", "hostPort", "nodeName", "privileged"]
+
+
+class TemplateRights(Section):
+    """What templates of TrainingJobs may ask for beyond an ordinary pod."""
+
+    service_accounts: tuple[str, ...] = ()
+    """Besides `default`: a pod has its service account's rights."""
+    host_access: tuple[HostAccessWord, ...] = ()
+    """Of the node: multi-node NCCL often needs `hostNetwork` or `hostIPC`; all others are worth the whole node."""
+    priority_classes: tuple[str, ...] = ()
+    """Whose pods come before others' and may push them out."""
+
+
 class KubernetesTraining(Section):
     """TrainingJobs: jobs whose pods the agent makes."""
 
@@ -221,9 +238,21 @@ class KubernetesTraining(Section):
     last_checkpoint_seconds: Seconds = 300.0
     """Longest wait for the last checkpoint of a job that was deleted, if it asks for one (`checkpoints.lastOnDelete`);
     then it goes without. Large models take minutes to be written."""
+    rights: dict[str, TemplateRights] = Field(default_factory=dict)
+    """By namespace, `*` for all: what templates may ask for beyond an ordinary pod. Nothing unless set."""
+    refuse_unlisted: bool = False
+    """Refuse jobs whose templates ask for more. A condition, `Permitted`, says what would be refused until this is set;
+    the next release refuses it unless it is set to false."""
+
+    @field_validator("rights")
+    @classmethod
+    def _are_of_namespaces(cls, rights: dict[str, TemplateRights]) -> dict[str, TemplateRights]:
+        for name in rights:
+            if name != "*" and not _NAMESPACE.fullmatch(name):
+                raise ValueError(f"{name!r} is no namespace: use its name, or '*' for all of them")
+        return rights
 
 
-_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _QUANTITY = re.compile(r"\d+(\.\d+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?")
 
 

@@ -29,7 +29,7 @@ def asked_training_job(view: ClusterView, manifest: Json, file: Path) -> Asked:
     name = str(metadata.get("name") or metadata.get("generateName") or NEW)
     stated = {**manifest, "metadata": {"name": name, "namespace": namespace_of(manifest), "uid": NEW}}
     # As if it were made now: what an earlier one of its name has come to says nothing of it.
-    job = training_job({name: part for name, part in stated.items() if name != "status"})
+    job = view.rights.judged(training_job({name: part for name, part in stated.items() if name != "status"}))
     if job.problem:
         raise BadJobFile(f"{file}: {job.problem}")
     if job.suspend:
@@ -40,7 +40,7 @@ def asked_training_job(view: ClusterView, manifest: Json, file: Path) -> Asked:
     found = next((each for each in look_again.state.jobs if each.job_id == job.job_id), None)
     if found is None:
         raise BadJobFile(f"{file}: {look_again.left_out.get(job.job_id, 'no policy would be asked about it')}")
-    notes = []
+    notes = [job.unlisted] if job.unlisted else []
     if job.mode is not UpdateMode.AUTO:
         found = replace(found, max_workers=found.min_workers, max_ps=found.min_ps)
         notes.append(f"its updateMode is {job.mode}: it keeps the size with which it begins, the least")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
 _TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
+_POD_NAMESPACE = _TOKEN.with_name("namespace")
 
 
 _MOST_CONTEXTS = 8
@@ -70,6 +71,14 @@ def open_client(access: Access) -> ApiClient:
         missing = None if in_pod or not access.context else _missing_context(where, access.context)
         said = missing or " ".join(str(error).split()) or type(error).__name__
         raise BadConfig(f"kubernetes: {where} cannot be used: {said}") from error
+
+
+def pod_namespace() -> str:
+    """The namespace of the pod that this runs in; empty outside a pod."""
+    try:
+        return _POD_NAMESPACE.read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
 
 
 def _missing_context(where: str, context: str) -> str | None:

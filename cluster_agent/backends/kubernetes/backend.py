@@ -35,8 +35,9 @@ from cluster_agent.backends.kubernetes.scrapes import Scraped, Scrapes, jobs_to_
 from cluster_agent.backends.kubernetes.sight import LOOK_SECONDS, ClusterSight
 from cluster_agent.backends.kubernetes.training.jobs import TrainingJobs
 from cluster_agent.backends.kubernetes.training.room import Room
+from cluster_agent.backends.kubernetes.training.templates import rights_of
 from cluster_agent.errors import BackendUnavailable, BadConfig
-from cluster_agent.kubernetes.access import Access, open_client
+from cluster_agent.kubernetes.access import Access, open_client, pod_namespace
 from cluster_agent.kubernetes.api_server import ApiServer
 from cluster_agent.kubernetes.elector import Elector, LeaseTimes
 from cluster_agent.kubernetes.events import EventRecorder
@@ -325,6 +326,7 @@ class KubernetesBackend:
             last_checkpoint_seconds=settings.last_checkpoint_seconds,
             on_told=self._parts.telemetry.told,
             on_unread=partial(self._sight.news.look, "TrainingJobs"),
+            rights=rights_of(settings, {self._settings.lease_namespace, pod_namespace()}),
         )
 
     def _what_happened(self, found: Observed) -> Trigger:

@@ -24,6 +24,7 @@ from cluster_agent.backends.kubernetes.training.measured import (
     usual_of,
 )
 from cluster_agent.backends.kubernetes.training.task_choices import choices_of
+from cluster_agent.backends.kubernetes.training.templates import rights_of
 from cluster_agent.kubernetes.api_server import Json, Query
 from cluster_agent.kubernetes.capacity import NodeFacts, pod_facts
 from cluster_agent.kubernetes.device_claims import (
@@ -40,6 +41,7 @@ from cluster_agent.kubernetes.errors import Expired, Forbidden, NotFound
 from cluster_agent.kubernetes.node_choice import NodeChoice
 from cluster_agent.kubernetes.resources import EVENTS, NODES, PODS, Resource
 from cluster_agent.kubernetes.targets.elastic_target import ELASTIC_TARGETS, ElasticTarget, elastic_target
+from cluster_agent.kubernetes.training.pod_rights import NO_RIGHTS, Rights
 from cluster_agent.kubernetes.training.training_job import TRAINING_JOBS, TrainingJob, training_job
 from policy_net.domain import Job
 
@@ -98,6 +100,7 @@ class ClusterView:
         meaning_of_free: what is meant where only some nodes and pods are looked at; else empty.
         training_jobs: by id; those that count for decisions.
         own: the same, as a decision is about them.
+        rights: what templates of TrainingJobs may ask for.
     """
 
     seen: Seen
@@ -109,6 +112,7 @@ class ClusterView:
     meaning_of_free: str = ""
     training_jobs: Mapping[str, TrainingJob] = field(default_factory=dict)
     own: StandingJobs | None = None
+    rights: Rights = NO_RIGHTS
 
     @property
     def sees_room(self) -> bool:
@@ -165,9 +169,10 @@ def look(
     except NotFound:
         targets, serves_targets = [], False
     training: list[TrainingJob] = []
+    rights = NO_RIGHTS if settings.training is None else rights_of(settings.training, {settings.lease_namespace})
     if trains:
         try:
-            training = [training_job(each) for each in read_in(TRAINING_JOBS)]
+            training = [rights.judged(training_job(each)) for each in read_in(TRAINING_JOBS)]
         except NotFound:
             pass  # this cluster has none
         except Forbidden:
@@ -197,6 +202,7 @@ def look(
         meant_by_free(some_nodes, names),
         {job.job_id: job for job in training},
         own,
+        rights,
     )
 
 

@@ -106,6 +106,7 @@ class TrainingJob:
         deleted: RFC 3339; empty before.
         digest: of all templates.
         problem: why it cannot be used, in a line; empty where it can.
+        unlisted: what its templates ask for beyond the rights of its namespace, in a line; empty where nothing.
     """
 
     namespace: str
@@ -131,6 +132,7 @@ class TrainingJob:
     digest: str
     status: Json = field(default_factory=dict)
     problem: str = ""
+    unlisted: str = ""
     queue: str = ""
     checkpoints_store: str = ""
     store_secret: str = ""

@@ -25,6 +25,7 @@ from training_cluster import (
 )
 from training_objects import CRDS, TABLE, crd, spec, template
 
+from cluster_agent.kubernetes.training.pod_rights import HostAccess, PodRights, Rights
 from policy_net.domain import Allocation
 
 Json = dict[str, Any]
@@ -102,6 +103,37 @@ def test_a_spec_that_cannot_be_used(site: Site, what: str) -> None:
     submit(site.cluster, found, "bad")
     site.wait_told(("Accepted", "False"), words, "Invalid")
     assert not pods_of(site.cluster, "bad")
+
+
+def test_what_a_template_asks_for_beyond_an_ordinary_pod() -> None:
+    """Said first, and refused once that is enforced; a listed one trains."""
+    near_the_node = spec(worker={"min": 1, "max": 4, "template": template(hostNetwork=True)})
+    with running_cluster((Node("a"), Node("b")), waits=Waits(0.1, 0.1, 0.2)) as cluster:
+        install(cluster)
+        pretended = Pretended(cluster)
+        with agent_of(cluster, connect=pretended) as agent:
+            site = Site(cluster, agent, pretended)
+            submit(cluster, near_the_node, "bad")
+            agent.decide(bad=SIZE)
+            wait_size(cluster, 2, 1, "bad")
+            found = site.condition("Permitted")
+            assert (found["status"], found["reason"]) == ("False", "NotListed")
+            assert "spec.worker.template.spec.hostNetwork" in found["message"]
+            assert site.condition("Accepted")["status"] == "True"
+        with agent_of(cluster, connect=pretended, rights=Rights({}, enforced=True)) as agent:
+            site = Site(cluster, agent, pretended)
+            submit(cluster, near_the_node, "worse")
+            cluster.wait(lambda: site.condition("Accepted", "worse"), "a word on it")
+            found = site.condition("Accepted", "worse")
+            assert found["status"] == "False"
+            assert "backend.training.rights" in found["message"]
+            assert not pods_of(cluster, "worse")
+        listed = Rights({"team": PodRights(host_access=frozenset((HostAccess.NETWORK,)))}, enforced=True)
+        with agent_of(cluster, connect=pretended, rights=listed) as agent:
+            site = Site(cluster, agent, pretended)
+            agent.decide(worse=SIZE)
+            wait_size(cluster, 2, 1, "worse")
+            cluster.wait(lambda: site.condition("Permitted", "worse")["status"] == "True", "that it is listed")
 
 
 def test_a_model_type_that_nobody_knows_is_trained_like_any(site: Site) -> None:

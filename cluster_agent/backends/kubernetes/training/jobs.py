@@ -46,6 +46,7 @@ from cluster_agent.kubernetes.following import Following, unread_in
 from cluster_agent.kubernetes.node_choice import NodeChoice
 from cluster_agent.kubernetes.resources import PODS
 from cluster_agent.kubernetes.training.manifests import JOB_LABEL, SERVICES
+from cluster_agent.kubernetes.training.pod_rights import NO_RIGHTS, Rights
 from cluster_agent.kubernetes.training.training_job import TRAINING_JOBS, TrainingJob, UpdateMode, training_job
 from elastic_runtime.protocol.plan import Phase
 from policy_net.domain import SUSPENDED, Allocation, Decision, Job, Progress, Share
@@ -73,6 +74,7 @@ class TrainingJobs:
         on_told: is told the kind and the reason of each event.
         look_seconds: between two looks at all of them where nothing is new, and between two questions to a coordinator.
         on_unread: is told again and again why namespaces cannot be read, by their names.
+        rights: what templates may ask for beyond an ordinary pod.
     """
 
     def __init__(
@@ -91,6 +93,7 @@ class TrainingJobs:
         on_told: Callable[[str, str], None] = lambda *_: None,
         look_seconds: float = POLL_SECONDS,
         on_unread: Callable[[Mapping[str, str]], None] = lambda _: None,
+        rights: Rights = NO_RIGHTS,
     ) -> None:
         self._clock, self._unix_clock, self._lease_epoch = clock, unix_clock, lease_epoch
         self._look_seconds = look_seconds
@@ -103,7 +106,11 @@ class TrainingJobs:
 
         seed = f"{socket.gethostname()}/{os.getpid()}"
         ours, news = {"labelSelector": JOB_LABEL}, self._news.set
-        jobs = Following(api, TRAINING_JOBS, training_job, clock, wake, namespaces, None, seed)
+
+        def judged(found: dict[str, Any]) -> TrainingJob:
+            return rights.judged(training_job(found))
+
+        jobs = Following(api, TRAINING_JOBS, judged, clock, wake, namespaces, None, seed)
         pods = Following(api, PODS, task_pod_facts, clock, news, namespaces, ours, seed)
         services = Following(api, SERVICES, service_facts, clock, news, namespaces, ours, seed)
         self._on_unread = on_unread

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from cluster_agent.backend_settings import KubernetesTraining
 from cluster_agent.kubernetes.api_server import ApiServer
 from cluster_agent.kubernetes.errors import ApiRefused, ApiUnanswered, Forbidden, Invalid
 from cluster_agent.kubernetes.resources import PODS
 from cluster_agent.kubernetes.training import manifests
+from cluster_agent.kubernetes.training.pod_rights import HostAccess, PodRights, Rights
 from cluster_agent.kubernetes.training.training_job import TrainingJob
 from foundation.text import plain_line
 
@@ -125,6 +127,23 @@ class Templates:
                 )
             return said(error)
         return ""
+
+
+def rights_of(settings: KubernetesTraining, own: Collection[str]) -> Rights:
+    """What TrainingJobs' templates may ask for.
+
+    Args:
+        own: namespaces that agents run in.
+    """
+    listed = {
+        name: PodRights(
+            frozenset(each.service_accounts),
+            frozenset(map(HostAccess, each.host_access)),
+            frozenset(each.priority_classes),
+        )
+        for name, each in settings.rights.items()
+    }
+    return Rights(listed, frozenset(own), settings.refuse_unlisted)
 
 
 def _pods(job: TrainingJob) -> list[tuple[str, Callable[[], Json]]]:

@@ -163,6 +163,9 @@ def _conditions(job: TrainingJob, step: Step, told: Told | None, now: str) -> li
         ),
         ("Durable", *_durable(job)),
     ]
+    if job.unlisted or job.condition("Permitted"):
+        line = job.unlisted or "its templates ask for nothing that its namespace may not have"
+        stated.append(("Permitted", not job.unlisted, "NotListed" if job.unlisted else "Listed", line))
     if step.admission is not None:
         stated.append(step.admission)
     doubt = "" if told is None else told.doubt

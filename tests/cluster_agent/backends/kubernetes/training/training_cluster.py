@@ -18,6 +18,7 @@ from cluster_agent.backends.kubernetes.training.room import Room
 from cluster_agent.kubernetes.access import Access, open_client
 from cluster_agent.kubernetes.api_server import ApiServer
 from cluster_agent.kubernetes.capacity import Amounts, node_facts, pod_facts
+from cluster_agent.kubernetes.training.pod_rights import NO_RIGHTS, Rights
 from cluster_agent.telemetry import Telemetry
 from policy_net.domain import Allocation, Decision, Job, Origin, Resources
 
@@ -41,6 +42,7 @@ class Agent:
         key: bytes = KEY,
         last_checkpoint_seconds: float = 300.0,
         kubeconfig: Path | None = None,
+        rights: Rights = NO_RIGHTS,
     ) -> None:
         self.cluster, self.acts, self.numbers = cluster, acts, itertools.count()
         self.lease_epoch, self.skipped_seconds = lease_epoch, 0.0
@@ -63,6 +65,7 @@ class Agent:
             last_checkpoint_seconds,
             self.telemetry.told,
             LOOK_SECONDS,
+            rights=rights,
         )
         self.jobs.start()
 
