@@ -137,6 +137,7 @@ COMMANDS = (
             "logs --help": 0,
             "simulate --help": 0,
             f"report {MISSING}": 2,
+            f"training-key --secret a --out {MISSING} --account {MISSING}": 2,
         },
     ),
     *_commands(
@@ -162,6 +163,7 @@ COMMANDS = (
             f"serve --check --config {SLIP}": 2,
             f"accept-loss --config {MISSING}": 2,
             f"backup {MISSING} --config {MISSING}": 2,
+            f"admin-secret a --config {MISSING}": 2,
         },
         "numpy",
         "pydantic",

@@ -19,6 +19,7 @@ from cluster_agent.jobs.explaining import explain
 from cluster_agent.jobs.reporting import report
 from cluster_agent.jobs.simulating import simulate
 from cluster_agent.jobs.submission import submit
+from cluster_agent.kubernetes.training.key_secret import training_key
 from cluster_agent.recording.replay_log_command import replay_log
 from foundation.command_line import group_with_habits, leave
 from foundation.command_line import run as run_command_line
@@ -127,6 +128,7 @@ app.command("delete")(delete)
 app.command("explain")(explain)
 app.command("simulate")(simulate)
 app.command("report")(report)
+app.command("training-key")(training_key)
 app.command(COMMAND)(completion_command(app, PROGRAM))
 
 

@@ -17,6 +17,7 @@ import typer
 from foundation.command_line import group_with_habits, leave, run
 from foundation.completion import COMMAND, completion_command
 from foundation.output import Form, Output, show
+from foundation.pod_secrets import ACCOUNT
 from foundation.program_life import importing
 from global_learner.errors import BadConfig
 
@@ -92,7 +93,7 @@ def accept_loss_command(
         raise BadConfig(f"setting state_dir: {settings.state_dir} is no directory, so nothing is lost in it")
     initial = read_policy_file(settings.initial_policy)
     if yes:
-        losses = accept_losses(settings, initial, getpass.getuser()[:63], time.time())
+        losses = accept_losses(settings, initial, _own_user(), time.time())
     else:
         losses = find_losses(settings, initial, time.time())
     if not losses:
@@ -103,6 +104,26 @@ def accept_loss_command(
         said = "nothing was changed; --yes goes on without it"
     rows = [{"lost": line, "accepted": yes} for line in losses]
     show(output, {"losses": losses, "accepted": yes and bool(losses)}, "\n".join([*losses, said]), rows)
+
+
+@app.command("admin-secret")
+def admin_secret_command(
+    secret: Annotated[str, typer.Argument(metavar="SECRET", help="Its name, in this pod's namespace.")],
+    config: Annotated[Path, typer.Option("--config", help="YAML file of the learner, which does not serve yet.")],
+    account: Annotated[Path, typer.Option("--account", help="Folder of the pod's service account.")] = ACCOUNT,
+    debug: Debug = False,
+) -> None:
+    """Put the administrator's identity file (admin.pem) into a Kubernetes Secret, before the learner serves."""
+    del debug
+    from global_learner.settings import read_settings  # noqa: PLC0415
+
+    settings = read_settings(config)
+    from global_learner.service.admin_secret import hand_over_administrator  # noqa: PLC0415
+    from global_learner.telemetry import set_up_logging  # noqa: PLC0415
+
+    set_up_logging(settings.telemetry.log_level)
+    os.umask(0o077)
+    typer.echo(hand_over_administrator(settings, secret, account, os.environ))
 
 
 @app.command("backup")
@@ -139,6 +160,14 @@ def backup_command(
         "keep learner.yaml and the initial policy's file with it; to restore, end the learner and put it in place"
     )
     show(output, facts, said, [facts])
+
+
+def _own_user() -> str:
+    """Who runs this: a name, or the number of a user without one, as in a pod."""
+    try:
+        return getpass.getuser()[:63]
+    except (KeyError, OSError):
+        return f"#{os.getuid()}"
 
 
 app.command(COMMAND)(completion_command(app, PROGRAM))

@@ -19,7 +19,7 @@ RUN python -m pip --python /opt/fedl2/bin/python install --no-cache-dir --no-com
 RUN find /opt/fedl2/lib -type d -name tests -prune -exec rm -r {} +
 # A root that nobody writes to has to have bytecode already; and an image that lacks something is not built. Isolated (-I):
 # what lies in this folder is not what runs.
-RUN /opt/fedl2/bin/python -I -c "import global_learner.cli, global_learner.service.server" \
+RUN /opt/fedl2/bin/python -I -c "import global_learner.cli, global_learner.service.server, psycopg, dp_accounting" \
  && /opt/fedl2/bin/python -I -c "from policy_net.twin.library import library; library()"
 
 FROM python:3.11.13-slim-bookworm

@@ -31,12 +31,13 @@ _AGENT_SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "SharingSettings": (),
     "DecisionLogSettings": (),
     "TelemetrySettings": ("metrics_port", "metrics_host"),
+    "LearnerSettings": ("address", "further_addresses", "enroll_address", "enrollment_file", "tls"),
 }
 """Sections that values may state, and of each what the chart says itself."""
 _LEARNER_SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
-    "LearnerSettings": ("state_dir", "initial_policy", "listen", "port_file", "tls"),
+    "LearnerSettings": ("state_dir", "listen", "port_file", "tls"),
     "TelemetrySettings": ("http_listen",),
-    "IdentitySettings": ("names", "ca_certificate_file", "ca_key_file"),
+    "IdentitySettings": ("names",),
 }
 
 

@@ -29,6 +29,13 @@ _LEASE = Table(
     Column("holder", String, nullable=False),
     Column("expires", DateTime(timezone=True), nullable=False),
 )
+_STATE = Table(
+    "state",
+    _TABLES,
+    Column("id", SmallInteger, primary_key=True, autoincrement=False),
+    Column("directory", String, nullable=False),
+)
+"""Which state directory goes with the database, by a number of its own."""
 _TAKE = text(
     """
     INSERT INTO lease (id, fence, holder, expires)
@@ -46,6 +53,8 @@ _RENEW = text(
 )
 _RELEASE = text("UPDATE lease SET expires = clock_timestamp() WHERE id = 1 AND fence = :fence")
 _HOLDER = text("SELECT holder, fence, expires > clock_timestamp() FROM lease WHERE id = 1")
+_CLAIM = text("INSERT INTO state (id, directory) VALUES (1, :directory) ON CONFLICT (id) DO NOTHING")
+_DIRECTORY = text("SELECT directory FROM state WHERE id = 1")
 _HOLD = text(f"SELECT fence FROM {SCHEMA}.lease WHERE id = 1 FOR KEY SHARE")  # noqa: S608  (a constant)
 
 
@@ -73,6 +82,26 @@ class LeaseTable:
     def close(self) -> None:
         """Close the connection."""
         self._engine.dispose()
+
+    def directory(self) -> str | None:
+        """The number of the state directory that goes with this database; None if none was told yet."""
+        self._make()
+        try:
+            with self._engine.connect() as connection:
+                found: str | None = connection.execute(_DIRECTORY).scalar()
+        except SQLAlchemyError as error:
+            raise self._server.told(error) from error
+        return found
+
+    def claim_directory(self, number: str) -> str:
+        """Tell the number of the state directory, unless one was told before; the one that holds."""
+        self._make()
+        try:
+            with self._engine.begin() as connection:
+                connection.execute(_CLAIM, {"directory": number})
+                return str(connection.execute(_DIRECTORY).scalar())
+        except SQLAlchemyError as error:
+            raise self._server.told(error) from error
 
     def take(self, holder: str, seconds: float) -> int | None:
         """Become the holder if nobody is; the fencing number, or None."""

@@ -101,7 +101,7 @@ async def _serve_term(
     state = term.state
     with (
         contextlib.ExitStack() as stack,
-        contextlib.closing(_registry(settings, state)) as registry,
+        contextlib.closing(open_registry(settings, state)) as registry,
         open_identities(settings, external, state.path, registry, telemetry, time.time) as identities,
         contextlib.closing(BeliefStore(state.path, settings.beliefs, state.commits, state.databases)) as store,
     ):
@@ -249,7 +249,7 @@ def _operators(
         yield server
 
 
-def _registry(settings: LearnerSettings, state: StateDir) -> RegistryThread:
+def open_registry(settings: LearnerSettings, state: StateDir) -> RegistryThread:
     """The registry, and then the keys: what the registry saw of them says whether there must be some."""
     registry = Registry(state.path, state.commits, databases=state.databases)
     try:

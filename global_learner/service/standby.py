@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from global_learner.errors import DatabaseAway, LeaseLost, StateUnusable
+from global_learner.errors import BadConfig, DatabaseAway, LeaseLost, StateUnusable
 from global_learner.operator_socket import OPERATOR_SOCKET, socket_name
 from global_learner.postgres.lease import Lease, LeaseKeeper, boot_seconds
 from global_learner.postgres.lease_table import LeaseTable
@@ -24,7 +24,7 @@ from global_learner.service.http_endpoint import HttpEndpoint
 from global_learner.settings import LearnerSettings
 from global_learner.storage.databases import Schemas
 from global_learner.storage.state_dir import IDENTITY_FOLDER, StateDir
-from global_learner.storage.terms import point_to, take_term
+from global_learner.storage.terms import DIRECTORY_FILE, directory_number, point_to, take_term
 from global_learner.telemetry import Telemetry
 
 _log = structlog.get_logger()
@@ -110,9 +110,13 @@ async def _taken(
     """Wait until the lease is free, and take it; None if it was to end meanwhile."""
     seconds, said = settings.lease_seconds, ""
     me = f"{socket.gethostname()}:{os.getpid()}"
+    shared = False
     while not ending.is_set():
         asked_at = boot_seconds()
         try:
+            if not shared:
+                await asyncio.to_thread(_check_shared, settings, table)
+                shared = True
             fence = await asyncio.to_thread(table.take, me, seconds)
             if fence is not None:
                 _log.info("lease-taken", fence=fence)
@@ -127,6 +131,26 @@ async def _taken(
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(ending.wait(), seconds / _ASKS)
     return None
+
+
+def _check_shared(settings: LearnerSettings, table: LeaseTable) -> None:
+    """See that the state directory is the one that goes with the database, before this learner waits for anything.
+
+    With one of its own it would take over a fleet of which it has nothing, at the worst moment.
+
+    Raises:
+        BadConfig: it is another one.
+    """
+    known = table.directory()
+    here = directory_number(settings.state_dir, make=known is None)
+    if known is None and here is not None:
+        known = table.claim_directory(here)
+    if here != known:
+        raise BadConfig(
+            f"setting state_dir: {settings.state_dir} is another directory than the one that goes with this database: "
+            "learners that share a database share the directory too, on a volume that all of them may write "
+            f"(ReadWriteMany); name that one (its {DIRECTORY_FILE} says {known})"
+        )
 
 
 @contextlib.contextmanager

@@ -8,17 +8,41 @@ and cuts the log's segments behind a snapshot. So a learner that was frozen in a
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 
 import structlog
 
-from foundation.files import PARTIAL, PRIVATE, sync_folder, write_whole
+from foundation.files import PARTIAL, PRIVATE, sync_folder, write_first, write_whole
 from global_learner.errors import LeaseLost, StateUnusable
 from global_learner.storage.snapshot import PARTIAL_NAME
 
 _log = structlog.get_logger()
 
+DIRECTORY_FILE = "directory.id"
+"""Holds the number of the directory."""
 _PREFIX = "term-"
+
+
+def directory_number(state_dir: Path, *, make: bool) -> str | None:
+    """The number of a state directory, by which learners that share a database see that they share the directory too.
+
+    Args:
+        make: whether one that has none gets one.
+
+    Raises:
+        StateUnusable: the directory cannot be used.
+    """
+    path = state_dir / DIRECTORY_FILE
+    try:
+        if make and not path.exists():
+            state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_first(path, f"{uuid.uuid4()}\n".encode(), mode=PRIVATE)
+        return path.read_text(encoding="utf-8", errors="replace").strip() if path.exists() else None
+    except OSError as error:
+        raise StateUnusable(
+            f"state_dir {state_dir}: cannot be used ({error.strerror}); name a directory that can be written"
+        ) from error
 
 
 def take_term(state_dir: Path, fence: int) -> Path:

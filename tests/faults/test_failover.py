@@ -261,6 +261,30 @@ def test_a_standby_says_whom_it_waits_for_and_is_not_ready(tmp_path: Path) -> No
                 learner.close()
 
 
+def test_a_learner_with_a_state_directory_of_its_own_ends_at_its_start_and_not_when_it_is_needed(
+    tmp_path: Path,
+) -> None:
+    pair = Pair(tmp_path, shared_server().new_database())
+    try:
+        active, other = pair.learners
+        active.start()
+        other.sections["state_dir"] = "a-volume-of-its-own"
+        other.begin()
+        assert other.wait_end() == 2
+        (line,) = other.log.read_text().splitlines()
+        assert "a-volume-of-its-own is another directory than the one that goes with this database" in line
+        assert "(ReadWriteMany)" in line
+        assert list((other.folder / "a-volume-of-its-own").glob("*")) == []
+        other.sections["state_dir"] = str(pair.state_dir)
+        other.begin()
+        assert active.end() == 0
+        other.wait()
+        assert other.end() == 0
+    finally:
+        for learner in pair.learners:
+            learner.close()
+
+
 def answer(address: str, path: str) -> tuple[int, str]:
     """Status and text of a page; nobody there is an agent's `LearnerUnreachable`."""
     connection = http.client.HTTPConnection(address, timeout=DEADLINE_SECONDS)

@@ -222,6 +222,13 @@ class LearnerProcess:
         self._process = None
         return code
 
+    def wait_end(self) -> int:
+        """Wait until it has ended by itself; the exit code."""
+        assert self._process is not None
+        code = self._process.wait(DEADLINE_SECONDS)
+        self._process = None
+        return code
+
     @property
     def pid(self) -> int:
         assert self._process is not None

@@ -313,6 +313,20 @@ def test_losses_are_told_to_people_and_programs(
     assert capsys.readouterr().out == f'lost,accepted\nupdate 3 is lost,{accepted}\n"update 4, too",{accepted}\n'
 
 
+def test_a_loss_is_accepted_by_a_user_without_a_name_as_in_a_pod(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("os.getuid", lambda: 1_000_680_000)
+    monkeypatch.setattr("global_learner.loss.accept_losses", lambda _settings, _policy, who, _now: [who])
+    config = tmp_path / "learner.yaml"
+    config.write_text(yaml.safe_dump(good(tmp_path)))
+    (tmp_path / "state").mkdir()
+    assert run(cli.app, "global-learner", ["accept-loss", "--config", str(config), "--yes"]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "#1000680000"
+
+
 def checked(folder: Path, content: dict, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
     config = folder / "learner.yaml"
     config.write_text(yaml.safe_dump(content))

@@ -92,6 +92,9 @@ SOUND: dict[str, Line] = {
     "global-learner backup": lambda place: [
         *(str(place.folder / "copy"), "--config", str(place.folder / "learner.yaml")),
     ],
+    # Here is no pod: what is wrong with a value is said before that is.
+    "global-learner admin-secret": lambda place: ["admin", "--config", str(place.folder / "learner.yaml")],
+    "cluster-agent training-key": lambda place: [*("--secret", "a", "--out", str(place.folder / "key"))],
     "cluster-agent run": lambda place: ["--config", str(place.folder / "agent.yaml")],
     "cluster-agent replay-log": lambda place: [str(place.folder / "decisions.jsonl")],
     "cluster-agent report": lambda place: [str(place.folder / "decisions.jsonl"), "-o", "json"],

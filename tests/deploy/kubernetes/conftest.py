@@ -5,4 +5,6 @@ from pathlib import Path
 _TESTS = Path(__file__).parents[2]
 sys.path.insert(0, str(_TESTS / "kube"))
 sys.path.insert(0, str(_TESTS / "cluster_agent" / "backends" / "kubernetes"))
+sys.path.insert(0, str(_TESTS / "cluster_agent" / "backends" / "kubernetes" / "training"))
+sys.path.insert(0, str(_TESTS / "cluster_agent" / "kubernetes"))
 sys.path.insert(0, str(Path(__file__).parent))

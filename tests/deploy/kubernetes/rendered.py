@@ -32,6 +32,12 @@ MONITORED: Json = {name: {"enabled": True} for name in ("serviceMonitor", "rules
 OWN_NODES: Json = {"selector": "pool=research", "reserved": {"cpu": "500m"}}
 LEARNER: Json = {"enabled": True, "names": ["learner.example.org"]}
 SCRAPED_FROM: Json = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
+SHARING: Json = {
+    **LEARNER,
+    "replicas": 2,
+    "settings": {"database": "postgresql://fleet@db.example.org/fleet"},
+    "state": {"accessMode": "ReadWriteMany"},
+}
 VALUES: dict[str, Json] = {
     **{mode: {"mode": mode} for mode in MODES},
     **{f"{mode} of one namespace": {"mode": mode, "namespaces": ["team"]} for mode in MODES},
@@ -43,6 +49,14 @@ VALUES: dict[str, Json] = {
     "with state": {"state": {"size": "5Gi", "storageClass": "fast"}},
     "scraped from one namespace": {"learner": LEARNER, "networkPolicy": {"metricsFrom": [SCRAPED_FROM]}},
     "monitored": {"monitoring": MONITORED},
+    "learners that share a volume": {"learner": SHARING, "monitoring": MONITORED},
+    "learners behind load balancers": {"learner": {**SHARING, "service": {"type": "LoadBalancer"}}},
+    "a learner with an administrator's Secret": {"learner": {**LEARNER, "adminSecret": "fedl2-admin"}},
+    "as the cluster numbers users": {
+        "mode": "training",
+        "learner": LEARNER,
+        "podSecurityContext": {"runAsUser": None, "runAsGroup": None, "fsGroup": None},
+    },
     "one's own account": {"serviceAccount": {"name": "mine"}, "crds": {"install": False}},
 }
 """Ways to install, each by its values."""

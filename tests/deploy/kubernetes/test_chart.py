@@ -1,12 +1,11 @@
 """The Helm chart: what it renders is valid, has the rights of its mode and no others, and wrong values are one line."""
 
-import base64
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from helm_python import HelmError, lint
+from helm_python import Chart, HelmError, lint
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rendered import (
@@ -17,6 +16,7 @@ from rendered import (
     MODES,
     OWN_NODES,
     SCRAPED_FROM,
+    SHARING,
     VALUES,
     VERSIONS,
     by_helm,
@@ -158,11 +158,14 @@ def test_pods_may_do_nothing_on_their_node(values: Json, component: str) -> None
     objects = by_helm(values)
     spec = pod_spec(objects, component)
     assert spec["securityContext"]["runAsNonRoot"] is True
-    assert spec["securityContext"]["runAsUser"] > 0
+    numbered = values.get("podSecurityContext") is None
+    assert spec["securityContext"].get("runAsUser", 0) > 0 or not numbered
     assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
-    assert all(set(volume) & {"configMap", "secret", "emptyDir"} for volume in spec["volumes"])
-    for container in spec["containers"]:
+    harmless = {"configMap", "secret", "emptyDir", "projected", "persistentVolumeClaim"}
+    assert all(set(volume) & harmless for volume in spec["volumes"])
+    mounted = set()
+    for container in [*spec["containers"], *spec.get("initContainers", [])]:
         assert container["securityContext"] == {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
@@ -171,10 +174,10 @@ def test_pods_may_do_nothing_on_their_node(values: Json, component: str) -> None
         assert container["resources"]["requests"].keys() >= {"cpu", "memory"}
         assert "memory" in container["resources"]["limits"]
         assert not container["image"].endswith(":latest")
-        mounted = {mount["name"] for mount in container["volumeMounts"]}
-        claims = workload(objects, component)["spec"].get("volumeClaimTemplates", [])
-        there = {volume["name"] for volume in spec["volumes"]} | {claim["metadata"]["name"] for claim in claims}
-        assert mounted == there
+        mounted |= {mount["name"] for mount in container["volumeMounts"]}
+    claims = workload(objects, component)["spec"].get("volumeClaimTemplates", [])
+    there = {volume["name"] for volume in spec["volumes"]} | {claim["metadata"]["name"] for claim in claims}
+    assert mounted == there
 
 
 @each_component
@@ -190,7 +193,10 @@ def test_selectors_find_the_pods_and_a_drain_is_never_held_up(values: Json, comp
         *(service["spec"]["selector"] for service in of_kind(objects, "Service")),
         *(policy["spec"]["podSelector"]["matchLabels"] for policy in of_kind(objects, "NetworkPolicy")),
     ]
-    assert all(selector.items() <= labels for selector in selectors)
+    # Of several learners each has a Service; a StatefulSet's controller labels its pods.
+    pods = workload(objects, component)["metadata"]["name"]
+    own = [{**dict(labels), "statefulset.kubernetes.io/pod-name": f"{pods}-{number}"}.items() for number in range(5)]
+    assert all(any(selector.items() <= each for each in own) for selector in selectors)
     others = [pod for pod in of_kind(by_helm(values), "Deployment", "StatefulSet") if pod not in objects]
     for pod in others:
         assert not any(
@@ -260,10 +266,13 @@ def test_rights_to_workloads_come_with_kueue_only() -> None:
     assert everywhere == {("resourceflavors", "get")}
 
 
-def test_no_mode_may_do_everything_or_read_secrets() -> None:
-    for _, group, resource, _, verb in grants(by_helm({"mode": "training"})):
+def test_no_mode_may_do_everything_or_read_secrets_but_the_one_that_the_agent_made() -> None:
+    for place, group, resource, name, verb in grants(by_helm({"mode": "training"})):
         assert "*" not in (group, resource, verb)
-        assert resource != "secrets" or verb == "create"
+        own = (place, name, verb) == ("fedl2", "fedl2-training", "get")
+        assert resource != "secrets" or verb == "create" or own
+    named = {"mode": "training", "training": {"keySecret": {"name": "mine"}}}
+    assert {right for right in grants(by_helm(named)) if right[2] == "secrets"} == {("", "", "secrets", "", "create")}
 
 
 def test_with_a_size_each_replica_keeps_its_state_and_without_the_notes_say_that_it_goes() -> None:
@@ -372,6 +381,40 @@ def test_other_settings_are_other_pods() -> None:
         ),
         ({"learner": {**LEARNER, "settings": {"publish": {"every": 1}}}}, "additional properties 'every' not allowed"),
         ({"learner": {**LEARNER, "image": {"tag": "latest"}}}, "learner.image.tag: name a version"),
+        ({"image": {"digest": "sha256:1"}}, "at '/image/digest': 'sha256:1' does not match"),
+        ({"podSecurityContext": {"runAsUser": 0}}, "at '/podSecurityContext/runAsUser': minimum: got 0, want 1"),
+        (
+            {"extraVolumes": [{"name": "state", "emptyDir": {}}]},
+            "the chart has a volume state of its own",
+        ),
+        ({"settings": {"learner": {"job_timelines": 3}}}, "fleet.address is missing"),
+        (
+            {"learner": LEARNER, "fleet": {"address": "other.example.org:7070", "tlsSecret": "x"}, "replicas": 1},
+            "fleet.address is other.example.org:7070, and learner.names has no other.example.org: add it there",
+        ),
+        (
+            {
+                "learner": LEARNER,
+                "fleet": {**CERTIFIED, "furtherAddresses": ["[fd00::1]:7070"]},
+                "replicas": 1,
+            },
+            "fleet.furtherAddresses is [fd00::1]:7070, and learner.names has no fd00::1",
+        ),
+        (
+            {"learner": LEARNER, "fleet": {**CERTIFIED, "enrollAddress": "10.0.0.1:7072"}, "replicas": 1},
+            "fleet.enrollAddress is 10.0.0.1:7072, and learner.names has no 10.0.0.1",
+        ),
+        ({"learner": {**SHARING, "settings": {}}}, "learner.replicas is 2: set learner.settings.database"),
+        ({"learner": {**SHARING, "state": {}}}, "learner.replicas is 2, and each would have a volume of its own"),
+        (
+            {"learner": {**LEARNER, "settings": {"database": "postgresql://fleet:secret@db/fleet"}}},
+            "learner.settings.database holds a password",
+        ),
+        (
+            {"learner": {**LEARNER, "settings": {"identity": {"enroll_port": 0}}}},
+            "learner.settings.identity.enroll_port is 0",
+        ),
+        ({"learner": {**LEARNER, "settings": {"initial_policy": None}}}, "missing property 'initial_policy'"),
     ],
     ids=str,
 )
@@ -383,16 +426,23 @@ def test_wrong_values_are_one_line_that_says_where(values: Json, said: str) -> N
     assert len(wrong) <= 1, line
 
 
-def test_the_key_of_training_jobs_is_made_once_or_named() -> None:
-    def secret_of(values: Json) -> str:
-        volumes = {each["name"]: each for each in pod_spec(by_helm(values))["volumes"]}
-        return str(volumes["training"]["secret"]["secretName"])
+def test_the_key_of_training_jobs_is_the_agents_to_make_or_named() -> None:
+    volumes = {each["name"]: each for each in pod_spec(by_helm({"mode": "training"}))["volumes"]}
+    (maker,) = pod_spec(by_helm({"mode": "training"}))["initContainers"]
+    assert maker["args"] == ["training-key", "--secret", "fedl2-training", "--out", "/etc/fedl2-training/key"]
+    assert volumes["training"] == {"name": "training", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}
+    named = pod_spec(by_helm({"mode": "training", "training": {"keySecret": {"name": "mine", "key": "secret"}}}))
+    assert "initContainers" not in named
+    (volume,) = [each["secret"] for each in named["volumes"] if each["name"] == "training"]
+    assert (volume["secretName"], volume["items"]) == ("mine", [{"key": "secret", "path": "key"}])
+    assert "initContainers" not in pod_spec(by_helm({"mode": "auto"}))
 
-    (made,) = of_kind(by_helm({"mode": "training"}), "Secret")
-    assert made["metadata"]["name"] == secret_of({"mode": "training"}) == "fedl2-training"
-    assert made["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
-    assert len(base64.b64decode(made["data"]["key"])) >= 32
-    named = {"mode": "training", "training": {"keySecret": {"name": "mine", "key": "secret"}}}
-    assert of_kind(by_helm(named), "Secret") == []
-    assert secret_of(named) == "mine"
-    assert of_kind(by_helm({"mode": "auto"}), "Secret") == []
+
+@each_way
+def test_whoever_renders_it_again_gets_the_same_and_no_secret(values: Json) -> None:
+    again = []
+    for _ in range(2):
+        with Chart.load(CHART) as chart:
+            again.append(chart.render(values, name="fedl2", namespace="fedl2"))
+    assert again[0] == again[1]
+    assert of_kind(by_helm(values), "Secret") == []

@@ -7,6 +7,7 @@ from pathlib import Path
 import yaml
 from rendered import DEPLOY, by_helm, by_kustomize, grants, one, pod_spec, settings_text, tool
 
+import global_learner.settings
 from cluster_agent.settings_file import read_settings
 
 PAGE = (DEPLOY.parent / "docs" / "guide" / "install-kubernetes.md").read_text(encoding="utf-8")
@@ -23,6 +24,16 @@ def test_the_chart_takes_the_values_of_the_guide(tmp_path: Path) -> None:
     assert one(objects, "PrometheusRule")
     (tmp_path / "agent.yaml").write_text(settings_text(objects), encoding="utf-8")
     assert read_settings(tmp_path / "agent.yaml").cluster == values["cluster"]
+
+
+def test_the_chart_takes_the_two_learners_of_the_guide(tmp_path: Path) -> None:
+    objects = by_helm(yaml.safe_load(example("two-learners.yaml")))
+    (tmp_path / "learner.yaml").write_text(settings_text(objects, "learner"), encoding="utf-8")
+    found = global_learner.settings.read_settings(tmp_path / "learner.yaml")
+    assert found.database is not None
+    service = f"{one(objects, 'Service', 'fedl2-learners')['metadata']['name']}.fedl2.svc"
+    assert found.identity is not None
+    assert found.identity.names == (service,)
 
 
 def test_kustomize_takes_the_overlay_of_the_guide(tmp_path: Path) -> None:

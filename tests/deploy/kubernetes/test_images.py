@@ -20,6 +20,8 @@ from packaging.requirements import Requirement
 from rendered import CHART, DEPLOY, by_helm, by_kustomize, pod_spec
 
 IMAGES = ("agent", "trainer", "learner", "runtime")
+EXTRAS = {"learner": ("postgres", "privacy")}
+"""Of the project, which settings of the program need, and which nobody can install into an image that runs."""
 SIMULATING = ("agent", "trainer", "learner")
 """With the compiled twin; a job's tasks simulate nothing."""
 COMPILER = "apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev && rm -r /var/lib/apt/lists/*"
@@ -112,9 +114,13 @@ def _packages() -> list[str]:
 
 @each_image
 def test_it_asks_for_the_projects_ranges_and_pip_takes_the_pinned_versions(image: str) -> None:
-    ranges = {Requirement(text).name: Requirement(text).specifier for text in PROJECT["dependencies"]}
-    for requirement in requirements(image):
-        assert requirement.specifier == ranges[requirement.name]
+    extras = [text for name in EXTRAS.get(image, ()) for text in PROJECT["optional-dependencies"][name]]
+    stated = [Requirement(text) for text in (*PROJECT["dependencies"], *extras)]
+    ranges = {each.name: (each.specifier, each.extras) for each in stated}
+    asked = requirements(image)
+    for requirement in asked:
+        assert (requirement.specifier, requirement.extras) == ranges[requirement.name]
+    assert {Requirement(text).name for text in extras} <= {requirement.name for requirement in asked}
     installs = [rest for word, rest in instructions(image) if word == "RUN" and "-m pip " in rest]
     assert all("-c constraints.txt" in rest or "--no-deps ." in rest for rest in installs)
     assert all("--no-compile" in rest and "--no-cache-dir" in rest for rest in installs)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from global_learner.errors import LeaseLost, StateUnusable
-from global_learner.storage.terms import point_to, take_term
+from global_learner.storage.terms import DIRECTORY_FILE, directory_number, point_to, take_term
 
 
 def test_the_next_term_has_what_the_one_before_left_under_its_own_name(tmp_path: Path) -> None:
@@ -63,3 +63,19 @@ def test_a_directory_that_cannot_be_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StateUnusable, match="cannot be used"):
         take_term(tmp_path / "file", 1)
+
+
+def test_a_directory_has_one_number_that_stays_over_its_terms(tmp_path: Path) -> None:
+    assert directory_number(tmp_path / "state", make=False) is None
+    number = directory_number(tmp_path / "state", make=True)
+    take_term(tmp_path / "state", 1)
+    take_term(tmp_path / "state", 2)
+    assert directory_number(tmp_path / "state", make=False) == number == directory_number(tmp_path / "state", make=True)
+    assert (tmp_path / "state" / DIRECTORY_FILE).stat().st_mode & 0o777 == 0o600
+    assert directory_number(tmp_path / "other", make=True) != number
+
+
+def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "state").touch()
+    with pytest.raises(StateUnusable, match="name a directory that can be written"):
+        directory_number(tmp_path / "state", make=True)

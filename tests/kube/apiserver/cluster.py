@@ -105,6 +105,18 @@ class Cluster:
         self.server.may = allowed_by(self._rules)
         return self.kubeconfig_of(user)
 
+    def account(self, user: str, namespace: str, rules: Sequence[Json]) -> tuple[Path, dict[str, str]]:
+        """A service account with these rights: the folder that is mounted for it, and its pods' environment."""
+        self.grant(user, rules)
+        assert self.server.ca_file is not None
+        folder = self.folder / f"account-{user}"
+        folder.mkdir(exist_ok=True)
+        content = {"token": f"{user}-token", "namespace": namespace, "ca.crt": self.server.ca_file.read_text("utf-8")}
+        for name, text in content.items():
+            (folder / name).write_text(text, encoding="utf-8")
+        port = str(self.server.secure_port)
+        return folder, {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": port}
+
     @property
     def pretending(self) -> Pretending:
         """The containers, where they are not real."""

@@ -55,7 +55,15 @@ BUILT_IN = (
     Served("", "v1", "serviceaccounts", "ServiceAccount", has_status=False, short=("sa",)),
     Served("", "v1", "services", "Service", short=("svc",), categories=("all",)),
     Served("", "v1", "resourcequotas", "ResourceQuota", short=("quota",)),
+    Served("apps", "v1", "deployments", "Deployment", short=("deploy",), categories=("all",)),
+    Served("apps", "v1", "statefulsets", "StatefulSet", short=("sts",), categories=("all",)),
     Served("batch", "v1", "jobs", "Job", categories=("all",)),
+    Served("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", has_status=False, short=("netpol",)),
+    Served("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", short=("pdb",)),
+    *(
+        Served("rbac.authorization.k8s.io", "v1", f"{kind.lower()}s", kind, kind.startswith("Role"), has_status=False)
+        for kind in ("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
+    ),
     Served("coordination.k8s.io", "v1", "leases", "Lease", has_status=False),
     Served("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim"),
     Served("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False, has_status=False),

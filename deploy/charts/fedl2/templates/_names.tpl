@@ -38,8 +38,14 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{ .Values.training.keySecret.name | default (printf "%s-training" (include "fedl2.name" .)) }}
 {{- end }}
 
+{{/* Not empty where all replicas of the learner have one volume. */}}
+{{- define "fedl2.learnersShare" -}}
+{{- with .Values.learner.state }}{{ if or .existingClaim (eq .accessMode "ReadWriteMany") }}true{{ end }}{{ end }}
+{{- end }}
+
+{{/* Of another name where they share: a StatefulSet's volumes, and whether a Service has an address, cannot be changed. */}}
 {{- define "fedl2.learner" -}}
-{{ include "fedl2.name" . }}-learner
+{{ include "fedl2.name" . }}-learner{{ if include "fedl2.learnersShare" . }}s{{ end }}
 {{- end }}
 
 {{- define "fedl2.learnerSelector" -}}

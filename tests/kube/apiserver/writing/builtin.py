@@ -31,6 +31,8 @@ def defaulted(table: str, found: Json) -> None:
         found.setdefault("status", {}).setdefault("phase", "Pending")
     elif table == "jobs.batch" and isinstance(spec, dict):
         _job(found)
+    elif table in ("deployments.apps", "statefulsets.apps") and isinstance(spec, dict):
+        _workload(table, spec)
     elif table == "services" and isinstance(spec, dict):
         spec.setdefault("type", "ClusterIP")
         spec.setdefault("sessionAffinity", "None")
@@ -63,6 +65,8 @@ def check(served: Served, found: Json, before: Json | None, part: str) -> None:
             causes += _of_changed_pod(found["spec"], before["spec"])
     elif part == "" and served.table == "jobs.batch":
         causes += _of_job(found.get("spec") or {}, None if before is None else before["spec"], before or {})
+    elif part == "" and served.group == "apps":
+        causes += _of_workload(served.table, found["spec"], None if before is None else before["spec"])
     elif part == "" and served.table == "services" and before is not None:
         was = (before.get("spec") or {}).get("clusterIP", "")
         if was not in ("", (found.get("spec") or {}).get("clusterIP")):
@@ -71,6 +75,51 @@ def check(served: Served, found: Json, before: Json | None, part: str) -> None:
     if causes:
         what = f"{served.kind}.{served.group}" if served.group else served.kind
         raise invalid(what, served.kind, found["metadata"].get("name", ""), causes)
+
+
+def _workload(table: str, spec: Json) -> None:
+    spec.setdefault("replicas", 1)
+    spec.setdefault("revisionHistoryLimit", 10)
+    _pod_spec(spec["template"].setdefault("spec", {}))
+    name = "strategy" if table == "deployments.apps" else "updateStrategy"
+    strategy = spec.setdefault(name, {})
+    if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate" and not strategy.get("rollingUpdate"):
+        quarter = {"maxSurge": "25%", "maxUnavailable": "25%"}
+        strategy["rollingUpdate"] = quarter if name == "strategy" else {"partition": 0}
+    if strategy.get("rollingUpdate", ...) is None:
+        del strategy["rollingUpdate"]
+
+
+_CHANGEABLE = {
+    "replicas",
+    "ordinals",
+    "template",
+    "updateStrategy",
+    "revisionHistoryLimit",
+    "persistentVolumeClaimRetentionPolicy",
+    "minReadySeconds",
+}
+"""Of a StatefulSet."""
+
+
+def _of_workload(table: str, spec: Json, before: Json | None) -> list[Json]:
+    strategy = spec.get("strategy") or {}
+    if strategy.get("type") == "Recreate" and "rollingUpdate" in strategy:
+        text = "Forbidden: may not be specified when strategy `type` is 'Recreate'"
+        return [cause("FieldValueForbidden", text, "spec.strategy.rollingUpdate")]
+    if before is None:
+        return []
+    changed = {name for name in spec.keys() | before.keys() if spec.get(name) != before.get(name)}
+    if table == "statefulsets.apps" and changed - _CHANGEABLE:
+        text = (
+            "Forbidden: updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', "
+            "'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' "
+            "are forbidden"
+        )
+        return [cause("FieldValueForbidden", text, "spec")]
+    if table == "deployments.apps" and "selector" in changed:
+        return [cause("FieldValueInvalid", "Invalid value: field is immutable", "spec.selector")]
+    return []
 
 
 def _pod_spec(spec: Json) -> None:

@@ -1,0 +1,77 @@
+"""Administrator's identity file for a Secret: how it leaves the pod of a learner, which nobody can enter yet.
+
+It runs before the learner does, in a container that alone has a token for the API server: what serves needs none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from foundation.pod_secrets import PodSecrets, check_names
+from global_learner.enrollment.authority_files import ADMINISTRATOR_FILE
+from global_learner.errors import BadConfig, StateUnusable
+from global_learner.service.config_check import read_named_files
+from global_learner.service.identity_setup import open_identities
+from global_learner.service.server import open_registry
+from global_learner.service.standby import term_of
+from global_learner.settings import LearnerSettings
+from global_learner.storage.state_dir import IDENTITY_FOLDER
+from global_learner.telemetry import Telemetry
+
+_LOOKS_SECONDS = 1.0
+
+
+def hand_over_administrator(settings: LearnerSettings, secret: str, account: Path, env: Mapping[str, str]) -> str:
+    """Put the administrator's identity file into a Secret of this pod's namespace; a line that says so.
+
+    Args:
+        account: the folder of the pod's service account.
+        env: the pod's environment.
+
+    Raises:
+        BadSecretName: no Secret can have this name.
+        BadConfig, StateUnusable: the learner makes none, or could not start.
+        NotInPod, ApiServerAway, SecretRefused: the Secret cannot be written.
+    """
+    check_names(secret)
+    there = PodSecrets(account, env)
+    path = asyncio.run(_administrator(settings))
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise StateUnusable(f"{path}: cannot be read ({error.strerror}); start again") from error
+    changed = there.put(secret, {ADMINISTRATOR_FILE: content})
+    return f"secret {secret} in namespace {there.namespace}: {'now has' if changed else 'has'} {ADMINISTRATOR_FILE}"
+
+
+async def _administrator(settings: LearnerSettings) -> Path:
+    """The file, made where there is none yet; where learners share a database, by the first that may act."""
+    if settings.identity is None:
+        raise BadConfig("setting identity: without it the learner makes no certificates, and there is no admin.pem")
+    path = settings.state_dir / IDENTITY_FOLDER / ADMINISTRATOR_FILE
+    if settings.database is not None and path.exists():
+        return path
+    external = read_named_files(settings).external
+    found, telemetry = asyncio.Event(), Telemetry()
+    look = asyncio.create_task(_until_there(path, found)) if settings.database is not None else None
+    quiet = settings.telemetry.model_copy(update={"http_listen": None})  # nobody asks how this is
+    async with term_of(settings.model_copy(update={"telemetry": quiet}), telemetry, found) as term:
+        if term is not None:
+            with (
+                contextlib.closing(open_registry(settings, term.state)) as registry,
+                open_identities(settings, external, term.state.path, registry, telemetry, time.time),
+            ):
+                pass  # opening makes it
+    if look is not None:
+        look.cancel()
+    return path
+
+
+async def _until_there(path: Path, found: asyncio.Event) -> None:
+    while not path.exists():
+        await asyncio.sleep(_LOOKS_SECONDS)
+    found.set()
