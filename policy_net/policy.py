@@ -42,6 +42,15 @@ class SchedulerPolicy(Protocol):
         ...
 
 
+def decides_at_once(policy: SchedulerPolicy) -> bool:
+    """Whether a policy stands for the queue of a cluster without an agent, which starts a job when room is there.
+
+    A class says so by `decides_at_once = True`. Replays then give it a decision at every event; the shortest time
+    between two decisions is an agent's, and that of all other policies.
+    """
+    return bool(getattr(policy, "decides_at_once", False))
+
+
 class Samples(Protocol):
     """What a policy remembers of the choices of one decision; how many there were is its length.
 

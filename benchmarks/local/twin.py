@@ -117,7 +117,7 @@ def foretold_jct_seconds(policy: SchedulerPolicy, submissions: Sequence[Submissi
     )
     jobs = tuple(_spec(submission, machine.samples_per_epoch) for submission in submissions)
     workload = Workload("plan", jobs, (), suggested_nodes=1)
-    found = replay(workload, environment, policy, machine.speeds)
+    found = replay(workload, environment, policy, machine.speeds, by_an_agent=True)
     times = [outcome.jct_seconds for outcome in found.outcomes if outcome.jct_seconds is not None]
     return sum(times) / len(times)
 

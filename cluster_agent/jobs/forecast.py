@@ -181,6 +181,7 @@ def _run(
         policy,
         speeds,
         until_done=NEW,
+        by_an_agent=True,
     )
     return next(outcome for outcome in found.outcomes if outcome.job_id == NEW)
 

@@ -45,6 +45,7 @@ class EasyPolicy:
     """Requested sizes in order of arrival, with one reservation."""
 
     name = "fifo-easy"
+    decides_at_once = True
 
     def __init__(self, speeds: SpeedModel | None = None) -> None:
         """Plan with the users' time at the requested size, as `speeds` say it; with None it is fitted online."""

@@ -20,6 +20,8 @@ from policy_net.domain import ClusterState, Decision, PolicyContext, Progress, T
 class FifoPolicy:
     """Requested sizes in order of arrival; with `backfill`, later jobs pass those that do not fit."""
 
+    decides_at_once = True
+
     def __init__(self, name: str, *, backfill: bool = False) -> None:
         self._name = name
         self.backfill = backfill

@@ -175,7 +175,16 @@ def reference(
             reject()  # of a workload that takes the reference minutes, others show as much
 
     try:
-        return replay(workload, environment, policy, speeds, placement_effect=effect, on_progress=go_on, compiled=False)
+        return replay(
+            workload,
+            environment,
+            policy,
+            speeds,
+            placement_effect=effect,
+            on_progress=go_on,
+            compiled=False,
+            by_an_agent=True,
+        )
     except (BadInput, NoProgress) as error:
         return str(error)
 
@@ -212,7 +221,7 @@ def goes_the_same(
     expected = reference(workload, environment, there, speeds, effect)
     if isinstance(expected, str):
         with pytest.raises((BadInput, NoProgress)) as raised:
-            replay(workload, environment, here, speeds, placement_effect=effect)
+            replay(workload, environment, here, speeds, placement_effect=effect, by_an_agent=True)
         assert str(raised.value) == expected
         return False
     assert_equal(expected, run_compiled(workload, environment, here, speeds, effect))

@@ -27,9 +27,11 @@ from policy_net.laboratory.report.spread import (
     usual_cases,
 )
 from policy_net.laboratory.simulation.covered import uncovered
+from policy_net.laboratory.simulation.environment import DecideOn
 from policy_net.laboratory.simulation.replay import ReplayResult, replay
 from policy_net.laboratory.workloads.loaders.record import Recording
 from policy_net.laboratory.workloads.workload import JobKindChoice, Workload
+from policy_net.policy import decides_at_once
 from policy_net.policy_kinds import load_policy
 
 
@@ -104,6 +106,20 @@ def with_spread(
     )
     replays = Replays(world, average_seconds, setting.truth, places_matter=setting.effect is not None)
     return dataclasses.replace(comparison, spread=spread_of(answer, assumptions, replays, most, on_case))
+
+
+def with_pace(comparison: Comparison, setting: Setting) -> Comparison:
+    """The comparison with what the jobs would take if the proposed policy decided at every event; as it is where
+    nothing is compared, where it does, and where a second replay would take long."""
+    workload, environment = comparison.workload, comparison.environment
+    if not comparison.compares or environment.decide_on is DecideOn.SLOT or not environment.debounce_seconds:
+        return comparison
+    proposed = load_policy(setting.typed(comparison, comparison.proposed), setting.context)
+    unpaced = dataclasses.replace(environment, debounce_seconds=0.0)
+    if decides_at_once(proposed) or uncovered(workload, unpaced, proposed, setting.truth, setting.effect) is not None:
+        return comparison
+    result = replay(workload, unpaced, proposed, setting.truth, placement_effect=setting.effect)
+    return dataclasses.replace(comparison, unpaced_jct_seconds=comparison.avg_jct_seconds(result))
 
 
 def _drawn(case: Case) -> tuple[JobKindChoice, int, float]:

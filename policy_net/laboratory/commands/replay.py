@@ -106,7 +106,7 @@ def replay_command(
     for of_world in worlds:
         for line in assumptions(*of_world, world, for_people=output.for_people):
             print(line, file=sys.stderr)
-    from policy_net.laboratory.commands.answers import Setting, json_rows  # noqa: PLC0415
+    from policy_net.laboratory.commands.answers import Setting, json_rows, with_pace  # noqa: PLC0415
     from policy_net.laboratory.report import Comparison, write_report  # noqa: PLC0415
 
     # The figures of a program's reader have always had our own times among them; a person asks for them.
@@ -127,11 +127,12 @@ def replay_command(
         )
         for index, of_world in enumerate(worlds)  # two files of different folders may have one name
     ]
+    settings = [
+        Setting(*of_source, world, truth, effect, context, tuple(policies))
+        for of_source in zip(workload, recordings, strict=True)
+    ]
+    comparisons = list(map(with_pace, comparisons, settings))
     if answer.range_cases is not None or report is not None or output.for_people:
-        settings = [
-            Setting(*of_source, world, truth, effect, context, tuple(policies))
-            for of_source in zip(workload, recordings, strict=True)
-        ]
         comparisons = _with_spreads(comparisons, settings, answer.range_cases)
     if output.for_people:
         _print_answers(comparisons, answer, console_of(output))

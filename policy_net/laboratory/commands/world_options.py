@@ -118,7 +118,8 @@ ElasticShare = Annotated[
     ),
 ]
 DebounceSeconds = Annotated[
-    float, _seconds("--debounce-seconds", help="Least time between two event decisions, but for nodes.")
+    float,
+    _seconds("--debounce-seconds", help="Least time between two event decisions, but for nodes and queues (fifo)."),
 ]
 PlacementOption = Annotated[
     PlacementStrategy,

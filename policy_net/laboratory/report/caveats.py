@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from foundation.figures import counted, duration, percent, shown
+from foundation.figures import counted, duration, percent, shown, unit_for
 from policy_net.domain import CapacityMode, JobKind
 from policy_net.laboratory.report.comparison import Comparison, gpu_use
 from policy_net.laboratory.report.policies import label
@@ -22,6 +22,8 @@ MUCH_SKIPPED = 0.05
 """With more of a log than this skipped, the jobs are not those that ran."""
 OVERFULL = 0.1
 """With more of all jobs waiting than this when the last one comes, the cluster does not keep up."""
+PACE_COSTS = 0.02
+"""With less of the jobs' time than this due to the pace of decisions, nobody would choose another one for it."""
 SHORT_QUEUE = 10
 """So many may wait at any moment."""
 PLAIN, BACKFILL = "fifo", ("fifo-easy", "fifo-backfill")
@@ -96,6 +98,23 @@ def _about_the_queue(comparison: Comparison) -> Iterator[str]:
             f"Under {label(comparison.today.policy)} jobs hardly wait. What is saved or lost then comes from running"
             " them at other sizes than they asked for, and hangs on how fast they are assumed to be there."
         )
+    yield from _about_the_pace(comparison)
+
+
+def _about_the_pace(comparison: Comparison) -> Iterator[str]:
+    """What the shortest time between two decisions costs, where that is much."""
+    unpaced, pace_seconds = comparison.unpaced_jct_seconds, comparison.environment.debounce_seconds
+    if unpaced is None:
+        return
+    paced = comparison.avg_jct_seconds(comparison.proposed)
+    if abs(paced - unpaced) <= PACE_COSTS * paced:
+        return
+    unit = unit_for(paced, unpaced)
+    yield (
+        f"{label(comparison.proposed.policy)} decides at most once in {duration(pace_seconds)} here; at every event, as"
+        f" queues do, its jobs would be done in {unit.text(unpaced)} instead of {unit.text(paced)} on average. Give the"
+        " pace of your agent by --debounce-seconds."
+    )
 
 
 def assumptions(comparison: Comparison) -> tuple[str, ...]:
@@ -288,7 +307,8 @@ def _decisions(environment: Environment) -> str:
         return f"Every policy decides once in {duration(environment.slot_seconds)}, and jobs wait for that."
     return (
         "Every policy decides when a job arrives or ends, at most once in"
-        f" {duration(environment.debounce_seconds)} and at least once in {duration(environment.slot_seconds)}."
+        f" {duration(environment.debounce_seconds)} and at least once in {duration(environment.slot_seconds)}; queues"
+        f" ({', '.join((PLAIN, *BACKFILL))}), which need no agent, at every event. What a job held is free at its end."
     )
 
 

@@ -113,6 +113,8 @@ class Comparison:
         spread: what the answer is under other assumptions; None where nobody asked.
         gpu_hour_price: what a GPU costs an hour, in any currency; None where nobody said.
         elastic_share: of the jobs, that can be resized; None where the jobs themselves say so.
+        unpaced_jct_seconds: average completion time under the proposed policy if it decided at every event, without
+            the environment's debounce; None where nobody asked.
     """
 
     workload: Workload
@@ -123,6 +125,7 @@ class Comparison:
     spread: Spread | None = None
     gpu_hour_price: float | None = None
     elastic_share: float | None = None
+    unpaced_jct_seconds: float | None = None
 
     @property
     def gpus(self) -> int:

@@ -1,9 +1,9 @@
 """The simulated cluster, step by step: show the state, take a decision, run on to the next decision.
 
 Jobs arrive and end at fractional times. Under slot decisions an arrival waits for the next slot, and what a job frees
-at its end stays idle until then; under event decisions the same holds until the next decision (`timing`). Nothing
-here draws random numbers or reads a clock: the same workload, environment and decisions give the same result, bit for
-bit.
+at its end stays held until then; under event decisions it is free at once, though nobody is given it before the next
+decision (`environment`). Nothing here draws random numbers or reads a clock: the same workload, environment and
+decisions give the same result, bit for bit.
 Source: DL2 §3 and §6.1 (slots, resource demands). Deviation: event decisions, pauses, and nodes that come and go.
 """
 
@@ -29,6 +29,7 @@ from policy_net.errors import BadInput
 from policy_net.exchange.state_codec import decode_placement, encode_placement
 from policy_net.laboratory.simulation.admission import check_decision, check_jobs_can_run
 from policy_net.laboratory.simulation.environment import (
+    DecideOn,
     Environment,
     decision_on_arrival,
     decision_on_nodes,
@@ -146,14 +147,19 @@ class Simulation:
         until, self._trigger = next_decision(
             self.environment, now, completion, self._jobs.next_arrival_seconds, self._nodes.next_change_seconds
         )
-        stops, losses = self._change_nodes(until)
+        stops, losses, lost_gpu_seconds = self._change_nodes(until)
+        ends_free = self.environment.decide_on is DecideOn.EVENT
         progress = []
         for job, speed in running:
             gpus = job.allocation.workers * job.worker_demand.gpu + job.allocation.ps * job.ps_demand.gpu
-            counters.gpu_seconds += gpus * (until - now)
             stop = stops.get(job.spec.job_id, until) if stops else until
             places = placing.places(job) if placing.matters else ()
             progress.append(job.run(now, speed, stop, counters, places))
+            if ends_free and job.end is not None:
+                # It ended before it could lose anything.
+                counters.gpu_seconds += gpus * (job.end - now) + lost_gpu_seconds.get(job.spec.job_id, 0.0)
+            else:
+                counters.gpu_seconds += gpus * (until - now)
         for job_id, lost in losses.items():
             if self._jobs.present[job_id].end is None:
                 self._jobs.present[job_id].lose(lost, counters)
@@ -194,12 +200,14 @@ class Simulation:
             held[job_id] = Allocation(asked.workers - missing.workers, asked.ps - missing.ps)
         return held
 
-    def _change_nodes(self, until: float) -> tuple[dict[str, float], dict[str, Allocation]]:
-        """Let nodes come and go up to a time; when the jobs with tasks on lost ones stop, and what they lose."""
+    def _change_nodes(self, until: float) -> tuple[dict[str, float], dict[str, Allocation], dict[str, float]]:
+        """Let nodes come and go up to a time; when the jobs with tasks on lost ones stop, what they lose, and the
+        GPU-seconds that were taken off for it."""
         stops: dict[str, float] = {}
         losses: dict[str, Allocation] = {}
+        lost_gpu_seconds: dict[str, float] = {}
         if self._nodes.next_change_seconds > until:
-            return stops, losses
+            return stops, losses, lost_gpu_seconds
         first_lost: dict[str, float] = {}
         for time_seconds, node_id in self._nodes.advance(until):
             first_lost.setdefault(node_id, time_seconds)
@@ -211,8 +219,10 @@ class Simulation:
                 before = losses.get(job_id, SUSPENDED)
                 losses[job_id] = Allocation(before.workers + tasks.workers, before.ps + tasks.ps)
                 gpus = tasks.workers * job.worker_demand.gpu + tasks.ps * job.ps_demand.gpu
-                self.counters.gpu_seconds -= gpus * (until - first_lost[node_id])
-        return stops, losses
+                lost = gpus * (until - first_lost[node_id])
+                lost_gpu_seconds[job_id] = lost_gpu_seconds.get(job_id, 0.0) + lost
+                self.counters.gpu_seconds -= lost
+        return stops, losses, lost_gpu_seconds
 
     def _move_to(self, until: float) -> None:
         """Go to the next decision point: drop ended jobs, admit arrived ones, skip time without any job or node."""

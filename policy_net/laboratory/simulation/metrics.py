@@ -53,8 +53,9 @@ class RunCounters:
         unusable_allocations: times a job held tasks, but fewer than it trains with (workers without a PS, say): it
             made no progress.
         trimmed_tasks: tasks that a decision asked for and no node had room for.
-        gpu_seconds: GPUs allocated, times the seconds to the next decision: what a job leaves at its end idles until
-            then, and a pausing job holds its own. GPUs count until their node is lost.
+        gpu_seconds: GPUs allocated, times the seconds until the job's end or the next decision; a pausing job holds its
+            own. Under slot decisions what a job leaves at its end idles until the next slot, and counts until then.
+            GPUs count until their node is lost.
         available_gpu_seconds: GPUs of the nodes that were up, over the time from zero to the end of the latest
             allocation.
         allocated_until_seconds: when the latest allocation ends.
@@ -172,8 +173,8 @@ class TrainingWatch:
 
     Attributes:
         training_gpu_seconds: GPUs times the seconds in which their job made progress. What is held and idles is not in
-            it: what a job leaves at its end until the next decision, and the GPUs of a job that cannot train with what
-            it has.
+            it: under slot decisions what a job leaves at its end until the next one, and the GPUs of a job that cannot
+            train with what it has.
     """
 
     def __init__(self, workload: Workload) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from policy_net.laboratory.simulation.case import CompiledRun
 from policy_net.laboratory.simulation.compiled import run_compiled
 from policy_net.laboratory.simulation.covered import uncovered
 from policy_net.laboratory.simulation.engine import Simulation
-from policy_net.laboratory.simulation.environment import Environment
+from policy_net.laboratory.simulation.environment import DecideOn, Environment
 from policy_net.laboratory.simulation.metrics import (
     JobOutcome,
     JobResult,
@@ -27,7 +27,7 @@ from policy_net.laboratory.simulation.metrics import (
     summarise_jobs,
 )
 from policy_net.laboratory.workloads.workload import Workload
-from policy_net.policy import SchedulerPolicy
+from policy_net.policy import SchedulerPolicy, decides_at_once
 
 
 @dataclass(frozen=True)
@@ -94,8 +94,11 @@ def replay(
     until_done: str | None = None,
     compiled: bool = True,
     keep_beliefs: bool = True,
+    by_an_agent: bool = False,
 ) -> ReplayResult:
     """Simulate until every job has ended, or the one that is asked about.
+
+    A policy that `decides_at_once`, as the queues of clusters do, is not held to the environment's debounce.
 
     Where the compiled twin covers the case (`covered.uncovered`), it is simulated there: the same result, in a
     hundredth of the time.
@@ -107,6 +110,7 @@ def replay(
         until_done: id of the job with whose end the replay ends.
         compiled: whether the compiled twin may be used; it measures no time of single decisions.
         keep_beliefs: whether the policy goes on with what it found out here; without, it is as it was.
+        by_an_agent: whether an agent is to decide by it, at an agent's pace, whatever the policy.
 
     Raises:
         BadInput: a job of the workload can never run in this environment.
@@ -114,6 +118,8 @@ def replay(
         NoProgress: the policy keeps all remaining jobs from training.
     """
     started = clock()
+    if environment.decide_on is DecideOn.EVENT and decides_at_once(policy) and not by_an_agent:
+        environment = replace(environment, debounce_seconds=0.0)
     if (
         compiled
         and not (record_timeline or until_done)

@@ -98,6 +98,7 @@ static void find_losses(Twin *twin, int index, double until) {
         job->stop = fmin(job->stop, lost_at);
         job->lost.workers += share[i].workers;
         job->lost.ps += share[i].ps;
+        job->lost_gpu_seconds += (double)gpus * (until - lost_at);
         twin->out->gpu_seconds -= (double)gpus * (until - lost_at);
     }
 }
@@ -110,6 +111,7 @@ bool nodes_change(Twin *twin, double until) {
     for (int at = 0; at < twin->presents; at++) {
         twin->job[twin->present[at]].stop = until;
         twin->job[twin->present[at]].lost = (Split){0, 0};
+        twin->job[twin->present[at]].lost_gpu_seconds = 0.0;
     }
     if (twin->keeps_lies && !twin->pool && !twin->places && !place(twin, twin->lain))
         return false;

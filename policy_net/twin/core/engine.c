@@ -291,10 +291,14 @@ void engine_step(Twin *twin) {
     }
     for (int at = 0; at < twin->presents; at++) {
         int index = twin->present[at];
-        if (!twin->job[index].runs)
+        State *job = &twin->job[index];
+        if (!job->runs)
             continue;
-        out->gpu_seconds += (double)gpus_of(&in->job[index], twin->job[index].held) * (until - now);
-        run(twin, index, now, twin->changed ? twin->job[index].stop : until);
+        run(twin, index, now, twin->changed ? job->stop : until);
+        bool ends_free = in->on_events && job->finished; /* before it could lose anything */
+        out->gpu_seconds += (double)gpus_of(&in->job[index], job->held) * ((ends_free ? in->end_at[index] : until) - now);
+        if (ends_free && twin->changed)
+            out->gpu_seconds += job->lost_gpu_seconds;
     }
     out->decisions++;
     out->allocated_until_seconds = until;

@@ -188,6 +188,7 @@ typedef struct {
     double speed, seconds, samples, epochs, paused;
     double stop; /* if nodes come or go: when it stops at the latest, at the next decision or with a node */
     Split lost;  /* tasks with their nodes */
+    double lost_gpu_seconds;
     double checkpoint_epochs, since_checkpoint_seconds;
 } State;
 

@@ -63,7 +63,9 @@ def assert_goes_the_same(
     name: str, environment: Environment, workload: Workload, effect: PlacementEffect | None
 ) -> Any:
     assert uncovered(workload, environment, built(name), SPEEDS, effect) is None
-    expected = replay(workload, environment, built(name), SPEEDS, placement_effect=effect, compiled=False)
+    expected = replay(
+        workload, environment, built(name), SPEEDS, placement_effect=effect, compiled=False, by_an_agent=True
+    )
     assert_equal(expected, run_compiled(workload, environment, built(name), SPEEDS, effect))
     return expected
 

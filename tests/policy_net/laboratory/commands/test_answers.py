@@ -75,6 +75,36 @@ def test_few_jobs_are_cautioned_against_on_the_terminal_and_in_the_json(tmp_path
         assert json.loads(capsys.readouterr().out)[0]["answer"]["cautions"] == [], "nothing is compared"
 
 
+def test_short_jobs_in_bursts_wait_for_room_in_a_queue_and_for_the_pace_of_an_agent_alone(
+    tmp_path: Path, capsys
+) -> None:
+    # Bursts of five jobs of 20 s on room for four, an hour apart: one of five waits some 20 s for room.
+    path, header = tmp_path / "jobs.csv", "job_id,submit_time_s,duration_s,num_gpus"
+    rows = [f"{burst}-{number},{3600 * burst + number},20,2" for burst in range(20) for number in range(5)]
+    path.write_text("\n".join([header, *rows]) + "\n")
+    machines = ("--nodes", "2", "--gpus-per-node", "4", "--cpus-per-node", "32")
+    words = ("--workload", str(path), *machines, "--policy", "fifo-easy", "--policy", "set")
+    found = {}
+    for pace in ("60", "10", "0"):
+        assert run(*words, "--debounce-seconds", pace, "-o", "json") == 0
+        queue, agent = found[pace] = json.loads(capsys.readouterr().out)
+        assert queue["gpu_hours"] == pytest.approx(100 * 2 * 20 / 3600)
+        assert queue["avg_wait_seconds"] == pytest.approx(16 / 5), (
+            "the fifth of a burst comes at 4 s and starts at 20 s"
+        )
+        assert agent["gpu_utilization"] == pytest.approx(agent["gpu_training_share"])
+    paced, unpaced = (found[pace][1]["avg_jct_seconds"] for pace in ("60", "0"))
+    assert paced > unpaced
+    said = {pace: [line for line in rows[1]["answer"]["cautions"] if "--debounce-seconds" in line]
+            for pace, rows in found.items()}  # fmt: skip
+    assert said["0"] == []
+    (caution,) = said["60"]
+    assert (
+        f"at most once in 60 s here; at every event, as queues do, its jobs would be done in {unpaced:.3g} s" in caution
+    )
+    assert f"instead of {paced:.3g} s on average" in caution
+
+
 @pytest.mark.parametrize(("skipped", "said"), [(0, False), (5, False), (6, True), (100, True)])
 def test_a_log_of_which_much_is_skipped_says_so_beside_the_answer(
     skipped: int, said: bool, tmp_path: Path, capsys

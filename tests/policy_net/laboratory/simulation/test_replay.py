@@ -5,13 +5,22 @@ from collections.abc import Sequence
 import pytest
 from worlds import GivePairs, PairSpeeds, make_spec, make_workload
 
-from policy_net.domain import ClusterState, Decision, Progress, Trigger
+import policy_net.baselines
+import policy_net.set_policy  # noqa: F401  (both register policies' names)
+from policy_net.domain import ClusterState, Decision, PolicyContext, Progress, Trigger
 from policy_net.errors import BadInput, InvalidAllocation, NoProgress
-from policy_net.laboratory.simulation.environment import DecideOn, Environment
+from policy_net.laboratory.simulation.environment import DecideOn, Environment, NodeChange
 from policy_net.laboratory.simulation.replay import replay
 from policy_net.laboratory.simulation.standstill import MAX_IDLE_DECISIONS
+from policy_net.policy import build_policy
 
 TWO_JOBS = make_workload(make_spec(0, total_epochs=18.0), make_spec(1, submit_time_seconds=600.0), name="two")
+
+
+BURST = make_workload(
+    *(make_spec(number, submit_time_seconds=float(number % 3), total_epochs=0.2) for number in range(3)), name="burst"
+)
+"""Three jobs of 20 s that come in three seconds."""
 
 
 class NeverStarts:
@@ -113,3 +122,44 @@ def test_an_overcommitted_decision_is_trimmed_and_everything_still_ends() -> Non
     result = replay(TWO_JOBS, Environment(1), GivePairs(16), PairSpeeds())
     assert result.to_json()["completed"] == 2
     assert result.counters.trimmed_tasks > 0
+
+
+@pytest.mark.parametrize("name", ["fifo", "fifo-backfill", "fifo-easy"])
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_queue_starts_a_job_when_there_is_room_whatever_the_pace_of_an_agent(name: str, compiled: bool) -> None:
+    # One GPU: one after the other, from 0 to 20, to 40 and to 60 s. Each holds it for 20 s, and nothing after its end.
+    environment = Environment(1, gpus_per_node=1, decide_on=DecideOn.EVENT, debounce_seconds=60.0)
+    policy = build_policy(name, PolicyContext(true_speeds=PairSpeeds()))
+    result = replay(BURST, environment, policy, PairSpeeds(), compiled=compiled)
+    assert [outcome.start_seconds for outcome in result.outcomes] == pytest.approx([0.0, 20.0, 40.0])
+    assert result.counters.gpu_seconds == pytest.approx(60.0)
+
+
+def test_a_queue_by_which_an_agent_decides_waits_for_the_agent() -> None:
+    environment = Environment(1, gpus_per_node=1, decide_on=DecideOn.EVENT, debounce_seconds=60.0)
+    policy = build_policy("fifo", PolicyContext())
+    result = replay(BURST, environment, policy, PairSpeeds(), by_an_agent=True)
+    assert [outcome.start_seconds for outcome in result.outcomes] == pytest.approx([0.0, 60.0, 120.0])
+    assert result.counters.gpu_seconds == pytest.approx(60.0), (
+        "what ended is held by nobody, also before the next decision"
+    )
+
+
+@pytest.mark.parametrize("name", ["drf", "las", "srtf", "marginal", "set"])
+@pytest.mark.parametrize("compiled", [True, False])
+def test_under_events_a_job_that_ended_holds_nothing(name: str, compiled: bool) -> None:
+    environment = Environment(3, gpus_per_node=1, decide_on=DecideOn.EVENT, debounce_seconds=60.0)
+    policy = build_policy(name, PolicyContext(true_speeds=PairSpeeds()))
+    result = replay(BURST, environment, policy, PairSpeeds(), compiled=compiled)
+    assert result.gpu_training_share == pytest.approx(result.gpu_utilization)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_job_that_ended_before_its_node_was_lost_held_its_gpu_until_its_end(compiled: bool) -> None:
+    changes = (NodeChange(30.0, "node-0", up=False), NodeChange(40.0, "node-0", up=True))
+    environment = Environment(1, gpus_per_node=1, decide_on=DecideOn.EVENT, node_changes=changes)
+    workload = make_workload(make_spec(0, total_epochs=0.2), make_spec(1, submit_time_seconds=35.0, total_epochs=0.2))
+    policy = build_policy("drf", PolicyContext())
+    result = replay(workload, environment, policy, PairSpeeds(), compiled=compiled)
+    assert [outcome.end_seconds for outcome in result.outcomes] == pytest.approx([20.0, 80.0])
+    assert result.counters.gpu_seconds == pytest.approx(40.0)
