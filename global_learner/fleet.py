@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar
 from global_learner.errors import Rejection
 from global_learner.registry.assignments import Assignment
 from global_learner.registry.registrations import LastHeard, Registration
+from policy_net.exchange.generated.fleet_pb2 import Comparison
 from policy_net.exchange.rollout_duty import RolloutDuty
 
 Status = TypeVar("Status")
@@ -45,6 +46,8 @@ class ClusterEntry(Generic[Status]):
     heard_seconds: float | None = None
     applied_seconds: float | None = None
     status: Status | None = None
+    compared: Comparison | None = None
+    """What its jobs took beside another scheduler, as it told last; see `report.savings.latest_comparison`."""
     duplicates: int = 0
     rejected: Counter[str] = field(default_factory=Counter)
     held: bool = False

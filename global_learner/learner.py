@@ -377,6 +377,7 @@ class Learner(Generic[Status]):
         """Show a cluster no longer, which the registry has forgotten."""
         if self.fleet.forget(cluster):
             self._telemetry.cluster_silent.remove(cluster)
+            self._telemetry.on_refused_version(cluster, 0)
 
     def _silence(self, cluster: str) -> float:
         """Seconds since a cluster was heard that nobody waits for in vain: 0 once it has finished or was revoked."""

@@ -141,12 +141,6 @@ class Telemetry:
         self.scores_waiting = Gauge(
             "fedl2_learner_scores_waiting_count", "Versions that wait for their score.", registry=self.registry
         )
-        self.refused_versions = Counter(
-            "fedl2_learner_refused_versions_total",
-            "Times a cluster told that it does not act on the version that it was assigned, by reason.",
-            ["reason"],
-            registry=self.registry,
-        )
         self.head_resets = Counter(
             "fedl2_learner_head_resets_total", "Times the head was reset to a version.", registry=self.registry
         )
@@ -331,6 +325,19 @@ class Telemetry:
         )
 
     def _add_rollouts(self) -> None:
+        self.refused_versions = Counter(
+            "fedl2_learner_refused_versions_total",
+            "Times a cluster told that it does not act on the version that it was assigned, by reason.",
+            ["reason"],
+            registry=self.registry,
+        )
+        self.cluster_refused_version = Gauge(
+            "fedl2_learner_cluster_refused_version_number",
+            "The version that a cluster told last that it does not act on, by cluster and reason; gone once it does.",
+            ["cluster", "reason"],
+            registry=self.registry,
+        )
+        self._refused_for: dict[str, str] = {}
         self.rollout_evidence = Counter(
             "fedl2_learner_rollout_evidence_total",
             "Calls with evidence of a rollout, by outcome (taken, not-asked-for, or why it was refused).",
@@ -359,6 +366,15 @@ class Telemetry:
             ["outcome"],
             registry=self.registry,
         )
+
+    def on_refused_version(self, cluster: str, version: int, reason: str = "") -> None:
+        """Show which version a cluster refuses now, and why; 0: none."""
+        before = self._refused_for.pop(cluster, "")
+        if before and (not version or before != reason):
+            self.cluster_refused_version.remove(cluster, before)
+        if version:
+            self._refused_for[cluster] = reason
+            self.cluster_refused_version.labels(cluster, reason).set(version)
 
     def on_refusal(self, method: str, reason: Refusal) -> None:
         """Count one call that was not done."""

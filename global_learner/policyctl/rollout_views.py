@@ -9,6 +9,7 @@ from collections import Counter
 from foundation.figures import counted
 from foundation.tables import NOTHING, Column, FactSheet, FittedTable
 from global_learner.policyctl.views import Facts, moment, version_name, whole_moment
+from global_learner.registry.version_words import refused_words
 from policy_net.exchange.generated import fleet_pb2
 
 _EVENTS_SHOWN = 8
@@ -54,6 +55,8 @@ def rollout_facts(rollout: fleet_pb2.Rollout) -> Facts:
                 "blocks": member.blocks,
                 "shadow_decisions": member.shadow_decisions,
                 "shadow_agreed": member.shadow_agreed,
+                "refused_version": member.refused_version or None,
+                "refused_reason": member.refused_reason or None,
             }
             for member in rollout.members
         ],
@@ -118,8 +121,17 @@ def line_of(facts: Facts) -> str:
     roles = Counter(entry["role"] for entry in facts["clusters"])
     shown = ", ".join(f"{count} {role}" for role, count in sorted(roles.items()))
     place = f"stage {facts['stage_number'] + 1}/{len(facts['stages'])} {facts['stage']}"
-    reason = f"; {facts['reason']}" if facts["reason"] else ""
+    reason = "".join(f"; {said}" for said in (facts["reason"], *refusals(facts)) if said)
     return f"rollout {facts['number']} of v{facts['candidate_version']}: {facts['phase']}, {place} ({shown}){reason}"
+
+
+def refusals(facts: Facts) -> list[str]:
+    """Why a rollout waits for clusters that refuse a version, and what to do, a line each."""
+    return [
+        f"{entry['cluster']} {refused_words(entry['refused_version'], entry['refused_reason'])}"
+        for entry in facts["clusters"]
+        if entry["refused_version"]
+    ]
 
 
 def rollout_table(facts: Facts) -> FittedTable:
@@ -158,7 +170,8 @@ def rollout_table(facts: Facts) -> FittedTable:
         )
         for entry, row in zip(facts["clusters"], rows, strict=True)
     ]
-    line = line_of({**facts, "reason": None})
+    said_below = [{**entry, "refused_version": None} for entry in facts["clusters"]]
+    line = line_of({**facts, "reason": None, "clusters": said_below})
     return FittedTable(line, columns, rows, _below(facts), for_programs, _OF_PROGRAMS)
 
 
@@ -249,6 +262,7 @@ def stage_rows(facts: Facts) -> list[tuple[str, str]]:
 
 def _below(facts: Facts) -> list[str]:
     lines = [facts["reason"]] if facts["reason"] else []
+    lines += [f"waits: {said}" for said in refusals(facts)]
     lines.append(_because(f"begun {moment(facts['started_unix_seconds'])} by {facts['actor']}", facts["why"]))
     states = Counter(sketch["state"] for sketch in facts["sketches"])
     if states:

@@ -12,6 +12,7 @@ from typing import Any
 from foundation.figures import counted
 from foundation.tables import NOTHING, Column, FittedTable
 from global_learner.errors import UnknownCluster
+from global_learner.registry.version_words import refused_words
 from policy_net.exchange.generated import fleet_pb2
 
 Facts = dict[str, Any]
@@ -291,7 +292,7 @@ def _remarks(view: Facts) -> list[str]:
     if not view["reported"] and view["identity"] != "revoked":
         remarks.append("has not reported since the learner started")
     if view["refused_version"]:
-        remarks.append(f"refused v{view['refused_version']}: {view['refused_reason']}")
+        remarks.append(refused_words(view["refused_version"], view["refused_reason"]))
     if view["quarantined_until_unix_seconds"]:
         remarks.append(f"quarantined until {moment(view['quarantined_until_unix_seconds'])} UTC")
     if view["updates_rejected"]:

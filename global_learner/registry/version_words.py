@@ -6,6 +6,8 @@ Nothing but text is looked at here, so that a command line that only asks loads 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from global_learner.errors import BadRequest
 
@@ -13,6 +15,32 @@ _ALIAS = re.compile(r"[a-z][a-z0-9.-]{0,62}", re.ASCII)
 _NUMBERED = re.compile(r"v[0-9].*", re.ASCII)
 """Also what only begins so: `v1.2` and `v2-good` read as numbers of versions."""
 _MEANT_OTHERWISE = frozenset({"latest", "newest", "all", "none", "head"})
+
+_ON_REFUSED: Mapping[str, str] = MappingProxyType(
+    {
+        "unsigned": "upgrade the learner",
+        "unreadable": "`policyctl version verify`",
+        "bad-signature": "`policyctl version verify`",
+        "other-fleet": "its agent trusts another fleet's keys",
+        "other-version": "`policyctl version verify`",
+        "bad-digest": "`policyctl version verify`",
+        "expired": "look at its clock",
+        "replayed": "look at its clock; was the learner restored from an old copy?",
+        "old-root": "was the learner restored from an old copy?",
+        "other-assignment": "passes by itself where an assignment was just changed",
+        "unusable": "its agent's log says why",
+        "not-allowed": "its operator does not let it (`learner.rollouts`)",
+    }
+)
+"""What to do where a cluster does not act on a version, by its agent's word; `docs/guide/signing.md` has more."""
+PASSING_REFUSALS = frozenset({"other-assignment", "not-allowed"})
+"""Words that are no fault of anything: a moment's, and what a cluster's operator wants."""
+
+
+def refused_words(version: int, reason: str) -> str:
+    """That a cluster does not act on a version, why, and what to do."""
+    advice = _ON_REFUSED.get(reason)
+    return f"refused v{version}: {reason}" + (f"; {advice}" if advice else "")
 
 
 def version_of(text: str) -> int | str | None:

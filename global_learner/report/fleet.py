@@ -9,7 +9,8 @@ from types import MappingProxyType
 from typing import Any
 
 from foundation.figures import shown
-from global_learner.report.savings import compared_label, compared_with, is_simulated
+from global_learner.registry.version_words import PASSING_REFUSALS, refused_words
+from global_learner.report.savings import compared_label, comparison, is_simulated
 from global_learner.report.words import policy_label, silence
 from policy_net.exchange.generated import fleet_pb2
 
@@ -88,7 +89,7 @@ class ClusterCounts:
 def _row(view: fleet_pb2.ClusterView, identity_state: str | None, now: float, ended: bool) -> dict[str, Any]:
     said = None if ended else view.status  # what clusters said of themselves is in no file
     status = view.status
-    compared = compared_with(status)
+    compared = comparison(view)
     registered = view.incarnation > 0
     heard = registered and view.seconds_since_heard >= 0.0
     return {
@@ -101,6 +102,8 @@ def _row(view: fleet_pb2.ClusterView, identity_state: str | None, now: float, en
         "assigned_version": view.assigned_version,
         "held": view.held,
         "acting_version": said and said.acting_version,
+        "refused_version": said and (said.refused_version or None),
+        "refused_reason": said and (said.refused_reason or None),
         "learning_step": said and said.learning_step,
         "jobs_waiting": said and said.jobs_waiting,
         "jobs_running": said and said.jobs_running,
@@ -110,8 +113,8 @@ def _row(view: fleet_pb2.ClusterView, identity_state: str | None, now: float, en
         "avg_jct_seconds": status.avg_jct_seconds if status.jobs_done else None,
         "baseline_jct_seconds": status.baseline_jct_seconds or None,
         "baseline": policy_label(status.baseline_policy) if status.baseline_jct_seconds else None,
-        "compared_jct_seconds": compared[1] if compared else None,
-        "compared_with": compared_label(compared[0]) if compared else None,
+        "compared_jct_seconds": compared.policy_jct_seconds if compared else None,
+        "compared_with": compared_label(compared.policy) if compared else None,
         "updates_accepted": view.updates_accepted,
         "updates_duplicate": view.updates_duplicate,
         "updates_rejected": dict(sorted(view.updates_rejected.items())),
@@ -122,6 +125,7 @@ def _row(view: fleet_pb2.ClusterView, identity_state: str | None, now: float, en
 
 def _state(view: fleet_pb2.ClusterView, identity_state: str | None, now: float, ended: bool) -> dict[str, str]:
     """A word, how much it matters (good, idle or bad), and a sentence; the first that holds."""
+    refused = view.status.refused_reason if view.status.refused_version else ""
     until, silent, came = view.quarantined_until_unix_seconds, view.seconds_since_heard, view.incarnation > 0
     states = (
         (identity_state == "revoked", "turned out", "idle", "its certificates were revoked"),
@@ -140,6 +144,12 @@ def _state(view: fleet_pb2.ClusterView, identity_state: str | None, now: float, 
         (silent < 0.0, "not heard", "bad", "not heard since the learner started"),
         (silent > LOST_SECONDS, "lost", "bad", f"not heard for {silence(silent)}"),
         (identity_state == "expired", "expired", "bad", "its certificate ran out; enroll it again"),
+        (
+            bool(refused),
+            "refuses",
+            "idle" if refused in PASSING_REFUSALS else "bad",
+            refused_words(view.status.refused_version, shown(refused)),
+        ),
         (True, "connected", "good", f"heard {silence(silent)} ago"),
     )
     _, word, tone, detail = next(state for state in states if state[0])

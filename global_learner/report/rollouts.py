@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from foundation.figures import shown
+from global_learner.registry.version_words import refused_words
 from global_learner.report.rollout_evidence import evidence
 from global_learner.report.rollout_stages import Stages, stages_of
 from global_learner.report.words import counted, listed, moment
@@ -63,7 +65,7 @@ def _card(rollout: fleet_pb2.Rollout, now: float) -> dict[str, Any]:
         "word": word,
         "tone": tone,
         "title": _title(rollout, stages),
-        "said": _said(rollout, plan, stages, now),
+        "said": [*_said(rollout, plan, stages, now), *_refused(rollout)],
         "started_unix_seconds": rollout.started_unix_seconds,
         "ended_unix_seconds": rollout.latest_unix_seconds if rollout.phase in OVER else None,
         "actor": rollout.actor,
@@ -125,6 +127,14 @@ def _said(rollout: fleet_pb2.Rollout, plan: Plan, stages: Stages, now: float) ->
             *held_up,
         ]
     return held_up
+
+
+def _refused(rollout: fleet_pb2.Rollout) -> list[str]:
+    return [
+        f"Waits for {member.cluster}: it {refused_words(member.refused_version, shown(member.refused_reason))}."
+        for member in rollout.members
+        if member.refused_version
+    ]
 
 
 def _still_there(rollout: fleet_pb2.Rollout) -> str:

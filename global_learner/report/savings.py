@@ -89,26 +89,44 @@ def headline(views: Sequence[fleet_pb2.ClusterView], replays: Replays | None = N
             "No cluster has joined this fleet yet",
             "A cluster joins by itself once its agent reaches this learner; where identity is on, enroll it first.",
         )
-    compared = [
-        Compared(view.cluster, view.status, *other)
-        for view in views
-        if view.status.jobs_done and (other := compared_with(view.status)) is not None
-    ]
+    compared = {view.cluster: found for view in views if (found := comparison(view)) is not None and found.jobs_done}
     if not compared:
         return _from_records(views) or _unknown(views)
     return _so_far(compared, len(views))
 
 
-def compared_with(status: fleet_pb2.ClusterStatus) -> tuple[str, float] | None:
-    """The scheduler that a cluster's times are compared with, and its average JCT on the same jobs in seconds.
+def comparison(view: fleet_pb2.ClusterView) -> fleet_pb2.Comparison | None:
+    """The other scheduler that a cluster's times are compared with; None where none is known."""
+    return view.compared if view.HasField("compared") else latest_comparison(None, view.status)
 
-    What most clusters run, FIFO with EASY backfill, where the cluster knows it; else the agent's fallback. None where
-    neither is known.
+
+def latest_comparison(
+    before: fleet_pb2.Comparison | None, status: fleet_pb2.ClusterStatus
+) -> fleet_pb2.Comparison | None:
+    """What a cluster's times are compared with from a heartbeat on.
+
+    What most clusters run, FIFO with EASY backfill, where the cluster knows it; else the agent's fallback. A cluster
+    knows one of them a while after its jobs, and not always both: what it told before stands until it tells that again,
+    so that what people read is not of another scheduler at each look. Of a run that began anew nothing stands.
+
+    Args:
+        before: of the heartbeats before.
     """
+    if before is not None and status.jobs_done < before.jobs_done:
+        before = None
     usual = next((each.avg_jct_seconds for each in status.baselines if each.policy == USUAL), 0.0)
     if usual >= _SHORTEST_SECONDS:
-        return USUAL, usual
-    return (status.baseline_policy, status.baseline_jct_seconds) if _known(status) else None
+        policy, seconds = USUAL, usual
+    elif _known(status) and (before is None or before.policy != USUAL):
+        policy, seconds = status.baseline_policy, status.baseline_jct_seconds
+    else:
+        return before
+    return fleet_pb2.Comparison(
+        policy=policy,
+        policy_jct_seconds=seconds,
+        jobs_done=status.jobs_done,
+        avg_jct_seconds=status.avg_jct_seconds,
+    )
 
 
 def is_simulated(status: fleet_pb2.ClusterStatus) -> bool:
@@ -121,23 +139,16 @@ def compared_label(policy: str) -> str:
     return USUAL_LABEL if policy == USUAL else policy_label(policy)
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """A cluster with the scheduler that it is compared with, whose average JCT on the same jobs is in seconds."""
-
-    cluster: str
-    status: fleet_pb2.ClusterStatus
-    policy: str
-    jct_seconds: float
-
-
-def _so_far(compared: Sequence[Compared], clusters: int) -> Headline:
-    took = math.fsum(each.status.jobs_done * each.status.avg_jct_seconds for each in compared)
-    would_take = math.fsum(each.status.jobs_done * each.jct_seconds for each in compared)
-    jobs = sum(each.status.jobs_done for each in compared)
+def _so_far(compared: Mapping[str, fleet_pb2.Comparison], clusters: int) -> Headline:
+    took = math.fsum(each.jobs_done * each.avg_jct_seconds for each in compared.values())
+    would_take = math.fsum(each.jobs_done * each.policy_jct_seconds for each in compared.values())
+    jobs = sum(each.jobs_done for each in compared.values())
     by_label: dict[str, list[str]] = {}  # what most clusters run stands first
-    for each in sorted(compared, key=lambda each: (each.policy != USUAL, compared_label(each.policy), each.cluster)):
-        by_label.setdefault(compared_label(each.policy), []).append(each.cluster)
+    for policy, cluster in sorted(
+        ((each.policy, cluster) for cluster, each in compared.items()),
+        key=lambda each: (each[0] != USUAL, compared_label(each[0]), each[1]),
+    ):
+        by_label.setdefault(compared_label(policy), []).append(cluster)
     baseline = listed(list(by_label))
     which_of = [f"{label} of {listed(names)}" for label, names in by_label.items()]
     simulation_of = listed(which_of) if len(which_of) > 1 else baseline

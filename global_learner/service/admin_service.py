@@ -79,6 +79,10 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
     async def report(self) -> fleet_pb2.GetReportReply:
         """Everything that the report shows, as it is now; only on the learner's event loop."""
         enrolls = self._registrar.enrolls
+        rollouts = [overview_message(entry) for entry in await self._learner.rollouts.latest_overviews()]
+        for rollout in rollouts:
+            if rollout.phase not in _OVER:
+                self._show_refusals(rollout)
         staleness = self._learner.head.ledger.recent_staleness()
         return fleet_pb2.GetReportReply(
             made_unix_seconds=self._wall_clock(),
@@ -89,7 +93,7 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
             staleness=[
                 fleet_pb2.StalenessCounts(cluster=cluster, updates=counts) for cluster, counts in staleness.items()
             ],
-            rollouts=[overview_message(entry) for entry in await self._learner.rollouts.latest_overviews()],
+            rollouts=rollouts,
             acts=[
                 fleet_pb2.AuditEntry(**dataclasses.asdict(line))
                 for log in (self._registrar, self._learner.operator)
@@ -275,6 +279,17 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
             entry = self._learner.fleet.get(member.cluster)
             if entry is not None and entry.status is not None and member.role != Role.ALTERNATING:
                 member.acting_version = entry.status.acting_version
+        self._show_refusals(shown)
+
+    def _show_refusals(self, shown: fleet_pb2.Rollout) -> None:
+        """Have a rollout say which of its clusters refuse a version now: it waits for them."""
+        for member in shown.members:
+            entry = self._learner.fleet.get(member.cluster)
+            if entry is None or entry.status is None or member.away or member.role == Role.PINNED:
+                continue
+            if entry.status.refused_version in (shown.candidate_version, member.incumbent_version):
+                member.refused_version = entry.status.refused_version
+                member.refused_reason = entry.status.refused_reason
 
     @answered
     async def ListRollouts(

@@ -13,6 +13,7 @@ from global_learner.errors import BadRequest, UnknownIncarnation
 from global_learner.identity import Identity
 from global_learner.learner import Learner
 from global_learner.registry.cards import signed_message
+from global_learner.report.savings import latest_comparison
 from global_learner.service.calls import Context, Pause, answered, pause
 from global_learner.service.heartbeats.clusters_ahead import ClustersAhead
 from global_learner.service.heartbeats.heartbeat_check import check_status
@@ -153,6 +154,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         if entry is None:
             return fleet_pb2.HeartbeatReply(reregister=True, head_step=self._learner.log.durable_step)
         self._learner.fleet.on_status(entry, request.status)
+        entry.compared = latest_comparison(entry.compared, request.status)
         await self._refusals.on_status(cluster, request.status)
         self._learner.fleet.on_answered(entry)
         return fleet_pb2.HeartbeatReply(

@@ -56,6 +56,7 @@ def _cluster_view(
         last_staleness=record.last_staleness if record else 0,
         assigned_version=entry.assigned_version,
         status=entry.status,
+        compared=entry.compared,
         last_acting_version=0 if entry.heard_before is None else entry.heard_before.acting_version,
         last_finished=entry.heard_before is not None and entry.heard_before.finished,
         held=entry.held,

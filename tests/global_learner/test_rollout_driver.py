@@ -9,7 +9,9 @@ import pytest
 from learner_process import LearnerProcess
 from rollout_fleet import TINY_PLAN, FakeFleet, living_fleet
 
+from global_learner.report.content import report_content
 from policy_net.exchange.generated import fleet_pb2 as pb
+from policy_net.exchange.generated import fleet_pb2_grpc as rpc
 
 pytestmark = pytest.mark.heavy
 
@@ -74,6 +76,26 @@ def test_a_version_that_does_worse_goes_back_by_itself(fleet: FakeFleet) -> None
         assert (agent.acting, agent.duty) == (1, None)
     assert sum(2 in agent.told for agent in fleet.agents) == 4  # all shadowed it
     assert back.verdicts[-1].outcome == "fail"
+
+
+def test_a_cluster_that_refuses_the_candidate_is_named_where_its_rollout_is_looked_at(fleet: FakeFleet) -> None:
+    fleet.start(2)
+    fleet.live_until(asked)
+    fleet.act("promote")
+    fleet.live_until(lambda rollout: rollout.stages[rollout.stage] == "shadow")
+    refusing = fleet.agents[1]
+    status = pb.ClusterStatus(acting_version=1, refused_version=2, refused_reason="expired")
+    with fleet.learner.channel() as channel:
+        beat = pb.HeartbeatRequest(cluster=refusing.cluster, incarnation=refusing.incarnation, status=status)
+        rpc.FleetStub(channel).Heartbeat(beat, timeout=60)
+    report = fleet.admin("GetReport", pb.GetReportRequest())
+    for rollout in (fleet.rollout(), report.rollouts[0]):
+        found = {member.cluster: member.refused_reason for member in rollout.members if member.refused_version == 2}
+        assert found == {refusing.cluster: "expired"}
+    attention = report_content(report)["attention"]
+    assert f"{refusing.cluster}: refused v2: expired; look at its clock" in attention
+    refusing.beat()
+    assert not any(member.refused_version for member in fleet.rollout().members)
 
 
 def test_one_cluster_that_lies_neither_passes_nor_fails_a_version(fleet: FakeFleet) -> None:

@@ -46,9 +46,11 @@ class VersionRefusals:
         """Take what a registered cluster says in a heartbeat; never fails for want of room."""
         if not status.refused_version:
             self._told.pop(cluster, None)
+            self._telemetry.on_refused_version(cluster, 0)
             return
         word = status.refused_reason if status.refused_reason in VERSION_REFUSALS else OTHER_REFUSAL
         version = status.refused_version
+        self._telemetry.on_refused_version(cluster, version, word)
         if self._told.get(cluster) != (version, status.refused_reason):
             self._told[cluster] = (version, status.refused_reason)
             self._telemetry.refused_versions.labels(word).inc()

@@ -767,7 +767,7 @@ class ShowVersionReply(_message.Message):
     def __init__(self, card: _Optional[_Union[VersionCard, _Mapping]] = ..., spec_json: _Optional[str] = ...) -> None: ...
 
 class ClusterView(_message.Message):
-    __slots__ = ("cluster", "incarnation", "seconds_since_heard", "updates_accepted", "updates_duplicate", "updates_rejected", "last_staleness", "assigned_version", "status", "held", "quarantined_until_unix_seconds", "identity", "speed_statistics", "speed_observations", "last_finished", "last_acting_version", "contested")
+    __slots__ = ("cluster", "incarnation", "seconds_since_heard", "updates_accepted", "updates_duplicate", "updates_rejected", "last_staleness", "assigned_version", "status", "held", "quarantined_until_unix_seconds", "identity", "speed_statistics", "speed_observations", "last_finished", "last_acting_version", "contested", "compared")
     class UpdatesRejectedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -792,6 +792,7 @@ class ClusterView(_message.Message):
     LAST_FINISHED_FIELD_NUMBER: _ClassVar[int]
     LAST_ACTING_VERSION_FIELD_NUMBER: _ClassVar[int]
     CONTESTED_FIELD_NUMBER: _ClassVar[int]
+    COMPARED_FIELD_NUMBER: _ClassVar[int]
     cluster: str
     incarnation: int
     seconds_since_heard: float
@@ -809,7 +810,20 @@ class ClusterView(_message.Message):
     last_finished: bool
     last_acting_version: int
     contested: bool
-    def __init__(self, cluster: _Optional[str] = ..., incarnation: _Optional[int] = ..., seconds_since_heard: _Optional[float] = ..., updates_accepted: _Optional[int] = ..., updates_duplicate: _Optional[int] = ..., updates_rejected: _Optional[_Mapping[str, int]] = ..., last_staleness: _Optional[int] = ..., assigned_version: _Optional[int] = ..., status: _Optional[_Union[ClusterStatus, _Mapping]] = ..., held: _Optional[bool] = ..., quarantined_until_unix_seconds: _Optional[float] = ..., identity: _Optional[str] = ..., speed_statistics: _Optional[int] = ..., speed_observations: _Optional[int] = ..., last_finished: _Optional[bool] = ..., last_acting_version: _Optional[int] = ..., contested: _Optional[bool] = ...) -> None: ...
+    compared: Comparison
+    def __init__(self, cluster: _Optional[str] = ..., incarnation: _Optional[int] = ..., seconds_since_heard: _Optional[float] = ..., updates_accepted: _Optional[int] = ..., updates_duplicate: _Optional[int] = ..., updates_rejected: _Optional[_Mapping[str, int]] = ..., last_staleness: _Optional[int] = ..., assigned_version: _Optional[int] = ..., status: _Optional[_Union[ClusterStatus, _Mapping]] = ..., held: _Optional[bool] = ..., quarantined_until_unix_seconds: _Optional[float] = ..., identity: _Optional[str] = ..., speed_statistics: _Optional[int] = ..., speed_observations: _Optional[int] = ..., last_finished: _Optional[bool] = ..., last_acting_version: _Optional[int] = ..., contested: _Optional[bool] = ..., compared: _Optional[_Union[Comparison, _Mapping]] = ...) -> None: ...
+
+class Comparison(_message.Message):
+    __slots__ = ("policy", "policy_jct_seconds", "jobs_done", "avg_jct_seconds")
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    POLICY_JCT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    JOBS_DONE_FIELD_NUMBER: _ClassVar[int]
+    AVG_JCT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    policy: str
+    policy_jct_seconds: float
+    jobs_done: int
+    avg_jct_seconds: float
+    def __init__(self, policy: _Optional[str] = ..., policy_jct_seconds: _Optional[float] = ..., jobs_done: _Optional[int] = ..., avg_jct_seconds: _Optional[float] = ...) -> None: ...
 
 class ReleaseClusterRequest(_message.Message):
     __slots__ = ("cluster", "reason")
@@ -1104,7 +1118,7 @@ class RolloutSketch(_message.Message):
     def __init__(self, cluster: _Optional[str] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., candidate_jct_seconds: _Optional[float] = ..., incumbent_jct_seconds: _Optional[float] = ..., heuristic_jct_seconds: _Optional[float] = ...) -> None: ...
 
 class RolloutMember(_message.Message):
-    __slots__ = ("cluster", "incumbent_version", "role", "acting_version", "away", "blocks", "shadow_decisions", "shadow_agreed", "since_stage")
+    __slots__ = ("cluster", "incumbent_version", "role", "acting_version", "away", "blocks", "shadow_decisions", "shadow_agreed", "since_stage", "refused_version", "refused_reason")
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     INCUMBENT_VERSION_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
@@ -1114,6 +1128,8 @@ class RolloutMember(_message.Message):
     SHADOW_DECISIONS_FIELD_NUMBER: _ClassVar[int]
     SHADOW_AGREED_FIELD_NUMBER: _ClassVar[int]
     SINCE_STAGE_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_VERSION_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_REASON_FIELD_NUMBER: _ClassVar[int]
     cluster: str
     incumbent_version: int
     role: str
@@ -1123,7 +1139,9 @@ class RolloutMember(_message.Message):
     shadow_decisions: int
     shadow_agreed: int
     since_stage: int
-    def __init__(self, cluster: _Optional[str] = ..., incumbent_version: _Optional[int] = ..., role: _Optional[str] = ..., acting_version: _Optional[int] = ..., away: _Optional[bool] = ..., blocks: _Optional[int] = ..., shadow_decisions: _Optional[int] = ..., shadow_agreed: _Optional[int] = ..., since_stage: _Optional[int] = ...) -> None: ...
+    refused_version: int
+    refused_reason: str
+    def __init__(self, cluster: _Optional[str] = ..., incumbent_version: _Optional[int] = ..., role: _Optional[str] = ..., acting_version: _Optional[int] = ..., away: _Optional[bool] = ..., blocks: _Optional[int] = ..., shadow_decisions: _Optional[int] = ..., shadow_agreed: _Optional[int] = ..., since_stage: _Optional[int] = ..., refused_version: _Optional[int] = ..., refused_reason: _Optional[str] = ...) -> None: ...
 
 class RolloutVerdict(_message.Message):
     __slots__ = ("unix_seconds", "stage", "outcome", "loss", "loss_lower", "loss_upper", "pairs", "held", "reasons", "loss_at_least", "loss_at_most")

@@ -14,7 +14,7 @@ from global_learner.report.content import report_content
 from global_learner.report.fleet import ClusterCounts
 from global_learner.report.learning import MOST_BINS, CurvePoint, staleness_histogram
 from global_learner.report.page import as_json, live_page, live_policy, static_page
-from global_learner.report.savings import headline
+from global_learner.report.savings import headline, latest_comparison
 from global_learner.report.versions import MOST_VERSIONS
 from global_learner.report.words import change, listed
 from global_learner.service.heartbeats.heartbeat_check import check_timelines
@@ -69,6 +69,25 @@ def test_where_that_is_not_known_the_fallback_stands_for_it_and_is_named() -> No
     assert "against a simulation of FIFO with EASY backfill of north and DRF of east and west on exactly" in said.note
     found = {row["cluster"]: row["compared_with"] for row in report_content(report(views))["clusters"]}
     assert found == {"east": "DRF", "north": "FIFO with EASY backfill", "west": "DRF"}
+
+
+def test_a_baseline_that_is_not_known_for_a_moment_leaves_the_headline_as_it_is() -> None:
+    told: pb.Comparison | None = None
+
+    def heard(cluster: pb.ClusterView) -> str:
+        nonlocal told
+        told = latest_comparison(told, cluster.status)
+        assert told is not None
+        cluster.compared.CopyFrom(told)
+        return headline([cluster]).text
+
+    assert "under DRF: 10 hours" in heard(jobs(10, 3600.0, 7200.0))  # what most clusters run is not worked out yet
+    known = heard(usual(jobs(10, 3600.0, 7200.0), 10800.0))
+    assert "under FIFO with EASY backfill: 20 hours" in known
+    assert heard(jobs(11, 3600.0, 7200.0)) == known
+    assert heard(jobs(12, 3600.0, 0.0)) == known
+    assert "under FIFO with EASY backfill: 26 hours" in heard(usual(jobs(13, 3600.0, 7200.0), 10800.0))
+    assert "under DRF: 1.0 hours" in heard(jobs(1, 3600.0, 7200.0))  # a run that began anew
 
 
 def test_the_headline_owns_up_to_a_loss_and_to_a_draw() -> None:
@@ -152,6 +171,9 @@ def test_clusters_that_need_somebody_are_named_with_the_reason() -> None:
         view("c", DRAW, quarantined_until_unix_seconds=NOW + 1800.0),
         view("d", DRAW, finished=True, seconds_since_heard=9999.0),
         view("e", DRAW),
+        view("h", DRAW, refused_version=16, refused_reason="expired"),
+        view("i", DRAW, refused_version=16, refused_reason="not-allowed"),
+        view("j", DRAW, refused_version=16, refused_reason="unusable", seconds_since_heard=3600.0 * 5),
     ]
     identities = [
         pb.ClusterIdentity(cluster="e", state="revoked"),
@@ -161,13 +183,18 @@ def test_clusters_that_need_somebody_are_named_with_the_reason() -> None:
     content = report_content(report(views, identities=identities))
     assert [row["state"]["word"] for row in content["clusters"]] == [
         "not heard", "lost", "quarantined", "finished", "turned out", "invited", "expired",
+        "refuses", "refuses", "lost",
     ]  # fmt: skip
     assert content["attention"] == [
         "a: not heard since the learner started",
         "b: not heard for 5 h",
         "c: its updates are not looked at for 30 min more",
         "g: its token or certificate ran out; enroll it again",
+        "h: refused v16: expired; look at its clock",
+        "j: not heard for 5 h",
     ]
+    refusing = {row["cluster"]: (row["refused_version"], row["refused_reason"]) for row in content["clusters"]}
+    assert (refusing["h"], refusing["e"]) == ((16, "expired"), (None, None))
 
 
 def test_clusters_that_never_came_or_were_turned_out_are_counted_apart() -> None:

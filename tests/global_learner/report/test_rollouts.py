@@ -13,6 +13,7 @@ from report_makers import report, three
 from rollout_histories import CLUSTERS, MOST_BEHIND, PLAN, simulated_fleet, three_rollouts
 from rollout_makers import CANDIDATE, started, take
 
+from global_learner.policyctl.rollout_views import line_of, rollout_facts, rollout_table
 from global_learner.report.content import report_content
 from global_learner.report.offline import report_of_files
 from global_learner.report.rollout_evidence import evidence
@@ -194,6 +195,20 @@ def test_whoever_paused_or_aborted_is_named_with_the_reason() -> None:
     assert [stage["word"] for stage in aborted["stages"]] == [
         "promoted by ben", "promoted by ben", "aborted", "not reached", "not reached",
     ]  # fmt: skip
+
+
+def test_a_rollout_says_for_which_cluster_it_waits_and_what_to_do() -> None:
+    rollout = after(Promote())
+    rollout.members[1].refused_version, rollout.members[1].refused_reason = CANDIDATE, "expired"
+    cluster = rollout.members[1].cluster
+    assert only(rollout)["said"] == [f"Waits for {cluster}: it refused v{CANDIDATE}: expired; look at its clock."]
+    facts = rollout_facts(rollout)
+    assert line_of(facts).endswith(f"; {cluster} refused v{CANDIDATE}: expired; look at its clock")
+    table = rollout_table(facts)
+    assert "refused" not in table.title
+    assert f"waits: {cluster} refused v{CANDIDATE}: expired; look at its clock" in table.below
+    assert facts["clusters"][1]["refused_reason"] == "expired"
+    assert facts["clusters"][0]["refused_version"] is None
 
 
 def test_a_rollout_that_waits_for_somebody_is_said_at_the_top_of_the_page() -> None:

@@ -8,9 +8,11 @@ import structlog.testing
 from learner_in_process import serving
 
 from global_learner.errors import DiskFull
+from global_learner.registry.version_words import PASSING_REFUSALS, refused_words
 from global_learner.service.heartbeats.version_refusals import VersionRefusals
 from global_learner.telemetry import Telemetry
 from policy_net.exchange.generated import fleet_pb2 as pb
+from policy_net.exchange.signed_documents import VERSION_REFUSALS
 
 
 class Learner:
@@ -47,6 +49,30 @@ async def test_what_is_told_again_and_again_is_noted_and_counted_once() -> None:
     await learner.told(3, "expired")
     assert learner.noted[2:] == [("north", 3, "expired")], "the same refusal after a pause is counted, not noted"
     assert learner.counted("expired") == 2
+
+
+async def test_the_metric_says_which_cluster_refuses_what_now() -> None:
+    learner = Learner()
+
+    def shown() -> dict[tuple[str, str], float]:
+        (metric,) = learner.telemetry.cluster_refused_version.collect()
+        return {(sample.labels["cluster"], sample.labels["reason"]): sample.value for sample in metric.samples}
+
+    await learner.told(0, "")
+    assert shown() == {}
+    await learner.told(16, "expired")
+    await learner.told(16, "expired", cluster="south")
+    assert shown() == {("north", "expired"): 16.0, ("south", "expired"): 16.0}
+    await learner.told(17, "made-up")
+    await learner.told(0, "", cluster="south")
+    assert shown() == {("north", "other"): 17.0}
+
+
+def test_every_word_of_an_agent_has_advice() -> None:
+    for word in VERSION_REFUSALS:
+        assert refused_words(16, word).startswith(f"refused v16: {word}; ")
+    assert PASSING_REFUSALS.issubset(VERSION_REFUSALS)
+    assert refused_words(16, "made-up") == "refused v16: made-up"
 
 
 async def test_a_full_disk_costs_no_heartbeat_and_the_line_is_written_later() -> None:
