@@ -28,7 +28,7 @@ function drawTiles({ clusters, learner, interventions, told }) {
   const revoked = clusters.filter((row) => row.identity === "revoked").length;
   const there = clusters.filter((row) => row.registered && row.identity !== "revoked").length;
   const notYet = clusters.length - there - revoked;
-  const connected = clusters.filter(({ state }) => state.word === "connected").length;
+  const connected = clusters.filter(({ state }) => ["connected", "refuses"].includes(state.word)).length;
   const finished = clusters.filter(({ state }) => state.word === "finished").length;
   const simulated = clusters.filter((row) => row.simulated).length;
   const present = [simulated && (simulated === clusters.length ? "all simulated" : `${whole(simulated)} simulated`), (connected || !finished) && `${whole(connected)} in touch`, finished && `${whole(finished)} finished`, notYet && `${whole(notYet)} not registered yet`, revoked && `${whole(revoked)} revoked`];
