@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 import time
@@ -337,7 +338,6 @@ class Telemetry:
             ["cluster", "reason"],
             registry=self.registry,
         )
-        self._refused_for: dict[str, str] = {}
         self.rollout_evidence = Counter(
             "fedl2_learner_rollout_evidence_total",
             "Calls with evidence of a rollout, by outcome (taken, not-asked-for, or why it was refused).",
@@ -369,11 +369,11 @@ class Telemetry:
 
     def on_refused_version(self, cluster: str, version: int, reason: str = "") -> None:
         """Show which version a cluster refuses now, and why; 0: none."""
-        before = self._refused_for.pop(cluster, "")
-        if before and (not version or before != reason):
-            self.cluster_refused_version.remove(cluster, before)
+        for word in (*VERSION_REFUSALS, OTHER_REFUSAL):
+            if word != reason or not version:
+                with contextlib.suppress(KeyError):  # it was not there
+                    self.cluster_refused_version.remove(cluster, word)
         if version:
-            self._refused_for[cluster] = reason
             self.cluster_refused_version.labels(cluster, reason).set(version)
 
     def on_refusal(self, method: str, reason: Refusal) -> None:

@@ -45,8 +45,8 @@ class VersionRefusals:
     async def on_status(self, cluster: str, status: fleet_pb2.ClusterStatus) -> None:
         """Take what a registered cluster says in a heartbeat; never fails for want of room."""
         if not status.refused_version:
-            self._told.pop(cluster, None)
-            self._telemetry.on_refused_version(cluster, 0)
+            if self._told.pop(cluster, None) is not None:
+                self._telemetry.on_refused_version(cluster, 0)
             return
         word = status.refused_reason if status.refused_reason in VERSION_REFUSALS else OTHER_REFUSAL
         version = status.refused_version
