@@ -81,6 +81,15 @@ class Intake:
         """Count something that is no job of the workload."""
         self._left_out[reason] += 1
 
+    def stands_twice(self, job_id: str, number: int, first: int) -> MalformedRow:
+        """The error of a job whose id stood in an earlier row."""
+        remedy = "give every job its own id"
+        return MalformedRow(
+            f"{self.path}, {self._unit} {number}: {self._id_field} {job_id!r} stands in {self._unit} {first} too;"
+            f" {remedy}",
+            f"{self._id_field}: {remedy}",
+        )
+
     def keep(self, record: RecordedJob) -> None:
         """Take a job.
 
@@ -90,12 +99,7 @@ class Intake:
         """
         first = self._numbers.setdefault(record.job_id, record.number)
         if first != record.number:
-            remedy = "give every job its own id"
-            raise MalformedRow(
-                f"{self.path}, {self._unit} {record.number}: {self._id_field} {record.job_id!r} stands in"
-                f" {self._unit} {first} too; {remedy}",
-                f"{self._id_field}: {remedy}",
-            )
+            raise self.stands_twice(record.job_id, record.number, first)
         if record.gpus <= 0:
             raise LeftOut(NO_GPU)
         if record.duration_seconds < SHORTEST_SECONDS:

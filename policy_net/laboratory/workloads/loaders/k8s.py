@@ -5,6 +5,7 @@ Source: the Kubernetes API reference (Pod, ownerReferences, well-known labels); 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +29,7 @@ from policy_net.laboratory.workloads.loaders.record import (
     Recording,
     as_one_request,
 )
-from policy_net.laboratory.workloads.loaders.times import moment, span, stated_moment
+from policy_net.laboratory.workloads.loaders.times import moment, moment_if_any, span, stated_moment
 
 EXPECTED = "give what `kubectl get pods -A -o json` prints"
 UNIT = "pod"
@@ -47,7 +48,14 @@ GROUP_LABELS = (
 JOB_LABELS = ("batch.kubernetes.io/job-name", "job-name")
 """Of pods whose owner is not recorded."""
 
+JOBSET_UID = "jobset.sigs.k8s.io/jobset-uid"
+
+TIMES_LOST = "ran, and nobody recorded until when"
+"""Of a job with a pod that was evicted, or lost its node, where no condition says when either."""
+
 ENDED_PHASES = ("Succeeded", "Failed")
+_Key = tuple[str, str]
+"""A job's namespace and name, and its uid; empty where that is not known."""
 PHASES = (*ENDED_PHASES, "Running", "Pending", "Unknown")
 
 
@@ -62,6 +70,11 @@ class _Job:
     gpus: float = 0.0
     unfinished: bool = False
     incomplete: bool = False
+    times_lost: bool = False
+
+
+class _TimesLost(Exception):
+    """A container ran, and nothing says until when."""
 
 
 def read_k8s(path: Path, strict: bool = False) -> Recording:
@@ -75,7 +88,7 @@ def read_k8s(path: Path, strict: bool = False) -> Recording:
     if not isinstance(pods, list):
         raise BadInput(f"{path}: holds no list of pods under 'items'; {EXPECTED}")
     intake = Intake(path, strict, "job", UNIT)
-    jobs: dict[str, _Job] = {}
+    jobs: dict[_Key, _Job] = {}
     for number, value in enumerate(pods, start=1):
         pod: Item | None = None
         try:
@@ -87,9 +100,11 @@ def read_k8s(path: Path, strict: bool = False) -> Recording:
         except MalformedRow as error:
             intake.on_malformed(error)
             _spoil(pod, jobs)
-    for job_id, job in jobs.items():
+    times: Counter[str] = Counter()
+    for (job_id, _), job in jobs.items():
+        times[job_id] += 1
         with intake.one():
-            intake.keep(_record(job_id, job))
+            intake.keep(_record(job_id if times[job_id] == 1 else f"{job_id} ({times[job_id]})", job))
     return intake.recording(
         "pods of one namespace and job name are one job, submitted when its first pod was created",
         "GPUs: the most that a job's pods held at one time; duration: their GPU-seconds over that",
@@ -97,7 +112,7 @@ def read_k8s(path: Path, strict: bool = False) -> Recording:
     )
 
 
-def _add(pod: Item, jobs: dict[str, _Job]) -> None:
+def _add(pod: Item, jobs: dict[_Key, _Job]) -> None:
     """Enter one pod."""
     meta = pod.an_object(pod.fields.get("metadata"), "metadata")
     pod = Item(pod.path, pod.number, pod.unit, pod.fields, name=pod.a_text(meta.get("name"), "metadata.name"))
@@ -108,12 +123,18 @@ def _add(pod: Item, jobs: dict[str, _Job]) -> None:
     phase = pod.a_text(status.get("phase"), "status.phase")
     if phase not in PHASES:
         raise pod.bad("status.phase", f"is {shown(phase)}", f"use one of {', '.join(PHASES)}")
-    times = _times(pod, status)
+    lost = False
+    try:
+        times = _times(pod, status, ended=phase in ENDED_PHASES)
+    except _TimesLost:
+        times, lost = None, True
     job = jobs.setdefault(_job_id(pod, meta), _Job(pod.number, seconds))
     job.created_seconds = min(job.created_seconds, seconds)
     job.gpus += gpus
     if gpus and phase not in ENDED_PHASES:
         job.unfinished = True
+    elif gpus and lost:
+        job.times_lost = True
     elif gpus and times is not None:
         job.pieces.append(Piece(*times, gpus))
         node = pod.text_if_any(pod.an_object(pod.fields.get("spec"), "spec").get("nodeName"))
@@ -121,7 +142,7 @@ def _add(pod: Item, jobs: dict[str, _Job]) -> None:
             job.shares.append(NodeShare(node, gpus, *times))
 
 
-def _spoil(pod: Item | None, jobs: dict[str, _Job]) -> None:
+def _spoil(pod: Item | None, jobs: dict[_Key, _Job]) -> None:
     """A job with a malformed pod is left out as a whole, where it can be told which one it is."""
     if pod is None:
         return
@@ -139,6 +160,8 @@ def _record(job_id: str, job: _Job) -> RecordedJob:
         raise LeftOut(NO_GPU)
     if job.unfinished:
         raise LeftOut(UNFINISHED)
+    if job.times_lost:
+        raise LeftOut(TIMES_LOST)
     if not job.pieces:
         raise LeftOut(NEVER_STARTED)
     held = as_one_request(job.pieces)
@@ -155,21 +178,26 @@ def _record(job_id: str, job: _Job) -> RecordedJob:
     )
 
 
-def _job_id(pod: Item, meta: Mapping[str, Any]) -> str:
-    """Namespace and name of the job that a pod belongs to: by group label, owner, job label, or the pod alone."""
+def _job_id(pod: Item, meta: Mapping[str, Any]) -> _Key:
+    """Namespace and name of the job that a pod belongs to: by group label, owner, job label, or the pod alone.
+
+    And its uid as far as that is known: a job that was deleted and made again has another one.
+    """
     namespace = pod.text_or_none(meta.get("namespace"), "metadata.namespace") or "default"
     labels = pod.an_object(meta.get("labels") or {}, "metadata.labels")
     for label in GROUP_LABELS:
         if labels.get(label):
-            return f"{namespace}/{pod.a_text(labels[label], f'metadata.labels.{label}')}"
+            uid = pod.text_if_any(labels.get(JOBSET_UID))
+            return f"{namespace}/{pod.a_text(labels[label], f'metadata.labels.{label}')}", uid
     owners = pod.a_list(meta.get("ownerReferences") or [], "metadata.ownerReferences")
     references = [pod.an_object(owner, f"metadata.ownerReferences[{index}]") for index, owner in enumerate(owners)]
     for owner in sorted(references, key=lambda owner: owner.get("controller") is not True):
-        return f"{namespace}/{pod.a_text(owner.get('name'), 'metadata.ownerReferences.name')}"
+        name = pod.a_text(owner.get("name"), "metadata.ownerReferences.name")
+        return f"{namespace}/{name}", pod.text_if_any(owner.get("uid"))
     for label in JOB_LABELS:
         if labels.get(label):
-            return f"{namespace}/{pod.a_text(labels[label], f'metadata.labels.{label}')}"
-    return f"{namespace}/{pod.a_text(meta.get('name'), 'metadata.name')}"
+            return f"{namespace}/{pod.a_text(labels[label], f'metadata.labels.{label}')}", ""
+    return f"{namespace}/{pod.a_text(meta.get('name'), 'metadata.name')}", pod.text_if_any(meta.get("uid"))
 
 
 def _gpus(pod: Item) -> int:
@@ -220,19 +248,25 @@ def _quantity(pod: Item, place: str, resources: Mapping[str, Any], resource: str
     return 0
 
 
-def _times(pod: Item, status: Mapping[str, Any]) -> tuple[float, float] | None:
+def _times(pod: Item, status: Mapping[str, Any], *, ended: bool) -> tuple[float, float] | None:
     """From the first start of a container to the last end, restarts included; None if none ran.
 
     Only the last two runs of a container are recorded. One that ran more often has held its GPUs since the pod started.
+    A pod that was evicted, or lost its node, may have ended without the times of its containers: it held its GPUs from
+    its own start to the condition that says so (kubernetes/kubernetes#122160).
+
+    Raises:
+        _TimesLost: a container ran, and no condition says when the pod ended.
     """
     starts: list[float] = []
     ends: list[float] = []
-    for index, value in enumerate(pod.a_list(status.get("containerStatuses") or [], "status.containerStatuses")):
+    untimed = restarted = False
+    began = moment(pod.text_or_none(status.get("startTime"), "status.startTime"), "status.startTime", pod)
+    values = pod.a_list(status.get("containerStatuses") or [], "status.containerStatuses")
+    for index, value in enumerate(values):
         container = pod.an_object(value, f"status.containerStatuses[{index}]")
         restarts = container.get("restartCount")
-        if isinstance(restarts, int) and restarts > 1:
-            first = moment(pod.text_or_none(status.get("startTime"), "status.startTime"), "status.startTime", pod)
-            starts += [] if first is None else [first]
+        restarted = restarted or (isinstance(restarts, int) and restarts > 1)
         for kind in ("lastState", "state"):
             place = f"status.containerStatuses[{index}].{kind}"
             state = pod.an_object(container.get(kind) or {}, place)
@@ -244,4 +278,36 @@ def _times(pod: Item, status: Mapping[str, Any]) -> tuple[float, float] | None:
                 span(start, end, names, pod)
                 starts.append(start)
                 ends.append(end)
+            elif terminated and kind == "lastState":
+                restarted = True
+            elif terminated or (ended and state.get("running")):
+                untimed = True
+    disrupted, unready = _ends_by_conditions(pod, status)
+    if not values and ended and began is not None and disrupted is not None:
+        untimed = True  # kubelets of before 1.22 dropped the containers of a pod that they evicted
+    if untimed and ended:
+        end = disrupted if disrupted is not None else unready
+        if began is None or end is None or end < began or (disrupted is None and end == began):
+            raise _TimesLost
+        starts.append(began)
+        ends.append(end)
+    if restarted and began is not None:
+        starts.append(began)
     return (min(starts), max(ends)) if ends else None
+
+
+def _ends_by_conditions(pod: Item, status: Mapping[str, Any]) -> tuple[float | None, float | None]:
+    """When the pod was to be disrupted, and since when it is not ready; None where no condition says it."""
+    disrupted: float | None = None
+    unready: float | None = None
+    for index, value in enumerate(pod.a_list(status.get("conditions") or [], "status.conditions")):
+        place = f"status.conditions[{index}]"
+        condition = pod.an_object(value, place)
+        since = moment_if_any(pod.text_if_any(condition.get("lastTransitionTime")))
+        if since is None:
+            continue
+        if (condition.get("type"), condition.get("status")) == ("DisruptionTarget", "True"):
+            disrupted = since
+        elif condition.get("type") in ("Ready", "ContainersReady") and condition.get("status") == "False":
+            unready = since if unready is None else max(unready, since)
+    return disrupted, unready

@@ -31,9 +31,13 @@ class Place(Protocol):
         ...
 
 
+_ZERO_DATE = "0001-01-01T00:00:00"
+"""What programs in Go write for no time."""
+
+
 def unstated(text: str | None) -> bool:
     """Whether a value says that there is none."""
-    return text is None or text.strip().lower() in _UNSTATED
+    return text is None or text.strip().lower() in _UNSTATED or text.strip().startswith(_ZERO_DATE)
 
 
 def moment(text: str | None, column: str, place: Place) -> float | None:

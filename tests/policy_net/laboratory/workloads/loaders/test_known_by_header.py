@@ -47,7 +47,7 @@ def test_columns_that_are_padded_for_people_are_answered_with_how_to_print_them(
     padded.write_text("JobID     Submit              State\n--------- ------------------- ---------\n")
     code, _, err = replayed(str(padded), capsys)
     assert code == 2
-    assert "print it with sacct -aX -P" in err
+    assert "print it with sacct -aXD -P" in err
     assert err.count("\n") == 1
 
 
@@ -82,7 +82,7 @@ def test_what_sacct_printed_otherwise_is_answered_in_its_own_words(
     assert f"{jobs}: looks like what sacct prints, but " in err
     assert says in err
     assert err.count("is missing") == says.count("is missing"), "and nothing else"
-    assert "print it with sacct -aX -P --format=JobID,Submit," in err
+    assert "print it with sacct -aXD -P --format=JobID,Submit," in err
 
 
 def test_a_file_with_our_columns_is_ours_whatever_else_it_has(

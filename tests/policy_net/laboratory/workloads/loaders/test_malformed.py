@@ -313,7 +313,7 @@ def test_a_listing_of_sacct_that_cannot_be_read_is_answered_with_the_command(tmp
     path.write_text(
         "JobID          Submit      State\n------------ ---------- ----------\n1 2024-03-04T08:00:00 FAILED\n"
     )
-    with pytest.raises(BadInput, match=r"divided by blanks, .*; print it with sacct -aX -P --format=JobID,"):
+    with pytest.raises(BadInput, match=r"divided by blanks, .*; print it with sacct -aXD -P --format=JobID,"):
         read_recording(f"sacct:{path}", strict=False)
 
 
@@ -353,7 +353,7 @@ def test_sacct_without_a_column_for_time_or_gpus_says_what_to_ask_for(tmp_path: 
         ("JobID|Submit|State|Elapsed", "AllocTRES, ReqTRES says how many GPUs a job had"),
     ):
         path.write_text(f"{header}\n1|2024-03-04T08:00:00|FAILED|00:01\n")
-        with pytest.raises(BadInput, match=f"none of the columns {missing}; print it with sacct -aX -P"):
+        with pytest.raises(BadInput, match=f"none of the columns {missing}; print it with sacct -aXD -P"):
             read_recording(f"sacct:{path}", strict=False)
 
 
