@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from http import HTTPStatus
 from http.client import HTTPException
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import urlencode
 
 from urllib3.exceptions import HTTPError, ReadTimeoutError, SSLError
@@ -29,6 +29,8 @@ Query = Mapping[str, str | int]
 
 REQUEST_SECONDS = 10.0
 """Longest wait for an answer. A page of 500 pods takes a busy server a second."""
+FIELD_MANAGER: Final = "fedl2-agent"
+"""By which others see in an object's managedFields what was written from here."""
 _CONNECT_SECONDS = 5.0
 _PIECE_BYTES = 1 << 16
 _LARGEST_BYTES = 256 << 20
@@ -95,17 +97,17 @@ class ApiServer:
 
     def create(self, path: str, body: Json, query: Query | None = None) -> Json:
         """Post an object; returns it as stored."""
-        return self._request("POST", path, query, body)
+        return self._request("POST", path, _managed(query), body)
 
     def replace(self, path: str, body: Json, query: Query | None = None) -> Json:
         """Put an object, whose `resourceVersion` says which state of it is replaced."""
-        return self._request("PUT", path, query, body)
+        return self._request("PUT", path, _managed(query), body)
 
     def patch(
         self, path: str, body: Json | Sequence[Json], content_type: ContentType, query: Query | None = None
     ) -> Json:
         """Change parts of an object; returns it as stored."""
-        return self._request("PATCH", path, query, body, content_type)
+        return self._request("PATCH", path, _managed(query), body, content_type)
 
     def delete(self, path: str, body: Json | None = None, query: Query | None = None) -> Json:
         """Delete an object.
@@ -277,6 +279,10 @@ class _Stream:
     def shutdown(self) -> None:
         with contextlib.suppress(OSError):  # who reads has closed it at this moment
             self._response.shutdown()
+
+
+def _managed(query: Query | None) -> Query:
+    return {"fieldManager": FIELD_MANAGER, **(query or {})}
 
 
 def _seconds_of(header: str | None) -> float:

@@ -16,8 +16,16 @@ from cluster_agent.backends.kubernetes.advice import LIMITED, RESIZED, Outcome, 
 from cluster_agent.backends.kubernetes.allocation import Made, allocation, as_note, changed, noted
 from cluster_agent.backends.kubernetes.changes import SizeWriter, Written
 from cluster_agent.backends.kubernetes.fitting import fitted
-from cluster_agent.backends.kubernetes.limits import Reason, Situation, has_opted_in, limit_of, pod_waits
+from cluster_agent.backends.kubernetes.limits import (
+    NamespaceFacts,
+    Reason,
+    Situation,
+    has_opted_in,
+    limit_of,
+    pod_waits,
+)
 from cluster_agent.backends.kubernetes.observation import Member, Observed, seconds_of
+from cluster_agent.backends.kubernetes.rivals import CONTEST, Rivals
 from cluster_agent.backends.kubernetes.sight import ClusterSight
 from cluster_agent.backends.kubernetes.sizing import Change, Holder, Room, changes_of, fitting_size
 from cluster_agent.kubernetes.api_server import Json
@@ -31,7 +39,7 @@ _LOOK_SECONDS = 1.0
 """Between two looks whether room has come: all pods are counted each time."""
 _NO_NEWS = frozenset({Reason.SET, Reason.WAITS, Reason.PENDING})
 """No Events by themselves: a change has its own, and the others pass."""
-_FAULTS = frozenset({Reason.CHANGE_FAILED, Reason.POLICY_FAILED, Reason.POD_WAITS})
+_FAULTS = frozenset({Reason.CHANGE_FAILED, Reason.POLICY_FAILED, Reason.POD_WAITS, Reason.SET_BACK})
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +75,7 @@ class Auto:
         self._situation = Situation(0.0)
         self._outcomes: dict[str, Outcome] = {}
         self._changed: dict[str, list[float]] = {}
+        self._rivals = Rivals()
         self._told: dict[tuple[str, str], str] = {}
         self._tells = False
         self._is_undone = False
@@ -171,8 +180,24 @@ class Auto:
         self._changed = {
             each.facts.uid: changed(each, self._changed.get(each.facts.uid, ()), now) for each in members.values()
         }
+        self._look_for_rivals(members, now, namespaces)
         failed = next((word.removeprefix(_FALLBACK) for word in decision.reasons if word.startswith(_FALLBACK)), "")
-        return Situation(now, namespaces, unread, self._changed, self._writer.failing(), failed)
+        return Situation(now, namespaces, unread, self._changed, self._writer.failing(), failed, self._rivals.found)
+
+    def _look_for_rivals(
+        self, members: Mapping[str, Member], now: float, namespaces: Mapping[str, NamespaceFacts]
+    ) -> None:
+        """Note whose size somebody else has set back, and tell of it; of a contest, its limit tells."""
+        self._rivals.forget({each.facts.uid for each in members.values()})
+        for member in members.values():
+            namespace = namespaces.get(member.target.namespace)
+            may_tell = namespace is not None and namespace.has_opted_in
+            if member.target.mode is not UpdateMode.AUTO or not self._writer.is_settled(member.target) or not may_tell:
+                continue
+            if self._rivals.look(member, now):
+                found = self._rivals.found[member.facts.uid]
+                if found.times < CONTEST:
+                    self._tell(member, Reason.SET_BACK, found.line, EventType.WARNING)
 
     def _give_room(self) -> None:
         """Give those that grow what is there now, in their order."""
@@ -226,6 +251,9 @@ class Auto:
         line = advice(change.before, workers)
         if workers < change.after:
             line += f"; {change.after} are wanted, and there is room for no more"
+        rival = self._situation.set_back.get(change.member.facts.uid)
+        if rival is not None and rival.theirs == change.before:
+            line += f"; {rival.line}"
         now, times = self._clocks.unix(), self._changed.get(change.member.facts.uid, [])
         recent = [*times, now] if change.before else times
         return allocation(Made(workers, line, self._origin.policy, self._origin.number, self._epoch(), now), recent)

@@ -15,6 +15,7 @@ from zoneinfo import ZoneInfo
 
 from cluster_agent.backend_settings import DAYS, KubernetesLimits, MaintenanceWindow
 from cluster_agent.backends.kubernetes.observation import Member
+from cluster_agent.backends.kubernetes.rivals import SetBack
 from cluster_agent.kubernetes.targets.elastic_target import FROZEN, UpdateMode, is_frozen
 from cluster_agent.kubernetes.targets.target_kind import Hold
 
@@ -35,6 +36,7 @@ class Reason(StrEnum):
     FROZEN = "Frozen"
     MAINTENANCE_WINDOW = "MaintenanceWindow"
     LIMITED_BY_RATE = "LimitedByRate"
+    SET_BACK = "SetBack"
     POLICY_FAILED = "PolicyFailed"
     CHANGE_FAILED = "ChangeFailed"
     PENDING = "Pending"
@@ -70,6 +72,7 @@ class Situation:
         unread: why these cannot, in a line.
         changed: Unix times of the changes of each job, by its uid.
         failing: why the changes of a job are given up for now, by its uid.
+        set_back: what somebody else has set back, by the job's uid.
         policy_failed: why the decision is not the policy's, in a word; empty where it is.
     """
 
@@ -79,6 +82,7 @@ class Situation:
     changed: Mapping[str, Sequence[float]] = field(default_factory=dict)
     failing: Mapping[str, str] = field(default_factory=dict)
     policy_failed: str = ""
+    set_back: Mapping[str, SetBack] = field(default_factory=dict)
 
 
 def limit_of(member: Member, situation: Situation, limits: KubernetesLimits) -> Hold | None:
@@ -92,6 +96,7 @@ def limit_of(member: Member, situation: Situation, limits: KubernetesLimits) -> 
         or _in_maintenance(limits.maintenance, situation.unix_seconds)
         or facts.hold
         or _failed(facts.uid, situation)
+        or _contested(facts.uid, situation)
         or _too_often(member, situation, limits.changes_per_hour)
     )
 
@@ -150,6 +155,12 @@ def _failed(uid: str, situation: Situation) -> Hold | None:
         line = f"the policy failed ({situation.policy_failed}): what stands in for it changes nothing"
         return Hold(Reason.POLICY_FAILED, line)
     return Hold(Reason.CHANGE_FAILED, situation.failing[uid]) if uid in situation.failing else None
+
+
+def _contested(uid: str, situation: Situation) -> Hold | None:
+    found = situation.set_back.get(uid)
+    contested = found is not None and situation.unix_seconds < found.until
+    return Hold(Reason.SET_BACK, found.words) if found is not None and contested else None
 
 
 def _too_often(member: Member, situation: Situation, most: int) -> Hold | None:

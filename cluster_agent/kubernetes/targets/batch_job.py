@@ -52,6 +52,7 @@ class BatchJob:
             obstacle=_obstacle(spec, parallelism, completions),
             hold=_hold(metadata, spec, status),
             generation=metadata.get("generation") or 0,
+            sized_by=_manager_of(metadata, "f:parallelism"),
         )
 
     def resized(self, facts: TargetFacts, workers: int) -> Json:
@@ -65,6 +66,16 @@ def _asks(template: Json) -> Amounts | None:
         return requests_of(template, {})
     except (ValueError, TypeError, AttributeError):
         return None
+
+
+def _manager_of(metadata: Json, field: str) -> str:
+    """Who wrote a field of the spec last: whoever changes it takes it from all others, and may share it after that."""
+    found = [
+        (str(each.get("time") or ""), str(each.get("manager") or ""))
+        for each in metadata.get("managedFields") or ()
+        if field in ((each.get("fieldsV1") or {}).get("f:spec") or {})
+    ]
+    return max(found, default=("", ""))[1]
 
 
 def _obstacle(spec: Json, parallelism: Any, completions: Any) -> str:

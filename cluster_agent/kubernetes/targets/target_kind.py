@@ -37,6 +37,7 @@ class TargetFacts:
         obstacle: why its size cannot be changed, in a line; empty where it can.
         hold: why not for now, where it can.
         generation: rises with every change of what it asks for.
+        sized_by: the field manager who set its size last; empty where the server does not say.
     """
 
     uid: str
@@ -51,6 +52,7 @@ class TargetFacts:
     obstacle: str = ""
     hold: Hold | None = None
     generation: int = 0
+    sized_by: str = ""
 
 
 class TargetKind(Protocol):

@@ -306,8 +306,10 @@ class TrainingController:
             line = str(refused)
             self._teller.warn(job, memory, "PodRefused", line)
         except ApiRefused as refused:
-            line = f"pod {manifests.pod_name(job, step.create[len(made)])} was refused: {said(refused)}"
-            memory.forbidden = line if is_lasting(refused) else ""
+            is_for_good = is_lasting(refused)
+            words = said(refused) if is_for_good else str(refused)
+            line = f"pod {manifests.pod_name(job, step.create[len(made)])} was refused: {words}"
+            memory.forbidden = line if is_for_good else ""
             self._teller.warn(job, memory, "PodRefused", line)
         except ApiUnanswered as error:  # such as a webhook that is down
             self._teller.warn(job, memory, "ApiTrouble", str(error))

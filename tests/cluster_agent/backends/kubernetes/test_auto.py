@@ -12,6 +12,7 @@ from kube_agents import Agent, wait_for
 from kube_clients import api_of
 from kube_cluster import JOBS, TARGETS, KubeCluster, kube_cluster
 
+from cluster_agent.kubernetes.api_server import ContentType
 from cluster_agent.kubernetes.elector import Elector
 
 Json = dict[str, Any]
@@ -285,6 +286,68 @@ def test_a_job_changes_so_often_and_no_more_also_after_a_restart(
     assert cluster.size("train") == 4
     assert conditions(cluster)["Limited"] == ("True", "LimitedByRate")
     assert "2 changes within an hour, of at most 2" in message(cluster, "Limited")
+
+
+def rival(cluster: KubeCluster, agent: Agent, workers: int, manager: str = "keda-operator") -> None:
+    """Have somebody else set a Job's size, which the agent comes to see."""
+    cluster.server.may = lambda asked: True
+    size = {"spec": {"parallelism": workers, "completions": workers}}
+    path = "/apis/batch/v1/namespaces/team/jobs/train"
+    api_of(cluster.server, "root").patch(path, size, ContentType.MERGE_PATCH, {"fieldManager": manager})
+    wait_for(agent._has_seen_all)
+
+
+def skip(agent: Agent, seconds: float) -> None:
+    """Let time pass, after which the cluster is heard of again."""
+    agent.skipped_seconds += seconds
+    wait_for(lambda: agent.backend._sight.is_fresh and not agent.backend._sight.namespaces()[1])
+
+
+def test_who_sets_a_size_back_is_named_and_left_alone_after_the_second_time(cluster: KubeCluster, agent: Agent) -> None:
+    auto(cluster)
+    agent.decide(train=4)
+    rival(cluster, agent, 2)
+    agent.decide(train=4)
+    assert cluster.size("train") == 4
+    line = "keda-operator has set it back to 2 workers, after it was given 4"
+    assert cluster.status_of("train")["allocation"]["reason"] == f"more: 4 rather than 2; {line}"
+    wait_for(lambda: ("Job", "SetBack", line) in cluster.events())
+    rival(cluster, agent, 2)
+    agent.decide(train=4)
+    assert cluster.size("train") == 2
+    assert conditions(cluster)["Limited"] == ("True", "SetBack")
+    twice = "keda-operator has set it back to 2 workers twice, after it was given 4: it keeps that size until "
+    assert message(cluster, "Limited").startswith(twice)
+    wait_for(lambda: sum(reason == "SetBack" for _, reason, _ in cluster.events()) == 4)
+    for _ in range(3):
+        agent.decide(train=4)
+    assert cluster.size("train") == 2
+    # Later it tries again, and is given up for twice as long.
+    skip(agent, 600.0)
+    agent.decide(train=4)
+    assert cluster.size("train") == 4
+    rival(cluster, agent, 2)
+    agent.decide(train=4)
+    skip(agent, 1100.0)
+    agent.decide(train=4)
+    assert cluster.size("train") == 2
+    assert "back to 2 workers 3 times" in message(cluster, "Limited")
+
+
+def test_a_size_that_is_set_back_stays_known_to_the_next_agent(
+    cluster: KubeCluster, start: Callable[..., Agent]
+) -> None:
+    auto(cluster)
+    first = start()
+    first.decide(train=4)
+    rival(cluster, first, 2)
+    first.close()
+    second = start()
+    wait_for(lambda: bool(second.decide(train=4)) and cluster.size("train") == 4)
+    rival(cluster, second, 2)
+    second.decide(train=4)
+    assert cluster.size("train") == 2
+    assert conditions(cluster)["Limited"] == ("True", "SetBack")
 
 
 def test_what_an_agent_did_and_did_not_come_to_say_is_said_by_the_next(

@@ -1,0 +1,95 @@
+"""Rivals: who else sets the size of a job, such as an autoscaler, a tool that applies manifests, or a person; pure.
+
+A job that has another size than the one that was set last, and that its annotation still names, was set back. Once,
+that may have been a mistake of either side. After the second time it is a contest, which costs the job its pods each
+time: the agent leaves it the size, and tries again after a pause that doubles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from cluster_agent.backends.kubernetes.allocation import HOUR_SECONDS, noted
+from cluster_agent.backends.kubernetes.observation import Member, seconds_of
+from cluster_agent.kubernetes.api_server import FIELD_MANAGER
+
+CONTEST: Final = 2
+"""Times that a size is set back before the agent gives in."""
+_FIRST_SECONDS: Final = 600.0
+_LONGEST_SECONDS: Final = 86_400.0
+_MOST_DOUBLINGS: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class SetBack:
+    """A size that somebody else has set back.
+
+    Attributes:
+        ours: workers that the job was given.
+        theirs: workers that it was set back to.
+        by: name of the field manager; empty where the server does not say.
+        times: in a row.
+        change: which of the agent's changes it was: its time and its decision.
+        unix_seconds: when it was seen.
+    """
+
+    ours: int
+    theirs: int
+    by: str
+    times: int
+    change: tuple[str, int]
+    unix_seconds: float
+
+    @property
+    def line(self) -> str:
+        """For people."""
+        times = {1: "", 2: " twice"}.get(self.times, f" {self.times} times")
+        who = self.by or "somebody else"
+        return f"{who} has set it back to {self.theirs} workers{times}, after it was given {self.ours}"
+
+    @property
+    def until(self) -> float:
+        """Unix time up to which the job keeps the other's size; in the past where it need not."""
+        if self.times < CONTEST:
+            return 0.0
+        pause = _FIRST_SECONDS * 2.0 ** min(self.times - CONTEST, _MOST_DOUBLINGS)
+        return self.unix_seconds + min(pause, _LONGEST_SECONDS)
+
+    @property
+    def words(self) -> str:
+        """Why the job keeps its size, in a line."""
+        again = datetime.fromtimestamp(self.until, UTC).strftime("%H:%M:%S")
+        return f"{self.line}: it keeps that size until {again} UTC; stop one of the two, or set spec.updateMode to Off"
+
+
+class Rivals:
+    """What was set back, by the uid of the job. Forgetting it costs a change more before the agent gives in."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, SetBack] = {}
+
+    def look(self, member: Member, now: float) -> bool:
+        """Look at a job of which all is seen that was asked of it; whether it was set back since the last look."""
+        facts, made = member.facts, noted(member)
+        if made is None or seconds_of(made["time"]) < seconds_of(facts.created):  # the note of another job
+            return False
+        before = self.found.get(facts.uid)
+        if facts.requested == made["workers"]:
+            if before is not None and now - seconds_of(made["time"]) >= HOUR_SECONDS:
+                del self.found[facts.uid]  # it stands
+            return False
+        change = made["time"], made["decisionId"]
+        if facts.sized_by == FIELD_MANAGER or (before is not None and before.change == change):
+            return False
+        ours, theirs = made["workers"], facts.requested
+        same = before is not None and (before.ours == ours or before.theirs == theirs)
+        times = before.times + 1 if before is not None and same else 1
+        self.found[facts.uid] = SetBack(ours, theirs, facts.sized_by, times, change, now)
+        return True
+
+    def forget(self, uids: Collection[str]) -> None:
+        """Keep nothing but of these jobs."""
+        self.found = {uid: each for uid, each in self.found.items() if uid in uids}
