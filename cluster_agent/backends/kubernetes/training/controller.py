@@ -29,7 +29,7 @@ from cluster_agent.backends.kubernetes.training.story.statuses import Granted
 from cluster_agent.backends.kubernetes.training.story.telling import Teller
 from cluster_agent.backends.kubernetes.training.task_choices import asks_of, choices_of, needs_of
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
-from cluster_agent.backends.kubernetes.training.templates import is_lasting, said
+from cluster_agent.backends.kubernetes.training.templates import breaks_rule, said
 from cluster_agent.kubernetes.errors import ApiError, ApiRefused, ApiUnanswered, NotActing
 from cluster_agent.kubernetes.events import EventType
 from cluster_agent.kubernetes.node_choice import NodeChoice
@@ -306,10 +306,10 @@ class TrainingController:
             line = str(refused)
             self._teller.warn(job, memory, "PodRefused", line)
         except ApiRefused as refused:
-            is_for_good = is_lasting(refused)
-            words = said(refused) if is_for_good else str(refused)
+            is_rule = breaks_rule(refused)
+            words = said(refused) if is_rule else str(refused)
             line = f"pod {manifests.pod_name(job, step.create[len(made)])} was refused: {words}"
-            memory.forbidden = line if is_for_good else ""
+            memory.forbidden = line if is_rule else ""
             self._teller.warn(job, memory, "PodRefused", line)
         except ApiUnanswered as error:  # such as a webhook that is down
             self._teller.warn(job, memory, "ApiTrouble", str(error))

@@ -117,15 +117,11 @@ class Templates:
             return f"it is no pod's: {error}"
         try:
             self._api.create(PODS.path(job.namespace), pod, {"fieldValidation": "Strict", "dryRun": "All"})
+        except Invalid as error:
+            return "" if "does not support dry run" in str(error) else said(error)  # such a webhook has no opinion
         except ApiRefused as error:
-            if not is_lasting(error) or "does not support dry run" in str(error):  # such a webhook has no opinion
-                return ""
-            if isinstance(error, Forbidden):
-                minutes = _REFUSED_AGAIN_SECONDS / 60
-                return (
-                    f"namespace {job.namespace} refuses it, and is asked again every {minutes:g} minutes: {said(error)}"
-                )
-            return said(error)
+            again = f"is asked again every {_REFUSED_AGAIN_SECONDS / 60:g} minutes"
+            return f"namespace {job.namespace} refuses it, and {again}: {said(error)}" if breaks_rule(error) else ""
         return ""
 
 
@@ -159,9 +155,9 @@ def _pods(job: TrainingJob) -> list[tuple[str, Callable[[], Json]]]:
     return [(role, make) for role, make in found if written[role]]
 
 
-def is_lasting(error: ApiRefused) -> bool:
+def breaks_rule(error: ApiRefused) -> bool:
     """Whether a pod was refused for what it is, and would be again; not for a quota, a right or a name, which come."""
-    return isinstance(error, Invalid) or (isinstance(error, Forbidden) and _RULES.search(str(error)) is not None)
+    return isinstance(error, Forbidden) and _RULES.search(str(error)) is not None
 
 
 def said(error: ApiRefused) -> str:

@@ -328,7 +328,7 @@ def test_who_sets_a_size_back_is_named_and_left_alone_after_the_second_time(clus
     assert cluster.size("train") == 4
     rival(cluster, agent, 2)
     agent.decide(train=4)
-    skip(agent, 1100.0)
+    skip(agent, 700.0)
     agent.decide(train=4)
     assert cluster.size("train") == 2
     assert "back to 2 workers 3 times" in message(cluster, "Limited")
