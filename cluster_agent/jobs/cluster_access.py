@@ -6,6 +6,7 @@ An agent on Kubernetes has no port that users could ask. What it decided stands 
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,7 +59,7 @@ def opened(config: Path | None, kubeconfig: Path | None, context: str | None) ->
         ClusterUnreachable, ClusterRefused: what the API server's own errors become.
     """
     from cluster_agent.backend_settings import KubernetesBackendSettings  # noqa: PLC0415  (brings pydantic)
-    from cluster_agent.kubernetes.access import Access, open_client  # noqa: PLC0415
+    from cluster_agent.kubernetes.access import Access, clients_of_command  # noqa: PLC0415
 
     settings, state_dir, policy = KubernetesBackendSettings(), None, USUAL_POLICY
     if config is not None:
@@ -66,12 +67,12 @@ def opened(config: Path | None, kubeconfig: Path | None, context: str | None) ->
     changes: dict[str, object] = {} if kubeconfig is None else {"kubeconfig": kubeconfig, "context": ""}
     changes |= {} if context is None else {"context": context}
     settings = settings.model_copy(update=changes)
-    client = open_client(Access(settings.kubeconfig, settings.context))
+    clients = clients_of_command(Access(settings.kubeconfig, settings.context), _say_refused)
     # Only now: who named no kubeconfig that is there waits for none of it.
     from cluster_agent.kubernetes.api_server import ApiServer  # noqa: PLC0415
     from cluster_agent.kubernetes.errors import ApiUnanswered, Forbidden, Unauthorized  # noqa: PLC0415
 
-    api = ApiServer(client, settings.request_seconds)
+    api = ApiServer(clients, settings.request_seconds)
     try:
         yield Cluster(api, settings, state_dir, policy, trains=config is None or settings.training is not None)
     except ApiUnanswered as error:
@@ -82,6 +83,10 @@ def opened(config: Path | None, kubeconfig: Path | None, context: str | None) ->
         ) from error
     finally:
         api.close()
+
+
+def _say_refused(reason: str) -> None:
+    print(f"{reason}; the credentials from before are used", file=sys.stderr, flush=True)
 
 
 def check_looked_after(cluster: Cluster, namespace: str) -> None:

@@ -63,6 +63,7 @@ class ApiServer:
     """Requests to one server; safe to use from several threads.
 
     Args:
+        client: or what gives the one to use for each request, where its credentials may be replaced.
         clock: monotonic seconds.
         may_write: asked last before a request that changes something is sent, so that a process that was held up, even
             in the middle of what it wrote, writes no more; `NotActing` is raised where it may not.
@@ -71,13 +72,14 @@ class ApiServer:
 
     def __init__(
         self,
-        client: ApiClient,
+        client: ApiClient | Callable[[], ApiClient],
         request_seconds: float = REQUEST_SECONDS,
         clock: Callable[[], float] = time.monotonic,
         may_write: Callable[[], bool] = lambda: True,
         on_error: Callable[[ApiError], None] = lambda _: None,
     ) -> None:
-        self._client = client
+        self._current: Callable[[], ApiClient] = client if callable(client) else lambda: client
+        self._address = str(self._current().configuration.host)
         self._may_write, self._on_error = may_write, on_error
         self._request_seconds = request_seconds
         self._clock = clock
@@ -85,7 +87,7 @@ class ApiServer:
     @property
     def address(self) -> str:
         """Of the server, for messages."""
-        return str(self._client.configuration.host)
+        return self._address
 
     def get(self, path: str, query: Query | None = None) -> Json:
         """Read an object or one page of a list.
@@ -135,7 +137,7 @@ class ApiServer:
 
     def close(self) -> None:
         """Close what connections are kept."""
-        self._client.close()
+        self._current().close()
 
     @contextmanager
     def _told_of(self) -> Iterator[None]:
@@ -189,8 +191,9 @@ class ApiServer:
         headers = {"Accept": "application/json"}
         if body is not None:
             headers["Content-Type"] = content_type
+        client = self._current()
         try:
-            _, url, headers, _, _ = self._client.param_serialize(
+            _, url, headers, _, _ = client.param_serialize(
                 method, target, header_params=headers, auth_settings=["BearerToken"]
             )
         except Exception as error:
@@ -202,7 +205,7 @@ class ApiServer:
         if method != "GET" and not self._may_write():
             raise NotActing(f"{asked}: not sent, another agent may act by now")
         try:
-            return self._client.rest_client.pool_manager.request(
+            return client.rest_client.pool_manager.request(
                 method,
                 url,
                 body=content,

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from cryptography import x509
+if TYPE_CHECKING:  # whose command is refused waits for no cryptography
+    from cryptography import x509
 
 SECRET_WORDS = (
     "When a certificate in use expires, as Unix time, by what it is for; 0 where there is none.",

@@ -37,7 +37,7 @@ from cluster_agent.backends.kubernetes.training.jobs import TrainingJobs
 from cluster_agent.backends.kubernetes.training.room import Room
 from cluster_agent.backends.kubernetes.training.templates import rights_of
 from cluster_agent.errors import BackendUnavailable, BadConfig
-from cluster_agent.kubernetes.access import Access, open_client, pod_namespace
+from cluster_agent.kubernetes.access import Access, OpenedClient, follow_client, pod_namespace, secrets_of
 from cluster_agent.kubernetes.api_server import ApiServer
 from cluster_agent.kubernetes.elector import Elector, LeaseTimes
 from cluster_agent.kubernetes.events import EventRecorder
@@ -69,13 +69,27 @@ def open_backend(settings: BackendSettings, parts: AgentParts) -> KubernetesBack
     """The cluster that the kubeconfig or the pod's service account names; see `BackendModule`."""
     if not isinstance(settings, KubernetesBackendSettings):
         raise BadConfig(f"setting backend.kind = {settings.kind}: is no Kubernetes cluster")
-    client = open_client(Access(settings.kubeconfig, settings.context))
+    telemetry = parts.telemetry
+
+    def replaced(found: OpenedClient) -> None:
+        _log.info("kubernetes-credentials-replaced", server=found.address)
+        telemetry.on_secret_replaced("kubernetes")
+
+    def refused(reason: str) -> None:
+        _log.error("kubernetes-credentials-not-replaced", reason=reason, meaning="those before serve on")
+
+    followed = follow_client(Access(settings.kubeconfig, settings.context), replaced, refused)
+    telemetry.in_use(*secrets_of(followed))
     elector = None
-    failures = parts.telemetry.api_failures
+    failures = telemetry.api_failures
 
     def api_of(request_seconds: float, may_write: Callable[[], bool] = lambda: True) -> ApiServer:
         return ApiServer(
-            client, request_seconds, time.monotonic, may_write, lambda error: failures.labels(error.word).inc()
+            lambda: followed.current().client,
+            request_seconds,
+            time.monotonic,
+            may_write,
+            lambda error: failures.labels(error.word).inc(),
         )
 
     api = api_of(settings.request_seconds)
