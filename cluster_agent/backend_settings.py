@@ -234,7 +234,11 @@ class KubernetesTraining(Section):
 
     key_file: Path | None = None
     """At least 32 random bytes, from which the tokens and certificates of jobs follow; agents that stand by for one
-    another have the same. Made in the state directory unless set."""
+    another have the same. Made in the state directory unless set. A file that is changed while the agent runs is
+    refused: jobs that run have the key before."""
+    earlier_key_files: tuple[Path, ...] = ()
+    """Keys that were in `key_file` before, the newest first, for jobs that began with them; a file may go when the last
+    of these has ended."""
     last_checkpoint_seconds: Seconds = 300.0
     """Longest wait for the last checkpoint of a job that was deleted, if it asks for one (`checkpoints.lastOnDelete`);
     then it goes without. Large models take minutes to be written."""

@@ -50,8 +50,10 @@ def check_config(settings: AgentSettings) -> list[str]:
             found.append(f"control group {backend.cgroup}, which was not tried")
             backend = backend.model_copy(update={"cgroup": None})
         backend_module(backend.kind).open_backend(backend, parts)
-    if isinstance(backend, KubernetesBackendSettings) and backend.training is not None and backend.training.key_file:
-        read_agent_key(backend.training.key_file, make=False)
+    if isinstance(backend, KubernetesBackendSettings) and backend.training is not None:
+        own = backend.training.key_file
+        for key_file in (*(() if own is None else (own,)), *backend.training.earlier_key_files):
+            read_agent_key(key_file, make=False)
     return [*found, f"backend {backend.kind}, which was not started"]
 
 

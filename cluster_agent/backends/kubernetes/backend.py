@@ -43,10 +43,13 @@ from cluster_agent.kubernetes.elector import Elector, LeaseTimes
 from cluster_agent.kubernetes.events import EventRecorder
 from cluster_agent.kubernetes.targets.batch_job import BatchJob
 from cluster_agent.kubernetes.targets.target_kind import TargetFacts, TargetKind
-from cluster_agent.kubernetes.training.credentials import read_agent_key
+from cluster_agent.kubernetes.training.credentials import JobKeys, follow_agent_key, read_agent_key
 from cluster_agent.recording.reasons import asked_about
+from foundation.followed_files import LOOK_SECONDS as FILES_LOOK_SECONDS
+from foundation.followed_files import FollowedFiles
 from policy_net.domain import SUSPENDED, ClusterState, Decision, Job, Progress, Trigger
 from policy_net.errors import InvalidAllocation
+from policy_net.exchange.secrets_in_use import SecretInUse
 
 _log = structlog.get_logger()
 
@@ -59,8 +62,10 @@ _ROOM_SECONDS = 1.0
 def resolve_paths(settings: KubernetesBackendSettings, folder: Path) -> KubernetesBackendSettings:
     """The settings with the kubeconfig's path taken from the folder; see `BackendModule`."""
     training = settings.training
-    if training is not None and training.key_file is not None:
-        training = training.model_copy(update={"key_file": folder / training.key_file})
+    if training is not None:
+        key_file = None if training.key_file is None else folder / training.key_file
+        earlier = tuple(folder / file for file in training.earlier_key_files)
+        training = training.model_copy(update={"key_file": key_file, "earlier_key_files": earlier})
     kubeconfig = None if settings.kubeconfig is None else folder / settings.kubeconfig
     return settings.model_copy(update={"kubeconfig": kubeconfig, "training": training})
 
@@ -149,6 +154,7 @@ class KubernetesBackend:
             lambda: 0 if elector is None else elector.epoch,
         )
         self._adviser = Adviser(api, unix_clock, lambda: self._acts, self._auto.tell_unusable)
+        self._key_file: FollowedFiles[bytes] | None = None
         self._training = None if settings.training is None else self._open_training(settings.training)
         self._scrapes = Scrapes(self._to_scrape, parts.clock, unix_clock)
         self._observed: Observed | None = None
@@ -198,6 +204,8 @@ class KubernetesBackend:
         self._sight.run(partial(self._scrapes.run, self._sight.wait), "scrapes")
         if self._training is not None:
             self._training.start()
+        if self._key_file is not None:
+            self._sight.run(partial(self._look_at_key, self._key_file), "training-key")
         if self._elector is not None:
             self._sight.run(partial(self._elect, self._elector), "lease")
 
@@ -296,6 +304,10 @@ class KubernetesBackend:
     def _acts(self) -> bool:
         return self._elector is None or self._elector.seconds_left > 0.0
 
+    def _look_at_key(self, key: FollowedFiles[bytes]) -> None:
+        while not self._sight.wait(FILES_LOOK_SECONDS):
+            key.current()
+
     def _elect(self, elector: Elector) -> None:
         while not self._sight.wait(elector.step()):
             pass
@@ -323,6 +335,12 @@ class KubernetesBackend:
     def _open_training(self, settings: KubernetesTraining) -> TrainingJobs:
         key_file, elector = settings.key_file or self._parts.state_dir / "training.key", self._elector
 
+        def refused(reason: str) -> None:
+            _log.error("training-key-refused", reason=reason)
+
+        key = self._key_file = follow_agent_key(key_file, make=settings.key_file is None, on_refused=refused)
+        self._parts.telemetry.in_use(SecretInUse("training-key", refusal=lambda: key.refusal))
+
         def room() -> Room:
             pods = self._sight.pods.entries()
             return Room(self._sight.seen().nodes, [entry.kept for entry in pods.values()], pods.keys())
@@ -331,7 +349,7 @@ class KubernetesBackend:
             self._api,
             self._sight.names,
             room,
-            read_agent_key(key_file, make=settings.key_file is None),
+            JobKeys(key.value, tuple(read_agent_key(file, make=False) for file in settings.earlier_key_files)),
             lambda: self._acts and self._sight.is_fresh,
             lambda: 0 if elector is None else elector.epoch,
             self._sight.changed.set,

@@ -11,7 +11,8 @@ import hashlib
 import hmac
 import ipaddress
 import secrets
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -23,6 +24,7 @@ from cryptography.x509.oid import NameOID
 
 from cluster_agent.errors import BadConfig
 from foundation.files import PRIVATE, write_first
+from foundation.followed_files import Content, FollowedFiles
 
 _KEY_BYTES = 32
 _LONGEST_KEY = 4096
@@ -38,6 +40,32 @@ class ServingPair:
 
     certificate: str
     key: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class JobKeys:
+    """Keys from which tokens and certificates of jobs follow.
+
+    Attributes:
+        newest: of jobs that begin now.
+        earlier: of jobs that began before it took their place, the newest first.
+    """
+
+    newest: bytes = field(repr=False)
+    earlier: tuple[bytes, ...] = field(default=(), repr=False)
+
+    def named(self, name: str) -> bytes | None:
+        """The key of a job that says which one it began with, by `name_of_key`; None where it is not here.
+
+        Without a name it began before jobs said so, and so with the oldest.
+        """
+        keys = (self.newest, *self.earlier)
+        return keys[-1] if not name else next((key for key in keys if name_of_key(key) == name), None)
+
+
+def name_of_key(agent_key: bytes) -> str:
+    """What tells one key of an agent's from another, and gives nothing of it away."""
+    return hmac.new(agent_key, b"fedl2 name of key", hashlib.sha256).hexdigest()[:16]
 
 
 def token_of(agent_key: bytes, uid: str) -> str:
@@ -81,6 +109,40 @@ def _host(host: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
         return x509.DNSName(host)
+
+
+def follow_agent_key(
+    path: Path,
+    *,
+    make: bool,
+    on_refused: Callable[[str], None],
+    clock: Callable[[], float] = time.monotonic,
+) -> FollowedFiles[bytes]:
+    """The agent's key in a file, which stays the one of the start: a changed file is refused.
+
+    Tokens of jobs that run follow from it, so another key would lose them all. It is replaced by a restart, with the
+    one before among `earlier_key_files`.
+
+    Args:
+        make: whether a missing one is made at the start.
+        on_refused: is told that the file was changed.
+        clock: seconds that never go back.
+
+    Raises:
+        BadConfig: at the start: as `read_agent_key`.
+    """
+    first = read_agent_key(path, make=make)
+
+    def unchanged(content: Content) -> bytes:
+        if content(path).strip() != first:
+            raise BadConfig(
+                f"setting backend.training.key_file: {path} was changed, and tokens of running jobs follow from the "
+                "key before, which stays in use: put it back; or keep it in a file of its own, name that in "
+                "backend.training.earlier_key_files, and start the agent again"
+            )
+        return first
+
+    return FollowedFiles(unchanged, BadConfig, on_refused=on_refused, clock=clock)
 
 
 def read_agent_key(path: Path, *, make: bool) -> bytes:

@@ -28,6 +28,8 @@ TASK_LABEL: Final = "fedl2.io/task"
 ROLE_LABEL: Final = "fedl2.io/role"
 WORLD_LABEL: Final = "fedl2.io/world-size"
 GANG_LABEL: Final = "fedl2.io/gang"
+KEY_ANNOTATION: Final = "fedl2.io/training-key"
+"""Of a job's Service: which of the agent's keys its token follows from."""
 PORT: Final = 7770
 METRICS_PORT: Final = 7771
 _SECRET_FOLDER = "/fedl2/secret"  # noqa: S105 — a folder's name
@@ -77,15 +79,19 @@ def labels(job: TrainingJob, task: str) -> dict[str, str]:
     }
 
 
-def service(job: TrainingJob) -> Json:
-    """The address of who answers for the job, which stays while pods come and go."""
+def service(job: TrainingJob, key: str = "") -> Json:
+    """The address of who answers for the job, which stays while pods come and go.
+
+    Args:
+        key: name of the agent's key from which the job's token follows; empty: it is not said.
+    """
     task, ports = leader(job), [{"name": "control", "port": PORT, "targetPort": PORT}]
     if job.is_all_reduce:
         ports.append({"name": "rendezvous", "port": rendezvous_port(job), "targetPort": rendezvous_port(job)})
     return {
         "apiVersion": SERVICES.api_version,
         "kind": SERVICES.kind,
-        "metadata": _metadata(job, pod_name(job, task), task),
+        "metadata": _metadata(job, pod_name(job, task), task) | ({"annotations": {KEY_ANNOTATION: key}} if key else {}),
         "spec": {
             "selector": {JOB_LABEL: job.name, TASK_LABEL: task},
             "ports": ports,

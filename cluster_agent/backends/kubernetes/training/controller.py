@@ -65,7 +65,7 @@ class TrainingController:
         self._chosen, self._pace = ChosenNodes(), pace or Pace(clock)
         self._memories: dict[str, Memory] = {}
         self._steps: dict[str, Step] = {}
-        self._objects = JobObjects(hands.api, sight.pods, sight.services, hands.agent_key, hands.may_write)
+        self._objects = JobObjects(hands.api, sight.pods, sight.services, hands.keys, hands.may_write)
         self._teller = Teller(
             hands.api, sight.jobs, sight.pods, hands.events, self._objects.check_acting, clock, unix_clock
         )

@@ -45,6 +45,7 @@ from cluster_agent.kubernetes.events import EventRecorder
 from cluster_agent.kubernetes.following import Following, unread_in
 from cluster_agent.kubernetes.node_choice import NodeChoice
 from cluster_agent.kubernetes.resources import PODS
+from cluster_agent.kubernetes.training.credentials import JobKeys
 from cluster_agent.kubernetes.training.manifests import JOB_LABEL, SERVICES
 from cluster_agent.kubernetes.training.pod_rights import NO_RIGHTS, Rights
 from cluster_agent.kubernetes.training.training_job import TRAINING_JOBS, TrainingJob, UpdateMode, training_job
@@ -66,7 +67,7 @@ class TrainingJobs:
     Args:
         namespaces: whose, each followed by itself; an empty name stands for all there are.
         room: what the cluster has left now.
-        agent_key: from which jobs' tokens follow.
+        keys: from which jobs' tokens follow.
         may_write: whether this agent acts.
         lease_epoch: of its lease; 0 without one.
         on_news: called where something has changed that a decision could be about; must not block.
@@ -82,7 +83,7 @@ class TrainingJobs:
         api: ApiServer,
         namespaces: Sequence[str],
         room: Callable[[], Room],
-        agent_key: bytes,
+        keys: JobKeys,
         may_write: Callable[[], bool],
         lease_epoch: Callable[[], int],
         on_news: Callable[[], None],
@@ -127,7 +128,7 @@ class TrainingJobs:
             api,
             self._coordinators,
             self._events,
-            agent_key,
+            keys,
             may_write,
             kueue,
             last_checkpoint_seconds,

@@ -21,8 +21,16 @@ from cluster_agent.kubernetes.cache import Cache
 from cluster_agent.kubernetes.errors import AlreadyExists, ApiError, Conflict, NotActing, NotFound
 from cluster_agent.kubernetes.resources import PODS
 from cluster_agent.kubernetes.training import manifests
-from cluster_agent.kubernetes.training.credentials import ServingPair, serving_pair, token_of
-from cluster_agent.kubernetes.training.manifests import COORDINATOR, GANG_LABEL, PORT, SECRETS, SERVICES, leader
+from cluster_agent.kubernetes.training.credentials import JobKeys, ServingPair, name_of_key, serving_pair, token_of
+from cluster_agent.kubernetes.training.manifests import (
+    COORDINATOR,
+    GANG_LABEL,
+    KEY_ANNOTATION,
+    PORT,
+    SECRETS,
+    SERVICES,
+    leader,
+)
 from cluster_agent.kubernetes.training.training_job import LAST_CHECKPOINT, TRAINING_JOBS, TrainingJob
 from foundation.text import plain_line
 
@@ -35,12 +43,18 @@ class ServiceFacts:
 
     owner: str
     cluster_ip: str
+    key: str = ""
+    """Name of the agent's key from which the job's token follows."""
 
 
 def service_facts(found: Json) -> ServiceFacts:
     """What is kept of a Service as the API gives it."""
     owner: Json = next((each for each in found["metadata"].get("ownerReferences") or () if each.get("controller")), {})
-    return ServiceFacts(str(owner.get("uid") or ""), str((found.get("spec") or {}).get("clusterIP") or ""))
+    return ServiceFacts(
+        str(owner.get("uid") or ""),
+        str((found.get("spec") or {}).get("clusterIP") or ""),
+        str((found["metadata"].get("annotations") or {}).get(KEY_ANNOTATION) or ""),
+    )
 
 
 class Refused(Exception):
@@ -51,7 +65,7 @@ class JobObjects:
     """Makes and deletes; used by one thread.
 
     Args:
-        agent_key: from which jobs' tokens follow.
+        keys: from which jobs' tokens follow.
         may_write: whether this agent acts; asked before each write.
 
     Raises:
@@ -64,11 +78,12 @@ class JobObjects:
         api: ApiServer,
         pods: Cache[TaskPod],
         services: Cache[ServiceFacts],
-        agent_key: bytes,
+        keys: JobKeys,
         may_write: Callable[[], bool],
     ) -> None:
         self._api, self._pods, self._services = api, pods, services
-        self._agent_key, self._may_write = agent_key, may_write
+        self._keys, self._may_write = keys, may_write
+        self._without_key: set[str] = set()
         self._pairs: dict[str, tuple[list[str], ServingPair]] = {}
         self._lines: dict[str, tuple[str, Line]] = {}
         """By the job's uid; with the address of its Service."""
@@ -174,13 +189,16 @@ class JobObjects:
         """The coordinator's address, and what it needs to serve there."""
         self.check_acting()
         try:
-            self._services.put_answer(self._api.create(SERVICES.path(job.namespace), manifests.service(job)))
+            made = manifests.service(job, name_of_key(self._keys.newest))
+            self._services.put_answer(self._api.create(SERVICES.path(job.namespace), made))
         except AlreadyExists:
             path = SERVICES.path(job.namespace, manifests.pod_name(job, leader(job)))
             self._services.put_answer(self._api.get(path))
         address = self.address(job)
-        token = token_of(self._agent_key, job.uid)
-        pair = self.pair(job)
+        key = self._key(job)
+        if key is None:
+            raise Refused(f"{self._missing_key(job)}; name it in the agent's backend.training.earlier_key_files")
+        token, pair = token_of(key, job.uid), self._pair(job, key)
         self.check_acting()
         with contextlib.suppress(AlreadyExists):  # it was made like this
             self._api.create(SECRETS.path(job.namespace), manifests.secret(job, token, pair))
@@ -205,13 +223,24 @@ class JobObjects:
             return None
         return entry.kept
 
-    def pair(self, job: TrainingJob) -> ServingPair:
+    def _key(self, job: TrainingJob) -> bytes | None:
+        """The key from which the job's token follows; None where this agent has it not."""
+        service = self.service(job)
+        return self._keys.named("" if service is None else service.key)
+
+    def _missing_key(self, job: TrainingJob) -> str:
+        service = self.service(job)
+        return (
+            f"the job began with another key, {'' if service is None else service.key}, which this agent does not have"
+        )
+
+    def _pair(self, job: TrainingJob, key: bytes) -> ServingPair:
         """The coordinator's; kept, as a signature is worth a look at many jobs."""
         service = self.service(job)
         hosts = manifests.hosts(job, "" if service is None else service.cluster_ip)
         made_for, pair = self._pairs.get(job.uid, ([], None))
         if pair is None or made_for != hosts:
-            pair = serving_pair(self._agent_key, job.uid, hosts, _created(job))
+            pair = serving_pair(key, job.uid, hosts, _created(job))
             self._pairs[job.uid] = hosts, pair
         return pair
 
@@ -226,14 +255,30 @@ class JobObjects:
             return None
         known = self._lines.get(job.uid)
         if known is None or (known[0], known[1].pod) != (service.cluster_ip, pod):
-            token, certificate = token_of(self._agent_key, job.uid), self.pair(job).certificate
+            key = self._key(job)
+            if key is None:
+                self._tell_missing_key(job)
+                key = self._keys.newest  # its coordinator then says that this is not the job's token
+            token, certificate = token_of(key, job.uid), self._pair(job, key).certificate
             known = service.cluster_ip, Line(self.address(job), job.runtime_name, token, certificate, pod)
             self._lines[job.uid] = known
         return known[1]
 
+    def _tell_missing_key(self, job: TrainingJob) -> None:
+        if job.uid in self._without_key:
+            return
+        self._without_key.add(job.uid)
+        _log.error(
+            "training-key-missing",
+            job=f"{job.namespace}/{job.name}",
+            reason=self._missing_key(job),
+            advice="name its file in backend.training.earlier_key_files; the job trains on meanwhile, as it is",
+        )
+
     def forget(self, uids: set[str]) -> None:
         """Keep nothing but of these jobs."""
         self._pairs = {uid: pair for uid, pair in self._pairs.items() if uid in uids}
+        self._without_key &= uids
         self._lines = {uid: line for uid, line in self._lines.items() if uid in uids}
 
 

@@ -13,6 +13,7 @@ from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
 from cluster_agent.kubernetes.api_server import ApiServer
 from cluster_agent.kubernetes.cache import Cache
 from cluster_agent.kubernetes.events import EventRecorder
+from cluster_agent.kubernetes.training.credentials import JobKeys
 from cluster_agent.kubernetes.training.training_job import TrainingJob
 
 
@@ -37,7 +38,7 @@ class Hands:
     """What it does things with.
 
     Attributes:
-        agent_key: from which jobs' tokens follow.
+        keys: from which jobs' tokens follow.
         may_write: whether this agent acts; asked before each write.
         kueue: for jobs that it admits.
         last_checkpoint_seconds: how long a deleted job may take for its last checkpoint.
@@ -47,7 +48,7 @@ class Hands:
     api: ApiServer
     coordinators: Coordinators
     events: EventRecorder
-    agent_key: bytes
+    keys: JobKeys
     may_write: Callable[[], bool]
     kueue: Kueue
     last_checkpoint_seconds: float = 300.0

@@ -16,7 +16,16 @@ import grpc
 import pytest
 
 from cluster_agent.errors import BadConfig
-from cluster_agent.kubernetes.training.credentials import ServingPair, read_agent_key, serving_pair, token_of
+from cluster_agent.kubernetes.training.credentials import (
+    JobKeys,
+    ServingPair,
+    follow_agent_key,
+    name_of_key,
+    read_agent_key,
+    serving_pair,
+    token_of,
+)
+from foundation.followed_files import LOOK_SECONDS
 
 KEY = b"k" * 32
 CREATED = datetime(2026, 1, 1, tzinfo=UTC)
@@ -139,3 +148,32 @@ def test_a_key_file_that_cannot_be_used_is_said(tmp_path: Path) -> None:
         read_agent_key(path, make=True)
     with pytest.raises(BadConfig, match="cannot be read"):
         read_agent_key(tmp_path, make=True)
+
+
+def test_a_key_that_is_changed_while_the_agent_runs_is_refused(tmp_path: Path) -> None:
+    path, now = tmp_path / "key", 0.0
+    refused: list[str] = []
+    followed = follow_agent_key(path, make=True, on_refused=refused.append, clock=lambda: now)
+    first = path.read_bytes()
+    for content in (b"y" * 32, b"", first):
+        path.write_bytes(content)
+        now += LOOK_SECONDS
+        assert followed.current() == first
+    assert followed.refusal == ""
+    (line,) = refused
+    assert line.startswith(f"setting backend.training.key_file: {path} was changed")
+    assert "earlier_key_files" in line
+    path.unlink()
+    now += LOOK_SECONDS
+    assert followed.current() == first
+    assert str(path) in refused[-1]
+
+
+def test_a_jobs_key_is_found_by_its_name() -> None:
+    newest, before, oldest = (bytes([letter]) * 32 for letter in b"nbo")
+    keys = JobKeys(newest, (before, oldest))
+    assert [keys.named(name_of_key(key)) for key in (newest, before, oldest)] == [newest, before, oldest]
+    assert keys.named(name_of_key(b"x" * 32)) is None
+    assert keys.named("") == oldest, "it began before jobs said with which"
+    assert JobKeys(newest).named("") == newest
+    assert not any(part in repr(keys) for part in ("nnn", "bbb", "ooo"))

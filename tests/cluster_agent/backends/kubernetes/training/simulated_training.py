@@ -31,6 +31,7 @@ from cluster_agent.backends.kubernetes.training.task_pods import task_pod_facts
 from cluster_agent.kubernetes.cache import Cache
 from cluster_agent.kubernetes.capacity import NodeFacts
 from cluster_agent.kubernetes.errors import AlreadyExists, ApiUnanswered, Conflict, NotFound
+from cluster_agent.kubernetes.training.credentials import JobKeys
 from cluster_agent.kubernetes.training.training_job import training_job
 from elastic_runtime.control.messages import JobStatus, RequestOutcome, RequestState, Size, TaskStatus
 from elastic_runtime.protocol.plan import Phase, Role
@@ -221,7 +222,7 @@ class World:
         sight = Sight(self.jobs, self.pods, self.services, self.room)
         self.workloads = Unfollowed(self, ("",), clock, nothing)  # type: ignore[arg-type]
         kueue = Kueue(self, self.workloads, lambda: self.acts, clock, clock)  # type: ignore[arg-type]
-        hands = Hands(self, self, self, b"k" * 32, lambda: self.acts, kueue)  # type: ignore[arg-type]
+        hands = Hands(self, self, self, JobKeys(b"k" * 32), lambda: self.acts, kueue)  # type: ignore[arg-type]
         pace = Pace(clock, 0.0, 1.0 / self.rest_seconds if self.rest_seconds else LOOKS_A_SECOND)
         self.controller = TrainingController(sight, hands, clock, clock, pace)
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import structlog
 from apiserver.asked import Asked, Fault
 from apiserver.cluster import Cluster, Node, Waits, running_cluster
 from apiserver.controllers.pretending import Fate
@@ -18,6 +19,7 @@ from pretended_coordinators import Pretended
 from training_cluster import Agent, agent_of, install, pods_of, status_of, submit, wait_phase, wait_size, wait_told
 from training_objects import CRDS, TABLE, crd, spec, template
 
+from cluster_agent.kubernetes.training.credentials import token_of
 from policy_net.domain import Allocation
 
 Json = dict[str, Any]
@@ -59,6 +61,12 @@ def once(cluster: Cluster, when: Callable[[Asked], bool], fault: Fault, times: i
 
     cluster.server.faults = faults
     return struck
+
+
+def uid_of(cluster: Cluster, name: str) -> str:
+    found = cluster.find(TABLE, name)
+    assert found is not None
+    return str(found["metadata"]["uid"])
 
 
 def makes_pod(asked: Asked) -> bool:
@@ -253,6 +261,29 @@ def test_a_coordinator_with_another_token_is_told_of(cluster: Cluster, agent: Ag
     submit(cluster, spec())
     agent.decide(digits=Allocation(1, 1))
     cluster.wait(lambda: "job's token" in status_of(cluster).get("message", ""), "why it is not heard of")
+
+
+def test_a_job_keeps_the_key_that_it_began_with_when_the_agents_is_replaced(
+    cluster: Cluster, pretended: Pretended
+) -> None:
+    old, new = b"o" * 32, b"n" * 32
+    with agent_of(cluster, connect=pretended, key=old) as agent:
+        begin(cluster, agent)
+    pretended.token_of = lambda name: token_of(old if name == "digits" else new, uid_of(cluster, name))
+    with agent_of(cluster, connect=pretended, key=new, earlier=(b"x" * 32, old), lease_epoch=8) as agent:
+        submit(cluster, spec(), "later")
+        agent.decide(digits=Allocation(3, 1), later=Allocation(1, 1))
+        wait_size(cluster, 3, 1)
+        wait_size(cluster, 1, 1, "later")
+    with (
+        structlog.testing.capture_logs() as lines,
+        agent_of(cluster, connect=pretended, key=new, lease_epoch=9) as agent,
+    ):
+        cluster.wait(lambda: "job's token" in status_of(cluster).get("message", ""), "why it is not heard of")
+        wait_size(cluster, 1, 1, "later")
+    (line,) = [line for line in lines if line["event"] == "training-key-missing"]
+    assert line["job"] == "team/digits"
+    assert "earlier_key_files" in line["advice"]
 
 
 def test_an_agent_that_does_not_act_writes_nothing_and_follows_what_the_other_decided(

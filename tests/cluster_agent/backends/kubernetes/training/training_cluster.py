@@ -18,6 +18,7 @@ from cluster_agent.backends.kubernetes.training.room import Room
 from cluster_agent.kubernetes.access import Access, open_client
 from cluster_agent.kubernetes.api_server import ApiServer
 from cluster_agent.kubernetes.capacity import Amounts, node_facts, pod_facts
+from cluster_agent.kubernetes.training.credentials import JobKeys
 from cluster_agent.kubernetes.training.pod_rights import NO_RIGHTS, Rights
 from cluster_agent.telemetry import Telemetry
 from policy_net.domain import Allocation, Decision, Job, Origin, Resources
@@ -40,6 +41,7 @@ class Agent:
         acts: bool = True,
         lease_epoch: int = 7,
         key: bytes = KEY,
+        earlier: tuple[bytes, ...] = (),
         last_checkpoint_seconds: float = 300.0,
         kubeconfig: Path | None = None,
         rights: Rights = NO_RIGHTS,
@@ -55,7 +57,7 @@ class Agent:
             ),
             ("",),
             self.room,
-            key,
+            JobKeys(key, earlier),
             lambda: self.acts,
             lambda: self.lease_epoch,
             lambda: None,
