@@ -20,7 +20,7 @@ RUN find /opt/fedl2/lib -type d -name tests -prune -exec rm -r {} + \
  && rm -r /opt/fedl2/lib/python3.11/site-packages/kubernetes/aio
 # A root that nobody writes to has to have bytecode already; and an image that lacks something is not built. Isolated (-I):
 # what lies in this folder is not what runs.
-RUN /opt/fedl2/bin/python -I -c "import cluster_agent.agent, cluster_agent.backends.kubernetes.backend, kubernetes.client, kubernetes.config" \
+RUN /opt/fedl2/bin/python -I -c "import cluster_agent.agent, cluster_agent.backends.kubernetes.backend, kubernetes.client, kubernetes.config, dp_accounting" \
  && /opt/fedl2/bin/python -I -c "from policy_net.twin.library import library; library()"
 
 FROM python:3.11.13-slim-bookworm

@@ -31,9 +31,12 @@ _AGENT_SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "SharingSettings": (),
     "DecisionLogSettings": (),
     "TelemetrySettings": ("metrics_port", "metrics_host"),
+    "NoiseSettings": (),
     "LearnerSettings": ("address", "further_addresses", "enroll_address", "enrollment_file", "tls"),
 }
 """Sections that values may state, and of each what the chart says itself."""
+_DEFAULTED: Final = ("initial_policy",)
+"""What programs need to be told, and the chart tells where values do not."""
 _LEARNER_SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "LearnerSettings": ("state_dir", "listen", "port_file", "tls"),
     "TelemetrySettings": ("http_listen",),
@@ -58,7 +61,8 @@ def _definitions(model: type[BaseModel], sections: Mapping[str, tuple[str, ...]]
         schema = _plain(everything[name])
         for left_out in sections.get(name, ()):
             del schema["properties"][left_out]
-        if left := [each for each in schema.get("required", ()) if each in schema["properties"]]:
+        required = [each for each in schema.get("required", ()) if each in schema["properties"]]
+        if left := [each for each in required if each not in _DEFAULTED]:
             schema["required"] = left
         else:
             schema.pop("required", None)

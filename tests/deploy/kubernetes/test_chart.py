@@ -414,7 +414,6 @@ def test_other_settings_are_other_pods() -> None:
             {"learner": {**LEARNER, "settings": {"identity": {"enroll_port": 0}}}},
             "learner.settings.identity.enroll_port is 0",
         ),
-        ({"learner": {**LEARNER, "settings": {"initial_policy": None}}}, "missing property 'initial_policy'"),
     ],
     ids=str,
 )

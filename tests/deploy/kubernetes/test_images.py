@@ -20,7 +20,7 @@ from packaging.requirements import Requirement
 from rendered import CHART, DEPLOY, by_helm, by_kustomize, pod_spec
 
 IMAGES = ("agent", "trainer", "learner", "runtime")
-EXTRAS = {"learner": ("postgres", "privacy")}
+EXTRAS = {"agent": ("privacy",), "trainer": ("privacy",), "learner": ("postgres", "privacy")}
 """Of the project, which settings of the program need, and which nobody can install into an image that runs."""
 SIMULATING = ("agent", "trainer", "learner")
 """With the compiled twin; a job's tasks simulate nothing."""

@@ -6,7 +6,9 @@ import pytest
 import yaml
 from rendered import CHART, DEPLOY, MODES, by_helm, by_kustomize, of_kind
 
+from cluster_agent.settings import AgentSettings
 from deploy.packaging.__main__ import chart_files, values_schema
+from global_learner.settings import LearnerSettings
 
 
 def test_the_charts_copies_are_their_sources_and_nothing_else_lies_there() -> None:
@@ -26,6 +28,13 @@ def test_the_schema_has_the_agents_settings_as_they_are_now() -> None:
     for name, section in definitions.items():
         if section.get("type") == "object":
             assert section["additionalProperties"] is False, f"{name} takes unknown keys"
+
+
+def test_every_section_of_either_program_can_be_set_by_values() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    assert {*schema["properties"]["settings"]["properties"], "cluster", "state_dir"} == {*AgentSettings.model_fields}
+    of_learner = schema["$defs"]["Learner.LearnerSettings"]["properties"]
+    assert {*of_learner, "state_dir", "listen", "port_file", "tls"} == {*LearnerSettings.model_fields}
 
 
 def test_every_definition_is_in_the_list() -> None:

@@ -1,5 +1,6 @@
 """Programs as in their pods: with their image's packages, the chart's settings, and a root that nobody writes to."""
 
+import contextlib
 import json
 import re
 import signal
@@ -17,7 +18,9 @@ import yaml
 from apiserver.rbac import allowed_by
 from bare_site import bare_python, make_site
 from kube_cluster import kube_cluster
-from rendered import LEARNER, by_helm, pod_spec, rules, settings_text
+from postgres_server import shared_server
+from rendered import LEARNER, SHARING, by_helm, pod_spec, rules, settings_text
+from reserved_port import ReservedPort
 
 pytestmark = pytest.mark.heavy
 DEADLINE_SECONDS = 120.0
@@ -30,7 +33,7 @@ def note(event, arguments):
     if event == "open" and isinstance(arguments[2], int) and arguments[2] & writing:
         path = arguments[0]
     elif event in ("os.mkdir", "os.rename", "os.symlink"):
-        path = arguments[0]
+        path = arguments[event == "os.symlink"]  # whose first is what the link says
     if isinstance(path, (str, bytes)):
         os.write(2, b"wrote " + os.fsencode(os.path.abspath(os.fsdecode(path))) + b"\\n")
 sys.addaudithook(note)
@@ -168,16 +171,56 @@ def test_the_learner_serves_from_a_new_volume(tmp_path: Path) -> None:
             wait_for(lambda probe=probe: answered(f"http://127.0.0.1:{port}{probe}") == 200, process)  # type: ignore[misc]
 
 
-def _probes(component: str) -> set[str]:
-    (container,) = pod_spec(by_helm({"learner": LEARNER}), component)["containers"]
+def test_two_learners_from_one_volume_are_both_ready_and_the_other_one_takes_over(tmp_path: Path) -> None:
+    site, url = make_site("learner", tmp_path / "site"), shared_server().new_database()
+    volume = tmp_path / "volume"
+    volume.mkdir()
+    with contextlib.ExitStack() as stack:
+        pages = [stack.enter_context(contextlib.closing(ReservedPort())).address for _ in range(2)]
+        learners = []
+        for number, page in enumerate(pages):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            (folder / "state").symlink_to(volume)
+            path = configured(
+                folder,
+                "learner.yaml",
+                settings_text(by_helm({"learner": SHARING}), "learner"),
+                state_dir="state",
+                database=url,
+                listen="127.0.0.1:0",
+                port_file=f"state/ports-{number}.json",
+                identity={"enroll_port": 0},
+                telemetry={"http_listen": page},
+            )
+            learner = contextlib.ExitStack()
+            stack.push(learner)
+            words = ("global_learner.cli", "serve", "--config", str(path))
+            learners.append((learner, learner.enter_context(running(site, folder, *words))))
+            if number == 0:
+                wait_for((volume / "ports-0.json").exists, learners[0][1])
+        (active, first), (_, second) = learners
+        assert _probes("learner", SHARING) == {"/healthz"}
+        for page, process in zip(pages, (first, second), strict=True):
+            wait_for(lambda page=page: answered(f"http://{page}/healthz") == 200, process)  # type: ignore[misc]
+        assert [answered(f"http://{page}/readyz") for page in pages] == [200, 503]
+        active.close()
+        wait_for(lambda: answered(f"http://{pages[1]}/readyz") == 200, second)
+
+
+def _probes(component: str, learner: dict[str, Any] = LEARNER) -> set[str]:
+    (container,) = pod_spec(by_helm({"learner": learner}), component)["containers"]
     probes = {container[f"{kind}Probe"]["httpGet"]["path"] for kind in ("startup", "liveness", "readiness")}
-    assert probes == {"/healthz", "/readyz"}
+    assert probes == ({"/healthz"} if learner == SHARING else {"/healthz", "/readyz"})
     return probes
 
 
 def answered(address: str) -> int:
+    """The status of a page; 0 where nobody answers."""
     try:
         with urllib.request.urlopen(address, timeout=60) as answer:  # noqa: S310 — a port of this machine
             return int(answer.status)
     except urllib.error.HTTPError as error:
         return error.code
+    except OSError:
+        return 0

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from apiserver.cluster import Cluster, Waits, running_cluster
 from held_digits import EPOCHS, SAMPLES, held_command
 from helm_python import Config, HelmReleaseError
@@ -138,11 +139,21 @@ def test_the_server_refuses_what_the_chart_of_before_made_of_one_replica() -> No
             release.upgrade(str(BEFORE), "fedl2", {"replicas": 1})
 
 
+@pytest.mark.parametrize("values", [{}, {**TRAINING, "learner": LEARNER}], ids=["an agent", "a learner beside"])
+def test_values_of_the_release_before_are_taken_as_they_were(values: Json) -> None:
+    with running_cluster() as cluster, helm(cluster) as release:
+        release.install(str(BEFORE), "fedl2", values)
+        upgraded = release.upgrade(str(CHART), "fedl2", {}, reuse_values=True)
+        made = {(found["kind"], found["metadata"]["name"]): found for found in yaml.safe_load_all(upgraded["manifest"])}
+        assert made == {(found["kind"], found["metadata"]["name"]): found for found in by_helm(values)}
+
+
 WAYS: list[tuple[str, Json, Json]] = [
     ("as it was", {"learner": LEARNER}, {"learner": LEARNER}),
     ("advice to auto", {}, {"mode": "auto"}),
     ("auto to training", {"mode": "auto"}, TRAINING),
     ("training to advice", TRAINING, {}),
+    ("state as it was", {"state": {"size": "5Gi"}}, {"state": {"size": "5Gi"}}),
     ("kept state", {}, {"state": {"size": "5Gi"}}),
     ("kept no more", {"state": {"size": "5Gi"}}, {}),
     ("one replica", {}, {"replicas": 1}),

@@ -47,7 +47,7 @@
 {{/* Ports of the learner that the agent calls, and of where it enrolls, in words. */}}
 {{- define "fedl2.fleetPorts" -}}
 {{- with .Values.fleet }}
-{{- range prepend .furtherAddresses .address }}{{ include "fedl2.port" (list . "") }} {{ end }}
+{{- range prepend (.furtherAddresses | default list) .address }}{{ include "fedl2.port" (list . "") }} {{ end }}
 {{- if .enrollAddress }}{{ include "fedl2.port" (list .enrollAddress "") }}
 {{- else if .enrollmentSecret.name }}{{ ternary (include "fedl2.enrollPort" $) "7072" $.Values.learner.enabled }}
 {{- end }}

@@ -40,7 +40,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 
 {{/* Not empty where all replicas of the learner have one volume. */}}
 {{- define "fedl2.learnersShare" -}}
-{{- with .Values.learner.state }}{{ if or .existingClaim (eq .accessMode "ReadWriteMany") }}true{{ end }}{{ end }}
+{{- with .Values.learner.state }}{{ if or .existingClaim (eq (.accessMode | default "") "ReadWriteMany") }}true{{ end }}{{ end }}
 {{- end }}
 
 {{/* Of another name where they share: a StatefulSet's volumes, and whether a Service has an address, cannot be changed. */}}

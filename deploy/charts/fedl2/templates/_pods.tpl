@@ -10,7 +10,7 @@
 
 {{- define "fedl2.podSecurityContext" -}}
 runAsNonRoot: true
-{{- with .Values.podSecurityContext }}
+{{- with ternary .Values.podSecurityContext (dict "runAsUser" 65532 "runAsGroup" 65532 "fsGroup" 65532) (hasKey .Values "podSecurityContext") }}
 {{- toYaml . | nindent 0 }}
 {{- end }}
 # A volume's private keys keep their mode.
@@ -42,5 +42,5 @@ affinity: {{- toYaml . | nindent 2 }}
 
 {{/* Annotations of pods: (list the-user's settings). New settings are new pods. */}}
 {{- define "fedl2.podAnnotations" -}}
-{{- merge (dict "fedl2.io/settings" (sha256sum (index . 1))) (deepCopy (index . 0)) | toYaml }}
+{{- merge (dict "fedl2.io/settings" (sha256sum (index . 1))) (deepCopy (index . 0 | default dict)) | toYaml }}
 {{- end }}

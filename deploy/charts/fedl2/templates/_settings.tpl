@@ -1,6 +1,7 @@
 {{/*
 The agent's settings: what `settings` says, and over it what follows from the other values. (Not by `merge`, which loses
-what is null.)
+what is null.) Here and elsewhere a value may be missing that has a default: `helm upgrade --reuse-values` takes those of
+the release before as they were.
 */}}
 {{- define "fedl2.settings" -}}
 {{- $agent := dict "cluster" .Values.cluster "state_dir" "/var/lib/fedl2" }}
@@ -38,6 +39,7 @@ what is null.)
 {{/* The learner's settings, in the same way. */}}
 {{- define "fedl2.learnerSettings" -}}
 {{- $learner := deepCopy .Values.learner.settings }}
+{{- if not $learner.initial_policy }}{{ $_ := set $learner "initial_policy" "set-taught" }}{{ end }}
 {{- $_ := set $learner "state_dir" "/var/lib/fedl2" }}
 {{- $_ := set $learner "listen" "0.0.0.0:7070" }}
 {{- $identity := $learner.identity | default dict }}
