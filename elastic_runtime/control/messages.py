@@ -192,6 +192,8 @@ class JobStatus:
         stall_seconds: the longest wait of any worker in resizes.
         staleness: asynchronous training: median of the last updates, in versions.
         replicas: holders that each block is to have; of `blocks` so many have two now: `blocks_with_replica`.
+        failures: of the script, in the job's life; `failures_in_a_row`: of these, since a step became durable.
+        last_failure: the newest, in a line; not the job's end, which is `failure`.
     """
 
     job: str
@@ -219,6 +221,9 @@ class JobStatus:
     replicas: int = 1
     blocks: int = 0
     blocks_with_replica: int = 0
+    failures: int = 0
+    failures_in_a_row: int = 0
+    last_failure: str = ""
 
 
 @dataclass(frozen=True, slots=True)

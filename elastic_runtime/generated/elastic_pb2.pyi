@@ -185,7 +185,7 @@ class TaskStatus(_message.Message):
     def __init__(self, task: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., state: _Optional[str] = ..., step: _Optional[int] = ..., samples_per_second: _Optional[float] = ..., report_age_seconds: _Optional[float] = ..., bytes_sent: _Optional[int] = ..., bytes_received: _Optional[int] = ..., owned_bytes: _Optional[int] = ..., stall_seconds: _Optional[float] = ..., step_age_seconds: _Optional[float] = ...) -> None: ...
 
 class JobStatus(_message.Message):
-    __slots__ = ("job", "phase", "generation", "step", "total_steps", "epoch", "total_epochs", "durable_step", "size", "target", "tasks", "requests", "loss", "has_loss", "samples_per_second", "step_seconds", "stall_seconds", "failure", "samples", "wanted", "leaving", "staleness", "mode", "replicas", "blocks", "blocks_with_replica")
+    __slots__ = ("job", "phase", "generation", "step", "total_steps", "epoch", "total_epochs", "durable_step", "size", "target", "tasks", "requests", "loss", "has_loss", "samples_per_second", "step_seconds", "stall_seconds", "failure", "samples", "wanted", "leaving", "staleness", "mode", "replicas", "blocks", "blocks_with_replica", "failures", "failures_in_a_row", "last_failure")
     JOB_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
@@ -212,6 +212,9 @@ class JobStatus(_message.Message):
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
     BLOCKS_FIELD_NUMBER: _ClassVar[int]
     BLOCKS_WITH_REPLICA_FIELD_NUMBER: _ClassVar[int]
+    FAILURES_FIELD_NUMBER: _ClassVar[int]
+    FAILURES_IN_A_ROW_FIELD_NUMBER: _ClassVar[int]
+    LAST_FAILURE_FIELD_NUMBER: _ClassVar[int]
     job: str
     phase: Phase
     generation: int
@@ -238,7 +241,10 @@ class JobStatus(_message.Message):
     replicas: int
     blocks: int
     blocks_with_replica: int
-    def __init__(self, job: _Optional[str] = ..., phase: _Optional[_Union[Phase, str]] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., total_steps: _Optional[int] = ..., epoch: _Optional[float] = ..., total_epochs: _Optional[float] = ..., durable_step: _Optional[int] = ..., size: _Optional[_Union[Size, _Mapping]] = ..., target: _Optional[_Union[Size, _Mapping]] = ..., tasks: _Optional[_Iterable[_Union[TaskStatus, _Mapping]]] = ..., requests: _Optional[_Iterable[_Union[RequestState, _Mapping]]] = ..., loss: _Optional[float] = ..., has_loss: _Optional[bool] = ..., samples_per_second: _Optional[float] = ..., step_seconds: _Optional[float] = ..., stall_seconds: _Optional[float] = ..., failure: _Optional[str] = ..., samples: _Optional[int] = ..., wanted: _Optional[_Iterable[str]] = ..., leaving: _Optional[_Iterable[str]] = ..., staleness: _Optional[int] = ..., mode: _Optional[str] = ..., replicas: _Optional[int] = ..., blocks: _Optional[int] = ..., blocks_with_replica: _Optional[int] = ...) -> None: ...
+    failures: int
+    failures_in_a_row: int
+    last_failure: str
+    def __init__(self, job: _Optional[str] = ..., phase: _Optional[_Union[Phase, str]] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., total_steps: _Optional[int] = ..., epoch: _Optional[float] = ..., total_epochs: _Optional[float] = ..., durable_step: _Optional[int] = ..., size: _Optional[_Union[Size, _Mapping]] = ..., target: _Optional[_Union[Size, _Mapping]] = ..., tasks: _Optional[_Iterable[_Union[TaskStatus, _Mapping]]] = ..., requests: _Optional[_Iterable[_Union[RequestState, _Mapping]]] = ..., loss: _Optional[float] = ..., has_loss: _Optional[bool] = ..., samples_per_second: _Optional[float] = ..., step_seconds: _Optional[float] = ..., stall_seconds: _Optional[float] = ..., failure: _Optional[str] = ..., samples: _Optional[int] = ..., wanted: _Optional[_Iterable[str]] = ..., leaving: _Optional[_Iterable[str]] = ..., staleness: _Optional[int] = ..., mode: _Optional[str] = ..., replicas: _Optional[int] = ..., blocks: _Optional[int] = ..., blocks_with_replica: _Optional[int] = ..., failures: _Optional[int] = ..., failures_in_a_row: _Optional[int] = ..., last_failure: _Optional[str] = ...) -> None: ...
 
 class RegisterRequest(_message.Message):
     __slots__ = ("task", "role", "incarnation", "address_json", "layout_json", "training_json")

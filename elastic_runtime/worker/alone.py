@@ -28,6 +28,7 @@ class AloneMode:
 
     name = "alone"
     is_first = True
+    is_drained = False
     stall_seconds = 0.0
 
     def __init__(self, model: nn.Module, training: Training, batches: Batches) -> None:
@@ -63,6 +64,9 @@ class AloneMode:
     def end(self) -> None:
         """No step is left."""
         self._total_steps = self.global_step
+
+    def leave(self) -> None:
+        """Nobody is to be told."""
 
     def fail(self, error: BaseException) -> None:
         """Nobody is to be told."""

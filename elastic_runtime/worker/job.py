@@ -240,8 +240,15 @@ class Job:
         self._mode.close()
 
     def script_ended(self) -> None:
-        """The script is over; one that neither came to its loop's end nor left it has not finished its job."""
-        if not self._ended:
+        """The script is over; one that neither came to its loop's end nor left it has not finished its job.
+
+        Unless SIGTERM came before, as to a spot node: then only this process is gone.
+        """
+        if self._ended:
+            return
+        if self._mode.is_drained:
+            self._leave_alone()
+        else:
             # In words: it is the last that the script says, and so what its launcher shows as the reason.
             print(
                 f"the script ended at step {self.global_step} of {self.total_steps}, before its job did; let the loop "
@@ -261,7 +268,13 @@ class Job:
                 raise
 
     def _leave(self) -> None:
-        """The script has left the loop; what is raised here would be lost, as the loop is over."""
+        """The script has left the loop; what is raised here would be lost, as the loop is over.
+
+        After SIGTERM it has left the job to the others; else it has ended it.
+        """
+        if self._mode.is_drained:
+            self._leave_alone()
+            return
         self._ended_after = self._stepped - 1
         try:
             self.end()
@@ -269,6 +282,15 @@ class Job:
             # The job does not end so; the script's end will count as one before its job's.
             _log.error("loop-left-in-vain", error=str(error))
             self.close()
+
+    def _leave_alone(self) -> None:
+        """Go, as SIGTERM asked; the others go on."""
+        try:
+            self._mode.leave()
+        except ElasticError as error:
+            # Its silence says so, later.
+            _log.warning("left-unheard", error=str(error))
+        self.close()
 
     def _next_batch(self) -> Batch | None:
         if self._batch is not None:

@@ -30,8 +30,8 @@ _START_SECONDS = 600.0
 """Until the job's tasks are all there, or a new worker is named in a plan."""
 PATIENCE_SECONDS = 300.0
 """Without a coordinator: for a proposal to be resolved, for leases, or for values that do not come."""
-_FAILURE_SECONDS = 5.0
-"""For the coordinator to take the news of a script that raised."""
+LEAVE_SECONDS = 5.0
+"""For the coordinator to take the news of a script that raised, or that SIGTERM ended."""
 _ENDED = {Phase.FINISHED, Phase.SUSPENDED}
 
 _log = structlog.get_logger()
@@ -147,17 +147,31 @@ class Membership:
         """The error of a worker that has waited long enough."""
         return self.environment.unreachable(self.link.coordinator_silent_seconds)
 
-    def leave(self) -> None:
-        """Tell the coordinator that this worker is gone."""
+    @property
+    def is_drained(self) -> bool:
+        """Whether a handler of the script's own got SIGTERM."""
+        return self._eviction is not None and self._eviction.is_noted
+
+    def look_at_signals(self) -> None:
+        """See whether the script has set a handler for SIGTERM since."""
+        if self._eviction is not None:
+            self._eviction.look()
+
+    def leave(self, seconds: float = PATIENCE_SECONDS) -> None:
+        """Tell the coordinator that this worker is gone.
+
+        Raises:
+            CoordinatorUnreachable: it has not heard it by then.
+        """
         self.link.report(left=True)
-        self.link.flush(PATIENCE_SECONDS)
+        self.link.flush(seconds)
         self.left = True
 
     def fail(self, error: BaseException) -> None:
         """Tell the coordinator that the script raised."""
         line = f"{self.task}: {type(error).__name__}: {error}"[:1000]
         self.link.report(failure=line, bad_input=isinstance(error, BadInput))
-        self.link.flush(_FAILURE_SECONDS)
+        self.link.flush(LEAVE_SECONDS)
 
     def close(self) -> None:
         """Give back sockets and threads; may be called again."""
@@ -173,7 +187,8 @@ class Membership:
 class Eviction:
     """Answers SIGTERM until it is closed: the first asks, the second ends the process as if nobody answered.
 
-    A script that handles SIGTERM itself, or trains in another thread than its main one, is left to itself.
+    A script that handles SIGTERM itself, or trains in another thread than its main one, is left to itself. That its
+    handler was called is noted: a script that ends then was drained, and has not failed.
 
     Args:
         ask: tells the coordinator that this worker wants to go; called in a thread.
@@ -188,18 +203,32 @@ class Eviction:
         # A handler may come upon any lock of its own thread: it only fills a queue made for that.
         self._news: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._theirs: Callable[[int, FrameType | None], object] | None = None
+        self.is_noted = False
         in_main = threading.current_thread() is threading.main_thread()
         if in_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             self._thread = threading.Thread(target=self._wait, name="eviction", daemon=True)
             self._thread.start()
             signal.signal(signal.SIGTERM, self._take)
+        self.look()
+
+    def look(self) -> None:
+        """Stand before a handler that the script has set, also since this was asked last; from the training thread."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        handler = signal.getsignal(signal.SIGTERM)
+        if callable(handler) and handler not in (self._take, self._note):
+            self._theirs = handler
+            signal.signal(signal.SIGTERM, self._note)
 
     def close(self) -> None:
         """SIGTERM does again what it did before."""
-        if self._thread is None:
-            return
         self._closed = True
         in_main = threading.current_thread() is threading.main_thread()
+        if in_main and self._theirs is not None and signal.getsignal(signal.SIGTERM) == self._note:
+            signal.signal(signal.SIGTERM, self._theirs)
+        if self._thread is None:
+            return
         if in_main and signal.getsignal(signal.SIGTERM) == self._take:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
         self._news.put(False)
@@ -214,6 +243,12 @@ class Eviction:
         else:
             self._asked = True
             self._news.put(True)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        """In the place of the script's handler."""
+        self.is_noted = self.is_noted or os.getpid() == self._process
+        if self._theirs is not None:
+            self._theirs(number, frame)
 
     def _wait(self) -> None:
         if not self._news.get():

@@ -42,6 +42,11 @@ class Mode(Protocol):
         """How long this process has waited because of resizes; 0 where there are none."""
         ...
 
+    @property
+    def is_drained(self) -> bool:
+        """Whether this process alone was told to end, by SIGTERM that the script handles itself."""
+        ...
+
     def next_batch(self) -> Batch | None:
         """The next slice to compute; waits until it may be computed. None: this process has nothing more to do."""
         ...
@@ -65,6 +70,10 @@ class Mode(Protocol):
         """
         ...
 
+    def leave(self) -> None:
+        """The script ends, as this process was told to: tell the others, quickly. Called once, before `close`."""
+        ...
+
     def fail(self, error: BaseException) -> None:
         """The script ends by this error: tell the others, quickly. Called once, before `close`."""
         ...
@@ -85,6 +94,7 @@ class NotNeededMode:
     is_first = False
     global_step = 0
     finished = False
+    is_drained = False
     stall_seconds = 0.0
 
     def __init__(self, why: str) -> None:
@@ -107,6 +117,9 @@ class NotNeededMode:
 
     def end(self) -> None:
         """It is not this process's job to end."""
+
+    def leave(self) -> None:
+        """Nobody has to know."""
 
     def fail(self, error: BaseException) -> None:
         """Nobody has to know."""

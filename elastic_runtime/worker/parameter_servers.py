@@ -25,7 +25,7 @@ from elastic_runtime.model.training import Training
 from elastic_runtime.protocol.plan import Phase, View
 from elastic_runtime.worker.batches import Batch, Batches
 from elastic_runtime.worker.flat_model import FlatModel
-from elastic_runtime.worker.membership import Membership
+from elastic_runtime.worker.membership import LEAVE_SECONDS, Membership
 from elastic_runtime.worker.shared_model import SharedModel
 
 Practice = Callable[[Any], torch.Tensor]
@@ -84,6 +84,7 @@ class ParameterServerMode(ABC):
         Raises:
             ElasticError: the job failed, or this worker was taken for dead.
         """
+        self._member.look_at_signals()
         while not self._member.left:
             view = self._member.view()
             if view.phase is Phase.FAILED:
@@ -102,6 +103,15 @@ class ParameterServerMode(ABC):
             (loss * batch.weight).backward()  # type: ignore[no-untyped-call]  # torch's
         flat.finish_backward()
         self._on_computed(batch, value)
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether the script's own handler got SIGTERM."""
+        return self._member.is_drained
+
+    def leave(self) -> None:
+        """Tell the coordinator that this worker is gone, and that nothing has failed."""
+        self._member.leave(LEAVE_SECONDS)
 
     def fail(self, error: BaseException) -> None:
         """Tell the coordinator that the script raised."""

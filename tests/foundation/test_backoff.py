@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foundation.backoff import Backoff
+from foundation.backoff import Backoff, Failures
 
 
 @given(st.integers(), st.floats(0.001, 10), st.floats(0.001, 100), st.floats(0.01, 1), st.integers(1, 100))
@@ -31,3 +31,21 @@ def test_a_success_begins_anew_and_seeds_differ() -> None:
 def test_waits_that_would_be_busy_loops_are_refused(wrong: tuple[float, float, float]) -> None:
     with pytest.raises(ValueError, match="waits from"):
         Backoff(0, *wrong)
+
+
+def test_failures_in_a_row_end_with_progress_and_all_are_counted() -> None:
+    failures = Failures()
+    for progress, in_a_row in ((0, 1), (0, 2), (5, 1), (5, 2), (4, 3), (6, 1)):
+        failures = failures.and_another(progress, 100.0)
+        assert failures.in_a_row == in_a_row
+    assert failures.total == 6
+
+
+def test_the_pause_after_failures_grows_with_progress_too_and_is_forgotten_after_ten_quiet_minutes() -> None:
+    failures, pauses = Failures(), []
+    for number in range(9):
+        failures = failures.and_another(number, 60.0 * number)
+        pauses.append(failures.pause_seconds(1.0, 60.0))
+    assert pauses == [0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
+    later = failures.and_another(10, failures.unix_seconds + 600.0)
+    assert (later.total, later.pause_seconds(1.0, 60.0)) == (10, 0.0)

@@ -54,6 +54,9 @@ STATUS = JobStatus(
     replicas=2,
     blocks=64,
     blocks_with_replica=60,
+    failures=7,
+    failures_in_a_row=1,
+    last_failure="worker-3: ValueError: no",
 )
 
 

@@ -195,6 +195,8 @@ class ElasticJob:
             float(state.get("stall_seconds", 0)),
             str(state.get("failure", "")),
             steps=float(state.get("step", 0)),
+            failures=int(state.get("failures", 0)),
+            last_failure=str(state.get("last_failure", "")),
         )
 
 
@@ -215,4 +217,6 @@ def _measured(status: JobStatus) -> Measured:
         status.requests,
         fresh=True,
         steps=float(status.step),
+        failures=status.failures,
+        last_failure=status.last_failure,
     )

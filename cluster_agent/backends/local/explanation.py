@@ -21,7 +21,7 @@ def explain(facts: Mapping[str, Any], state_dir: Path, lacks: str = "") -> dict[
         state_dir: of the agent, where its decisions are.
         lacks: why it has not got what it was given, in a line.
     """
-    shown = ("name", "state", "stateSinceUnixSeconds", "workers", "ps", "held", "ended")
+    shown = ("name", "state", "stateSinceUnixSeconds", "workers", "ps", "held", "ended", "failures", "lastFailure")
     answer: dict[str, Any] = {key: facts[key] for key in shown}
     line = last_decision(state_dir)
     state = None if line is None else readable_state(line)

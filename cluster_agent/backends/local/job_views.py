@@ -186,15 +186,26 @@ def user_facts(
         "ageSeconds": age_seconds,
         "samples": samples,
         "stallSeconds": measured.stall_seconds,
+        "failures": measured.failures,
+        "lastFailure": measured.last_failure,
         "ended": record.state.ended,
         "held": record.held,
         "cancelling": record.cancelling,
         "note": record.failure
         or ("is being cancelled" if record.cancelling and not record.state.ended else phase or waits)
         or (f"keeps to its least size: {record.too_large}" if record.too_large else "")
+        or ("" if record.state.ended else _failed_before(measured))
         or record.misstated
         or ("" if record.state.ended else misstated(record, measured, done=False)),
     }
+
+
+def _failed_before(measured: Measured) -> str:
+    """That it was started again, which nobody may notice of a job that gets on."""
+    if not measured.failures:
+        return ""
+    times = "once" if measured.failures == 1 else f"{measured.failures} times"
+    return f"its script failed {times} and was started again; last: {measured.last_failure}"
 
 
 def _state_since(record: JobRecord) -> float | None:

@@ -27,6 +27,8 @@ class Measured:
         stall_seconds: that workers waited in resizes.
         fresh: whether the coordinator said it just now; else it is what its launcher wrote down last.
         seen_unix_seconds: when it was fresh last; 0: not since this agent began.
+        failures: of its script, after which it went on.
+        last_failure: the newest of these, in a line.
     """
 
     phase: Phase | None = None
@@ -41,6 +43,8 @@ class Measured:
     fresh: bool = False
     seen_unix_seconds: float = 0.0
     steps: float = 0.0
+    failures: int = 0
+    last_failure: str = ""
 
     @property
     def current(self) -> Allocation:

@@ -23,7 +23,7 @@ from elastic_runtime.coordinator.rules.job import Job
 from elastic_runtime.coordinator.rules.moves import assign
 from elastic_runtime.coordinator.rules.phases import enter, withdraw_proposal
 from elastic_runtime.coordinator.rules.state import Generation, Purpose, TaskState
-from elastic_runtime.coordinator.rules.tasks import dismiss, lose, recover, spares, want
+from elastic_runtime.coordinator.rules.tasks import dismiss, lose, recover, replace_missing, spares
 from elastic_runtime.protocol.plan import Change, Phase, Plan, Role
 
 _HALT_TRIES = 3
@@ -49,7 +49,7 @@ def assemble(job: Job, now: float) -> None:
         _await_servers(job, now)
         return
     dismiss(job, spares(job))
-    _want_missing(job)
+    _replace_missing(job, now)
     _initialise(job)
     target = job.state.course.target
     here = Size(len(job.live(Role.SERVER)), len(job.live(Role.WORKER)))
@@ -104,11 +104,11 @@ def _too_few(job: Job, here: Size) -> str:
     return f"only {here} of {target} came within {seconds:g} s; see the output of the missing ones"
 
 
-def _want_missing(job: Job) -> None:
+def _replace_missing(job: Job, now: float) -> None:
     target = job.state.course.target
     for role, count in ((Role.SERVER, target.servers), (Role.WORKER, target.workers)):
         coming = job.tasks(role, TaskState.LIVE, TaskState.WANTED)
-        want(job, role, count - len(coming))
+        replace_missing(job, role, count - len(coming), now)
 
 
 def _initialise(job: Job) -> None:

@@ -31,7 +31,7 @@ from elastic_runtime.coordinator.rules.registering import Newcomer
 from elastic_runtime.coordinator.rules.settings import CoordinatorSettings
 from elastic_runtime.coordinator.rules.state import Checkpoints, Course, Leases, Model, State
 from elastic_runtime.coordinator.rules.views import build_view, status
-from elastic_runtime.protocol.plan import Phase, View
+from elastic_runtime.protocol.plan import Phase, Role, View
 
 _MOST_ROUNDS = 1000
 """Settling takes a handful; more is a fault of ours that is to be seen, and not a coordinator that hangs."""
@@ -135,7 +135,7 @@ class Machine:
             BadInput: whoever says so has an `epoch` that is over; nothing has changed.
         """
         requests.admit(self._job, epoch)
-        members.on_process_ended(self._job, task, exit_code, last_line)
+        members.on_process_ended(self._job, task, exit_code, last_line, now)
         return self._settle(now)
 
     def on_request(self, request: RequestState, now: float, epoch: int = 0) -> tuple[RequestState, Outcome]:
@@ -172,7 +172,7 @@ class Machine:
         self, order: SearchOrder, search: SearchResult | None, error: str, now: float
     ) -> Outcome:
         """A search order was carried out; `error` is why not."""
-        members.on_checkpoint_searched(self._job, order, search, error)
+        members.on_checkpoint_searched(self._job, order, search, error, now)
         return self._settle(now)
 
     def on_tick(self, now: float, missed_seconds: float = 0.0) -> Outcome:
@@ -206,6 +206,10 @@ class Machine:
         phase = job.state.course.phase
         tasks.release(job, now)
         if phase in GATHERING:
+            if requests.is_stopping(job) and not job.live(Role.WORKER):
+                # Whoever asked it to stop has ended them too: what is durable is what there is.
+                generations.suspend(job, "")
+                return
             queued = requests.queued(job)
             if queued is not None and queued.kind == "suspend" and requests.start_next(job):
                 generations.suspend(job, "the job was suspended")

@@ -9,6 +9,7 @@ over: a server whose disk is not there sees damage too, and is what is at fault.
 
 from __future__ import annotations
 
+import signal
 from dataclasses import replace
 
 import structlog
@@ -31,13 +32,16 @@ from elastic_runtime.coordinator.rules.repeats import (
 )
 from elastic_runtime.coordinator.rules.requests import end_resize
 from elastic_runtime.coordinator.rules.state import Checkpoints, Purpose, TaskState
-from elastic_runtime.coordinator.rules.tasks import lose, recover
+from elastic_runtime.coordinator.rules.tasks import lose, pause, recover
 from elastic_runtime.errors import BadInput
 from elastic_runtime.protocol.plan import Phase, Role
 from foundation.errors import BAD_INPUT, UNREACHABLE
 from foundation.text import describe_end, plain_line
 
 _log = structlog.get_logger()
+_TERMINATED = 128 + signal.SIGTERM
+"""As shells, and many handlers, say that it was SIGTERM."""
+_LONGEST_PAUSE_SECONDS = 60.0
 _NEVER_JOINED = (
     "its script ended without having joined the job: it has to call elastic_runtime.join, and to train with what that "
     "gives it"
@@ -100,7 +104,7 @@ def on_report(job: Job, report: MemberReport, now: float) -> bool:
         _log.info("task-draining", task=report.task)
     job.reports.on_report(report, now)
     if report.failure and job.state.course.phase not in ENDED:
-        on_failure(job, report.task, report.failure, report.bad_input, raised=True)
+        on_failure(job, report.task, report.failure, now, bad_input=report.bad_input, raised=True)
         return False
     if report.finished and report.generation > 0 and not _current(job, report):
         # Its loop ended before the job went back: steps that are done again are done by others.
@@ -125,23 +129,31 @@ def _current(job: Job, report: MemberReport) -> bool:
     return report.generation == job.state.generation.number and not gathering
 
 
-def on_process_ended(job: Job, name: str, exit_code: int, last_line: str) -> None:
-    """A task's process has ended."""
+def on_process_ended(job: Job, name: str, exit_code: int, last_line: str, now: float) -> None:
+    """A task's process has ended.
+
+    One that SIGTERM ended was drained, whether the script has a handler of its own or not: it leaves with 0, or with
+    what a shell makes of the signal.
+    """
     task = job.task(name)
     if task is None:
         return
     missed = task.state is not TaskState.LEAVING and job.state.course.phase not in ENDED
     step = newest_step(job, name)
+    if exit_code == _TERMINATED or (exit_code == 0 and job.reports.of(name).draining):
+        exit_code = -signal.SIGTERM
     if missed and exit_code > 0 and exit_code != UNREACHABLE:  # it waited for us in vain: no failure of the script
-        on_failure(job, name, _last_words(job, exit_code, last_line, step), exit_code == BAD_INPUT)
+        words = _last_words(job, exit_code, last_line, step)
+        on_failure(job, name, words, now, bad_input=exit_code == BAD_INPUT)
     elif missed and exit_code == 0 and task.role is Role.WORKER and task.state is TaskState.WANTED:
-        on_failure(job, name, _NEVER_JOINED, bad_input=True)  # neither would the next one
+        on_failure(job, name, _NEVER_JOINED, now, bad_input=True)  # neither would the next one
     elif missed and exit_code == 0 and task.role is Role.WORKER and not job.reports.of(name).finished:
         on_failure(
             job,
             name,
             "its script ended before the job did; let its loop over the job's batches come to its end, or leave it by "
             "break or job.end()",
+            now,
         )
     else:
         if missed and exit_code < 0 and task.role is Role.WORKER:
@@ -234,8 +246,11 @@ def _check_losses(job: Job) -> None:
         fail(job, why)
 
 
-def on_failure(job: Job, name: str, words: str, bad_input: bool = False, raised: bool = False) -> None:
-    """A task failed; after so many failures (`restarts`) the job fails with its line.
+def on_failure(job: Job, name: str, words: str, now: float, *, bad_input: bool = False, raised: bool = False) -> None:
+    """A task failed; after so many failures (`restarts`) without a durable step in between the job fails with its line.
+
+    With some in between its worker is replaced as often as that happens, more and more slowly; the status says how
+    often. A job that is being stopped is not failed by what ends with it.
 
     Of bad input, such as a model that is not the job's or a wrong token, the job fails at once: the task's successor
     would end like it. So it does where all workers fail alike. A resize that wanted the task is given up in place of
@@ -246,14 +261,19 @@ def on_failure(job: Job, name: str, words: str, bad_input: bool = False, raised:
     """
     line = plain_line(words)
     _log.warning("task-failed", task=name, line=line, bad_input=bad_input)
-    failures = job.state.course.script_failures + 1
-    job.state.set_course(script_failures=failures)
+    if requests.is_stopping(job):
+        lose(job, name, line)
+        return
+    failures = job.state.course.failures.and_another(job.durable_step(), job.unix_clock())
+    step = job.report(name).step if raised else newest_step(job, name)
+    what = line if line.startswith(name) else f"{name}: {line}"
+    job.state.set_course(failures=failures, last_failure=f"{what} ({at_step(job, step)})")
+    pause(job, failures.pause_seconds(job.settings.restart_seconds, _LONGEST_PAUSE_SECONDS), now)
     resize = _resize_for(job, name)
     worker = (task := job.task(name)) is not None and task.role is Role.WORKER
     if worker and not bad_input:
-        note_failure(job, name, line, job.report(name).step if raised else newest_step(job, name))
+        note_failure(job, name, line, step)
     lose(job, name, line)
-    what = line if line.startswith(name) else f"{name}: {line}"
     if bad_input and resize is not None:
         if job.state.generation.purpose is Purpose.RESIZE:
             withdraw_proposal(job.state)  # the resize's; one of a checkpoint, or a repair, goes on
@@ -262,10 +282,10 @@ def on_failure(job: Job, name: str, words: str, bad_input: bool = False, raised:
         fail(job, what)
     elif worker and (why := repeated_failure(job)):
         fail(job, what + why)
-    elif failures > job.settings.restarts:
+    elif failures.in_a_row > job.settings.restarts:
         allowed = "1 restart is" if job.settings.restarts == 1 else f"{job.settings.restarts} restarts are"
-        tried = f" ({failures} failures; {allowed} allowed)" if failures > 1 else ""
-        fail(job, what + tried)
+        tried = f" ({failures.in_a_row} failures, no step durable in between; {allowed} allowed)"
+        fail(job, what + (tried if failures.in_a_row > 1 else ""))
 
 
 def _resize_for(job: Job, name: str) -> RequestState | None:
@@ -279,7 +299,7 @@ def _resize_for(job: Job, name: str) -> RequestState | None:
     return None if name in plan.workers or name in plan.servers else running
 
 
-def on_checkpoint_searched(job: Job, order: SearchOrder, search: SearchResult | None, error: str) -> None:
+def on_checkpoint_searched(job: Job, order: SearchOrder, search: SearchResult | None, error: str, now: float) -> None:
     """A sound checkpoint was looked for; without a result, `error` says why not."""
     end_search(job)
     generation, course = job.state.generation, job.state.course
@@ -288,7 +308,7 @@ def on_checkpoint_searched(job: Job, order: SearchOrder, search: SearchResult | 
     complaints = {name: job.report(name).damage for name in generation.start_plan.servers if job.report(name).damage}
     if search is None or not search.damaged:
         for name, line in complaints.items():
-            on_failure(job, name, error or line)
+            on_failure(job, name, error or line, now)
         return
     if search.sound is None:
         fail(job, search.line)

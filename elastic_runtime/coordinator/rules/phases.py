@@ -31,7 +31,8 @@ PHASES_AFTER: Mapping[Phase, frozenset[Phase]] = MappingProxyType(
         # STARTING: the halt that was agreed to before was that of a restart.
         Phase.SUSPENDING: frozenset({Phase.SUSPENDED, Phase.STARTING, Phase.RECOVERING, Phase.FINISHED, Phase.FAILED}),
         Phase.SUSPENDED: frozenset({Phase.RESIZING, Phase.SUSPENDING, Phase.FAILED}),
-        Phase.RECOVERING: frozenset({Phase.RUNNING, Phase.SUSPENDING, Phase.FAILED}),
+        # SUSPENDED: a job that was to be suspended has lost all workers.
+        Phase.RECOVERING: frozenset({Phase.RUNNING, Phase.SUSPENDING, Phase.SUSPENDED, Phase.FAILED}),
         Phase.FINISHED: frozenset(),
         Phase.FAILED: frozenset(),
     }

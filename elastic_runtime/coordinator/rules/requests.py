@@ -80,6 +80,12 @@ def running(job: Job) -> RequestState | None:
     return next((row for row in job.state.requests.rows if row.state is RequestOutcome.RUNNING), None)
 
 
+def is_stopping(job: Job) -> bool:
+    """Whether a suspend is carried out: what ends meanwhile ends with the job, and nothing is started in its place."""
+    current = running(job)
+    return current is not None and current.kind == "suspend"
+
+
 def queued(job: Job) -> RequestState | None:
     """The oldest that waits."""
     return next((row for row in job.state.requests.rows if row.state is RequestOutcome.QUEUED), None)

@@ -17,7 +17,7 @@ from elastic_runtime.coordinator.rules.moves import assign, stages
 from elastic_runtime.coordinator.rules.requests import NewTasks, end_resize, note_decision, start_next
 from elastic_runtime.coordinator.rules.situation import Situation, look
 from elastic_runtime.coordinator.rules.state import Purpose, task_number
-from elastic_runtime.coordinator.rules.tasks import dismiss, new_names, want
+from elastic_runtime.coordinator.rules.tasks import dismiss, new_names, replace_missing, want
 from elastic_runtime.protocol.plan import Role, Stage
 
 
@@ -67,7 +67,10 @@ def decide(job: Job, now: float) -> None:
     seconds = max(0.0, job.unix_clock() - began)
     change, members = decision.change, decision.members
     for role, count in members.new.items() if members is not None else ():
-        want(job, role, count)
+        if at.running is not None:
+            want(job, role, count)
+        else:
+            replace_missing(job, role, count, now)
     dismiss(job, at.spares)
     found = None
     if at.running is not None and members is not None:

@@ -92,7 +92,18 @@ class CoordinatorSettings(BaseModel):
     suspect_seconds: float = Field(
         30.0, gt=0, description="a member whose peers all say so long that it does not answer is taken for dead"
     )
-    restarts: int = Field(3, ge=0, description="failures of the user's script after which the job fails")
+    restarts: int = Field(
+        3,
+        ge=0,
+        description="failures of the user's script, without a step becoming durable in between, after which the job "
+        "fails",
+    )
+    restart_seconds: float = Field(
+        1.0,
+        gt=0,
+        description="pause before a worker is started again after a second failure; each further one within ten "
+        "minutes doubles it, up to a minute: a script that gets on is started again for ever",
+    )
     losses: int = Field(
         20, ge=0, description="tasks lost without a step becoming durable after which the job fails: it gets nowhere"
     )

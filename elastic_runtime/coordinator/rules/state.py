@@ -18,6 +18,7 @@ from elastic_runtime.model.data_shards import SampleOrder, check_workers
 from elastic_runtime.model.layout import Layout, difference
 from elastic_runtime.model.training import Training
 from elastic_runtime.protocol.plan import Change, Member, Phase, Plan, Role
+from foundation.backoff import Failures
 
 
 class TaskState(StrEnum):
@@ -99,6 +100,8 @@ class Course:
         formed: while STARTING or RECOVERING: the new generation is published and waits for its servers.
         settled: what `target` was before the running resize; where an abort goes back to.
         losses: tasks lost since the durable step last grew.
+        failures: of tasks, by the script's fault as far as is known; its progress is the durable step.
+        last_failure: the newest, in a line.
         notice: a line for people, of this start or resume.
     """
 
@@ -109,7 +112,8 @@ class Course:
     initialiser: str = ""
     failure: str = ""
     losses: int = 0
-    script_failures: int = 0
+    failures: Failures = field(default_factory=Failures)
+    last_failure: str = ""
     notice: str = ""
 
 

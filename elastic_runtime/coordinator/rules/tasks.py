@@ -35,6 +35,13 @@ class _Released:
     names: set[str] = field(default_factory=set)
 
 
+@dataclass
+class _Pause:
+    """Until when no worker is started in the place of those whose script failed."""
+
+    until_seconds: float = 0.0
+
+
 def new_names(role: Role, first: int, count: int) -> list[str]:
     """Names of the next tasks of a role."""
     return [f"{TASK_PREFIXES[role]}-{number}" for number in range(first, first + count)]
@@ -51,6 +58,18 @@ def want(job: Job, role: Role, count: int) -> None:
             tasks={**roster.tasks, **{task.name: task for task in new}},
             next_number={**roster.next_number, role: first + count},
         )
+
+
+def pause(job: Job, seconds: float, now: float) -> None:
+    """Replace no worker for so long: its script fails again and again, though the job gets on."""
+    own = job.own(_Pause)
+    own.until_seconds = max(own.until_seconds, now + seconds)
+
+
+def replace_missing(job: Job, role: Role, count: int, now: float) -> None:
+    """Ask for so many tasks in the place of others, unless that is to wait."""
+    if role is Role.SERVER or now >= job.own(_Pause).until_seconds:
+        want(job, role, count)
 
 
 def dismiss(job: Job, names: Iterable[str]) -> None:

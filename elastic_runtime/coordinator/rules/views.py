@@ -83,7 +83,15 @@ def status(job: Job, now: float) -> JobStatus:
         replicas=job.settings.replicas,
         blocks=len(plan.owners),
         blocks_with_replica=doubly_held(job) if plan.owners else 0,
+        failures=course.failures.total,
+        failures_in_a_row=course.failures.in_a_row if _no_progress(job) else 0,
+        last_failure=course.last_failure,
     )
+
+
+def _no_progress(job: Job) -> bool:
+    """Whether no step has become durable since the newest failure."""
+    return job.durable_step() <= job.state.course.failures.progress
 
 
 def _speed(job: Job, report: MemberReport, now: float) -> float:

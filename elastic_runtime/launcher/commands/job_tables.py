@@ -85,6 +85,8 @@ def _facts(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "staleness", f"{facts.get('staleness', 0)} updates of others (median)"
     if facts.get("replicas", 1) > 1 and facts.get("blocks"):
         yield "replicas", _replicas(facts)
+    if facts.get("failures"):
+        yield "failures", _failures(facts)
     if facts["tasks"]:
         yield "stall", f"{_milliseconds(facts.get('stall_seconds', 0.0))} in resizes, of the worker that waited most"
     yield "folder", facts["folder"]
@@ -101,6 +103,13 @@ def _last_step(facts: dict[str, Any]) -> str:
     hangs = facts["phase"] == Phase.RUNNING.value and age > max(_HANGS_SECONDS, _HANGS_STEPS * usual)
     warning = "; steps took " + _milliseconds(usual) + ": does the script hang?" if hangs else ""
     return f"{age:.0f} s ago{warning}"
+
+
+def _failures(facts: dict[str, Any]) -> str:
+    """How often the script failed: one that gets on is started again for ever, which nobody may notice otherwise."""
+    in_a_row = facts.get("failures_in_a_row", 0)
+    since = f", {in_a_row} since a step became durable" if in_a_row else ""
+    return f"{facts['failures']}{since}; last: {facts.get('last_failure', '')}"
 
 
 def _tasks(tasks: Sequence[dict[str, Any]]) -> FittedTable:

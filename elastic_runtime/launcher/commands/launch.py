@@ -117,7 +117,8 @@ def run(
         typer.Option(
             min=0,
             max=1_000_000,
-            help="Failures of the script after which the job fails; at once if it ends with 2, or all workers alike.",
+            help="Failures of the script without a durable step in between after which the job fails; at once if it "
+            "ends with 2, or all workers alike.",
         ),
     ] = 3,
     certificate: Annotated[

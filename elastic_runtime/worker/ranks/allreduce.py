@@ -61,6 +61,7 @@ class AllReduceMode:
 
     name = "all-reduce"
     stall_seconds = 0.0
+    is_drained = False
 
     def __init__(
         self,
@@ -130,6 +131,9 @@ class AllReduceMode:
         if not self.finished:
             self._buckets.begin()
             self._apply(self.global_step, samples=0, over=True)
+
+    def leave(self) -> None:
+        """No rank goes alone."""
 
     def fail(self, error: BaseException) -> None:
         """Torchrun ends the others when this process ends."""

@@ -184,6 +184,8 @@ class RankPod:
         def on_signal(number: int, frame: FrameType | None) -> None:
             self._wanted = True
             if callable(before):
+                if not self._said:  # it may end this process before all have stopped: that is no end of the job's
+                    self._say(f"{STOPPED}: it was told to end")
                 before(number, frame)
 
         signal.signal(signal.SIGTERM, on_signal)

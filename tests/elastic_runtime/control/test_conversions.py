@@ -128,6 +128,9 @@ def test_a_status_is_the_same_after_its_journey() -> None:
         replicas=2,
         blocks=64,
         blocks_with_replica=60,
+        failures=7,
+        failures_in_a_row=1,
+        last_failure="worker-3: ValueError: no (at step 9 of 100)",
     )
     assert status_from_message(status_to_message(status)) == status
     unknown = replace(status, loss=None, tasks=(), requests=())

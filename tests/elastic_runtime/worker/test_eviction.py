@@ -55,3 +55,23 @@ def test_in_another_thread_nothing_is_installed() -> None:
     thread.join()
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     found[0].close()
+
+
+def test_that_a_handler_of_the_scripts_own_was_called_is_known() -> None:
+    taken: list[int] = []
+
+    def mine(number: int, frame: object) -> None:
+        del frame
+        taken.append(number)
+
+    asked = threading.Event()
+    eviction = Eviction(asked.set, grace_seconds=DEADLINE_SECONDS)
+    signal.signal(signal.SIGTERM, mine)  # after it has joined
+    eviction.look()
+    assert not eviction.is_noted
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert taken == [signal.SIGTERM]
+    assert eviction.is_noted
+    assert not asked.is_set()
+    eviction.close()
+    assert signal.getsignal(signal.SIGTERM) is mine

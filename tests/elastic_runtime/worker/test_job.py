@@ -152,6 +152,7 @@ class _Recorded:
     is_first = False
     stall_seconds = 1.5
     finished = False
+    is_drained = False
     global_step = 3
 
     def __init__(self, batches: list[Batch]) -> None:
@@ -169,6 +170,9 @@ class _Recorded:
 
     def end(self) -> None:
         self.calls.append("end")
+
+    def leave(self) -> None:
+        self.calls.append("leave")
 
     def fail(self, error: BaseException) -> None:
         self.calls.append(f"fail {error}")
@@ -208,6 +212,24 @@ def test_a_script_that_raises_tells_its_mode_and_still_shows_its_error(monkeypat
     assert mode.calls == ["fail my mistake", "close"]
     assert shown == ["my mistake"]
     assert at_exit == [job.script_ended]
+
+
+@pytest.mark.parametrize("how", ["ends", "leaves its loop"])
+@pytest.mark.parametrize("drained", [True, False])
+def test_a_script_that_goes_after_sigterm_leaves_the_job_to_the_others(how: str, drained: bool) -> None:
+    model = nn.Linear(2, 1)
+    batches = Batches(as_samples(DATA, None), SampleOrder(8, 4, 0, 4))
+    mode = _Recorded([batches.batch(2, 0, 2), batches.batch(2, 1, 2)])
+    mode.is_drained = drained
+    job = Job(mode, model, batches.order)
+    if how == "ends":
+        next(job)
+    else:
+        for _ in job:
+            break
+    job.script_ended()
+    in_time = ["end", "close"] if how == "leaves its loop" else ["close"]
+    assert mode.calls == (["leave", "close"] if drained else in_time)
 
 
 def test_a_script_that_ends_without_leaving_its_loop_is_told_so(capfd: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,11 @@
 """Launcher of a job without parameter servers: looks after its workers to its end, whatever becomes of the agent.
 
 A job that can be resized is so by a checkpoint: its workers stop after a common step, and others go on from there. A
-script of a fixed size runs once; told to suspend it, the launcher ends it, and it will start over.
+script of a fixed size runs once; told to suspend it, the launcher ends it, and it will start over. A launcher that is
+itself told to end leaves a job that goes on later, as one whose machine is shut down.
+
+What SIGTERM ended from outside, with 128 + 15 too, has not failed. A script that fails is started again as often as it
+may without getting on, and as often as it likes with steps in between, more and more slowly.
 
 Usage: python -m cluster_agent.backends.local.scripts.launcher FOLDER
 """
@@ -9,6 +13,7 @@ Usage: python -m cluster_agent.backends.local.scripts.launcher FOLDER
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import queue
 import sys
@@ -36,10 +41,12 @@ from elastic_runtime.launcher.warm import inherited
 from elastic_runtime.launcher.warm.starter import WarmStarter
 from elastic_runtime.protocol.plan import Phase
 from elastic_runtime.telemetry import configure_logging
+from foundation.backoff import Failures
 
 _log = structlog.get_logger()
 _LOOK_SECONDS = 0.05
 _KEPT_CHANGES = 200
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 60.0
 _OVER = frozenset({Phase.FINISHED, Phase.FAILED, Phase.SUSPENDED})
 
 
@@ -69,7 +76,8 @@ class ScriptSupervisor:
         self._unix_clock = unix_clock
         self._files = RankFiles(folder.path, record.checkpoint_seconds, clock)
         before = folder.state()
-        self._state = ScriptState(phase=Phase.STARTING, stall_seconds=0.0 if before is None else before.stall_seconds)
+        kept = {} if before is None else before.model_dump(include={"stall_seconds", "failures", "last_failure"})
+        self._state = ScriptState(phase=Phase.STARTING, **kept)
         self._changes = tuple(change for change in folder.changes() if change.ended_unix_seconds)
         self._group: RankGroup | None = None
         self._news: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -78,8 +86,8 @@ class ScriptSupervisor:
         self._coming: Target | None = None
         self._stop_at: float | None = None
         self._paused_at: float | None = None
-        self._failures = 0
-        self._step_at_failure = -1
+        self._failures = Failures()
+        self._again_at = -math.inf
 
     def run(self) -> Phase:
         """Until the job has ended, or is suspended."""
@@ -130,10 +138,12 @@ class ScriptSupervisor:
         """Start the workers that are to come, unless they had better wait for the process that is to fork them."""
         target = self._coming
         if target is not None and (wanted := self._wanted()).request_id != target.request_id:
-            self._coming = None
+            self._coming, self._again_at = None, -math.inf
             self._begin(wanted)
             return
-        if target is None or (self._warm is not None and self._warm.is_to_wait(self._worker(Path(os.devnull)))):
+        if target is None or self._clock() < self._again_at:
+            return
+        if self._warm is not None and self._warm.is_to_wait(self._worker(Path(os.devnull))):
             return
         self._coming = None
         gpus = read_gpus(self._record.gpu_file)
@@ -151,7 +161,7 @@ class ScriptSupervisor:
             self._warm.look(set() if group is None else group.pids, needed=True)
         if group is None:
             if signals:
-                self._note(Phase.FAILED, target=0, failure="it was stopped")
+                self._note(Phase.SUSPENDED, target=0)
             else:
                 self._start()
             return
@@ -208,11 +218,9 @@ class ScriptSupervisor:
             self._on_change_over(done=False)
             self._note(Phase.FINISHED, workers=0, target=0)
         elif signals:
-            self._note(Phase.FAILED, workers=0, target=0, failure="it was stopped")
-        elif stopping:
-            self._begin(self._wanted())
-        elif self._record.elastic and not group.refused and self._may_go_on(progress):
-            _log.warning("workers-failed", folder=str(self._folder.path), line=failure or "ended before the job")
+            self._on_change_over(done=False)
+            self._note(Phase.SUSPENDED, workers=0, target=0)
+        elif stopping or self._may_go_on(progress, group):
             self._begin(self._wanted())
         else:
             failure = failure or "its script ended before the job did; does it train with elastic_runtime.join?"
@@ -247,11 +255,19 @@ class ScriptSupervisor:
         if self._record.gpu_file is not None:
             write_used(self._record.gpu_file, {"workers": gpus})
 
-    def _may_go_on(self, progress: RankProgress) -> bool:
-        """Whether a failed run is followed by another from the last checkpoint."""
-        self._failures = self._failures + 1 if progress.step <= self._step_at_failure else 1
-        self._step_at_failure = progress.step
-        return self._failures <= self._record.restarts
+    def _may_go_on(self, progress: RankProgress, group: RankGroup) -> bool:
+        """Whether a run that ended is followed by another from the last checkpoint, and from when on."""
+        if group.refused or not (self._record.elastic or group.drained):
+            return False
+        line = group.failure or "its workers ended before the job did"
+        self._failures = self._failures.and_another(progress.step, self._unix_clock())
+        pause_seconds = self._failures.pause_seconds(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
+        self._again_at = self._clock() + pause_seconds
+        if not group.drained:
+            counted = {"failures": self._state.failures + 1, "last_failure": f"{line} (at step {progress.step})"}
+            self._state = self._state.model_copy(update=counted)
+        _log.warning("workers-failed", folder=str(self._folder.path), line=line, pause_seconds=pause_seconds)
+        return self._failures.in_a_row <= self._record.restarts
 
     def _note(self, phase: Phase, **changes: object) -> None:
         self._state = self._state.model_copy(update={"phase": phase, **changes})

@@ -105,6 +105,12 @@ class RankGroup:
         return ""
 
     @property
+    def drained(self) -> bool:
+        """Whether the first worker that did not end well was ended by SIGTERM, by its own handler or without one."""
+        first = next((code for code in self._codes.values() if code), 0)
+        return first in (-signal.SIGTERM, 128 + signal.SIGTERM)
+
+    @property
     def refused(self) -> bool:
         """Whether a worker ended with 2: another start would end likewise."""
         return _BAD_INPUT in self._codes.values()

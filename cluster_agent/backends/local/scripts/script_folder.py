@@ -81,6 +81,8 @@ class ScriptState(Section):
         target: that are about to.
         request_id: of the newest target that was looked at.
         stall_seconds: between the last step before a resize and the first one after it, over all resizes.
+        failures: of its script, over all of the job's launchers.
+        last_failure: the newest, in a line; not the job's end, which is `failure`.
     """
 
     phase: Phase
@@ -89,6 +91,8 @@ class ScriptState(Section):
     request_id: str = ""
     stall_seconds: float = 0.0
     failure: str = ""
+    failures: int = 0
+    last_failure: str = ""
 
 
 class _Changes(Section):

@@ -94,9 +94,9 @@ class ScriptJob:
             )
         )
         before = self._folder.state()
-        kept = 0.0 if before is None else before.stall_seconds
-        # What an earlier launcher said is no news of this one.
-        self._folder.write_state(ScriptState(phase=Phase.STARTING, target=allocation.workers, stall_seconds=kept))
+        # What an earlier launcher said is no news of this one; what it counted goes on.
+        kept = {} if before is None else before.model_dump(include={"stall_seconds", "failures", "last_failure"})
+        self._folder.write_state(ScriptState(phase=Phase.STARTING, target=allocation.workers, **kept))
         self._folder.write_target(Target(request_id="", workers=allocation.workers))
         command = [sys.executable, "-m", _LAUNCHER, str(self._folder.path)]
         environment, script = self._environment, None
@@ -123,6 +123,8 @@ class ScriptJob:
             state.failure,
             fresh=alive,
             steps=float(progress.step),
+            failures=state.failures,
+            last_failure=state.last_failure,
         )
 
     def request(self, request_id: str, allocation: Allocation, *, resume: bool) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 from hypothesis import given
@@ -43,6 +44,16 @@ def test_one_that_trains_less_than_it_said_counts_what_its_script_says_once_it_r
 
 def test_the_last_batch_may_go_a_little_beyond_the_end() -> None:
     assert user_facts(record(10.0), measured(1003, 10.03), 10.0)["progress"] == 1.0
+
+
+def test_a_script_that_fails_again_and_again_and_gets_on_is_seen() -> None:
+    failed = replace(measured(500, 0.5), failures=7, last_failure="worker-3: OSError: no file (at step 9)")
+    facts = user_facts(record(10.0), failed, 10.0)
+    assert (facts["failures"], facts["lastFailure"]) == (7, "worker-3: OSError: no file (at step 9)")
+    assert facts["note"] == (
+        "its script failed 7 times and was started again; last: worker-3: OSError: no file (at step 9)"
+    )
+    assert user_facts(record(10.0, state=JobState.DONE), failed, 10.0)["note"] == ""
 
 
 def test_since_when_a_job_is_what_it_is() -> None:

@@ -103,7 +103,7 @@ def test_one_that_ignores_sigterm_is_killed_and_one_that_is_held_starts_over(ope
     wait_until(lambda: log.read_text(encoding="utf-8").count("deaf") == 2, "it starts over")
     job.terminate()
     ended(job)
-    assert phase_of(job) is Phase.FAILED
+    assert phase_of(job) is Phase.SUSPENDED, "who ended it decides what becomes of it"
 
 
 def test_what_it_prints_is_bounded(opened: Opened) -> None:
@@ -162,3 +162,44 @@ def test_several_workers_get_what_torchrun_gives_and_gpus_of_their_own(opened: O
     assert ["got 0 2 127.0.0.1 GPU-a 2" in lines[0], "got 1 2 127.0.0.1 GPU-b 2" in lines[1]] == [True, True]
     assert read_used(tmp_path / "jobs" / "job.gpus") == {"workers": ("GPU-a", "GPU-b")}
     assert phase_of(job) is Phase.FINISHED
+
+
+OWN_HANDLER = """
+import pathlib, signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+runs = pathlib.Path("runs")
+runs.write_text(runs.read_text() + "x" if runs.exists() else "x")
+while len(runs.read_text()) < 2:
+    time.sleep(0.01)
+"""
+
+
+def test_a_script_that_ends_well_as_its_launcher_is_told_to_end_has_stopped_and_goes_on_later(
+    opened: Opened, tmp_path: Path
+) -> None:
+    """As at the shutdown of its machine, where each process gets SIGTERM."""
+    job = opened(OWN_HANDLER)
+    job.start(Allocation(1))
+    wait_until(lambda: (tmp_path / "runs").exists() and phase_of(job) is Phase.RUNNING, "it runs")
+    job.terminate()
+    ended(job)
+    assert (job.measure().phase, job.measure().failure) == (Phase.SUSPENDED, "")
+    job.start(Allocation(1))
+    ended(job)
+    assert job.measure().phase is Phase.FINISHED
+
+
+@pytest.mark.parametrize("how", ["os.kill(os.getpid(), signal.SIGTERM)", "sys.exit(128 + signal.SIGTERM)"])
+def test_a_script_that_sigterm_ends_from_outside_starts_over(opened: Opened, how: str) -> None:
+    code = f"import os, pathlib, signal, sys\nif not os.path.exists('was'):\n    pathlib.Path('was').touch()\n    {how}"
+    job = opened(code)
+    job.start(Allocation(1))
+    ended(job)
+    assert (job.measure().phase, job.measure().failures) == (Phase.FINISHED, 0)
+
+
+def test_one_that_it_ends_again_and_again_without_getting_on_fails_in_the_end(opened: Opened) -> None:
+    job = opened("import os, signal; os.kill(os.getpid(), signal.SIGTERM)")
+    job.start(Allocation(1))
+    ended(job)
+    assert (job.measure().phase, job.measure().failure) == (Phase.FAILED, "worker-0 was ended by SIGTERM")

@@ -167,7 +167,7 @@ def test_a_script_that_ends_before_its_job_has_failed_whatever_it_says(exit_code
     world = world_with()
     del world.members["worker-1"]
     world.take(world.machine.on_task_ended("worker-1", exit_code, "", world.now))
-    assert world.machine.state.course.script_failures == failures
+    assert world.machine.state.course.failures.total == failures
     world.rounds(lambda view: workers(view) == ("worker-0", "worker-2"))
 
 
@@ -191,7 +191,7 @@ def test_whoever_was_let_go_or_had_finished_may_end() -> None:
     member.report = replace(member.report, finished=True)
     world.send(member)
     world.take(world.machine.on_task_ended("worker-0", 0, "", world.now))
-    assert world.machine.state.course.script_failures == 0
+    assert world.machine.state.course.failures.total == 0
 
 
 def test_a_job_is_written_while_its_resize_waits_for_new_tasks() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from simulated_world import SETTINGS, World
+from simulated_world import SETTINGS, World, lengthen
 
 from elastic_runtime.control.messages import RequestOutcome, RequestState, Size
 from elastic_runtime.coordinator.rules.registering import Newcomer
@@ -48,14 +48,14 @@ def test_a_script_that_says_that_its_input_is_bad_ends_its_job_at_once() -> None
     assert job.views[-1].phase is Phase.FAILED
     assert job.views[-1].failure == "worker-1: ModelMismatch: it grew"
     end(job, "worker-1", 2)  # its process, then: it is said once
-    assert job.machine.state.course.script_failures == 1
+    assert job.machine.state.course.failures.total == 1
 
 
-@pytest.mark.parametrize(("exit_code", "failures"), [(1, 1), (3, 0), (-9, 0), (137, 1)])
+@pytest.mark.parametrize(("exit_code", "failures"), [(1, 1), (3, 0), (-9, 0), (137, 1), (-15, 0), (143, 0)])
 def test_whoever_ends_otherwise_is_replaced(exit_code: int, failures: int) -> None:
     job = world().training()
     end(job, "worker-1", exit_code)
-    assert job.machine.state.course.script_failures == failures
+    assert job.machine.state.course.failures.total == failures
     job.rounds(lambda view: view.phase is Phase.RUNNING and job.status().size == Size(2, 2))
 
 
@@ -180,3 +180,104 @@ def test_workers_that_are_killed_at_the_same_step_again_and_again_end_their_job_
     assert job.views[-1].failure == (
         "worker-2 was ended by SIGKILL at step 0, most likely as memory ran out; 3 workers ended so at that step"
     )
+
+
+def progress(job: World) -> None:
+    """Another step becomes durable."""
+    durable = job.machine.state.checkpoints.durable[-1]
+    job.rounds(lambda _: job.machine.state.checkpoints.durable[-1] != durable)
+
+
+def fail_one(job: World, number: int) -> None:
+    """The newest worker's script fails, each time in other words."""
+    task = max((task for task in job.members if task.startswith("worker")), key=lambda name: int(name[7:]))
+    job.members.pop(task)
+    job.take(job.machine.on_task_ended(task, 1, "ValueError: " + "o" * number, job.now))
+
+
+def wait(job: World, seconds: float) -> None:
+    """Time passes for those who are there."""
+    job.pass_time(seconds)
+    for member in list(job.members.values()):
+        job.deliver(member)
+        job.act(member)
+        job.send(member)
+
+
+def test_a_script_that_fails_now_and_then_goes_on_as_long_as_steps_become_durable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lengthen(monkeypatch, 4000)
+    job = world(restarts=1, checkpoint_seconds=1).training()
+    for step in range(6):
+        progress(job)
+        fail_one(job, step)
+        status = job.status()
+        assert (status.failures, status.failures_in_a_row) == (step + 1, 1)
+        job.rounds(lambda view: view.phase is Phase.RUNNING and job.status().size == Size(2, 2), 1000)
+    assert status.last_failure.startswith("worker-6: ValueError: ooooo (at step ")
+    progress(job)
+    assert (job.status().failures, job.status().failures_in_a_row) == (6, 0)
+
+
+def test_a_script_that_fails_without_progress_is_given_up_also_after_it_had_made_some(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lengthen(monkeypatch, 4000)
+    job = world(restarts=1, checkpoint_seconds=1).training()
+    progress(job)
+    fail_one(job, 0)
+    progress(job)
+    before = job.machine.state.checkpoints.durable[-1]
+    for number in (1, 2):
+        fail_one(job, number)
+    assert job.machine.state.checkpoints.durable[-1] == before
+    assert job.views[-1].phase is Phase.FAILED
+    assert job.views[-1].failure.endswith("(2 failures, no step durable in between; 1 restart is allowed)")
+
+
+def test_each_failure_makes_the_next_start_wait_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengthen(monkeypatch, 4000)
+    job = world(restarts=1000, checkpoint_seconds=1000).training()
+    waits = []
+    for step in range(9):
+        fail_one(job, step)
+        began = job.now
+        while not job.views[-1].wanted:
+            wait(job, 0.1)
+            assert job.now - began < 100.0
+        waits.append(job.now - began)
+        job.rounds(lambda view: view.phase is Phase.RUNNING and job.status().size == Size(2, 2), 1000)
+    pauses = [0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
+    assert all(pause <= waited < pause + 3.0 for pause, waited in zip(pauses, waits, strict=True)), waits
+
+
+def test_a_resize_does_not_wait_for_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengthen(monkeypatch, 4000)
+    job = world(restarts=1000).training()
+    for number in range(4):
+        fail_one(job, number)
+        job.rounds(lambda view: view.phase is Phase.RUNNING and job.status().size == Size(2, 2), 1000)
+    fail_one(job, 4)
+    for _ in range(20):
+        wait(job, 0.1)
+    assert not job.views[-1].wanted
+    job.resize("grow", 2, 3)
+    for _ in range(20):
+        wait(job, 0.1)
+    assert len(job.views[-1].wanted) == 2
+
+
+def test_who_asked_for_a_stop_and_ends_all_workers_gets_a_job_that_can_be_resumed() -> None:
+    """As a service manager does, which sends SIGTERM to each process of a job."""
+    job = world(restarts=0).training()
+    job.take(job.machine.on_request(RequestState("stop", "suspend"), job.now)[1])
+    for task in ("worker-0", "worker-1"):
+        job.members.pop(task)
+        job.take(job.machine.on_task_ended(task, 1, "KeyboardInterrupt", job.now))
+    assert job.views[-1].phase is Phase.SUSPENDED
+    assert job.status().failures == 0
+    (row,) = job.status().requests
+    assert row.state is RequestOutcome.DONE
+    job.take(job.machine.on_request(RequestState("on", "resume", target=Size(2, 2)), job.now)[1])
+    job.until(Phase.FINISHED)

@@ -352,7 +352,10 @@ def test_a_script_that_raises_is_restarted_a_few_times_and_then_fails_the_job() 
         failed = replace(world.members.pop(name).report, failure=f"{name}: ValueError: {why}")
         world.take(world.machine.on_report(failed, world.now)[1])
     assert world.views[-1].phase is Phase.FAILED
-    assert world.views[-1].failure == f"{name}: ValueError: no (2 failures; 1 restart is allowed)"
+    assert (
+        world.views[-1].failure
+        == f"{name}: ValueError: no (2 failures, no step durable in between; 1 restart is allowed)"
+    )
     with pytest.raises(BadInput, match="has failed"):
         world.resize("r", 1, 1)
 

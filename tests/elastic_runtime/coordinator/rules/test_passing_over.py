@@ -64,7 +64,7 @@ def test_a_job_goes_back_to_the_newest_sound_one_and_says_so(resumed: bool) -> N
     assert (world.views[-1].start_step, world.views[-1].start_checkpoint) == (step, older)
     assert world.views[-1].notice == f"going back to step {step}: {newest[0]} is passed over: cut short"
     assert newest not in world.machine.state.checkpoints.durable
-    assert world.machine.state.course.script_failures == 0, "no process was at fault"
+    assert world.machine.state.course.failures.total == 0, "no process was at fault"
     world.until(Phase.FINISHED)
 
 
@@ -127,7 +127,7 @@ def test_samples_are_lent_again_from_where_the_older_checkpoint_was(monkeypatch:
     gone_back: list[str] = []
     monkeypatch.setattr(leases, "go_back", lambda _, book_json: gone_back.append(book_json))
     found = describe(Search(manifest("step-10", leases={"of": "10"}), ((Path("step-20"), "cut"),)))
-    members.on_checkpoint_searched(job, SearchOrder(3, ("step-20", "step-10")), found, "")
+    members.on_checkpoint_searched(job, SearchOrder(3, ("step-20", "step-10")), found, "", 0.0)
     assert job.state.checkpoints == Checkpoints((("step-10", 10),), '{"of": "10"}')
     assert gone_back == ['{"of": "10"}']
     without = describe(Search(manifest("step-10"), ())).sound
@@ -139,9 +139,9 @@ def test_an_answer_that_comes_too_late_changes_nothing() -> None:
     job = gathering("")
     before = replace(job.state)
     found = describe(Search(manifest("step-10"), ((Path("step-20"), "cut"),)))
-    members.on_checkpoint_searched(job, SearchOrder(2, ("step-20", "step-10")), found, "")
+    members.on_checkpoint_searched(job, SearchOrder(2, ("step-20", "step-10")), found, "", 0.0)
     enter(job.state, Phase.FAILED)
-    members.on_checkpoint_searched(job, SearchOrder(3, ("step-20", "step-10")), found, "")
+    members.on_checkpoint_searched(job, SearchOrder(3, ("step-20", "step-10")), found, "", 0.0)
     assert job.state.checkpoints == before.checkpoints
 
 

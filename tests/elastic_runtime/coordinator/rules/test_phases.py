@@ -32,11 +32,15 @@ from elastic_runtime.coordinator.rules.state import Course, Purpose, State
 from elastic_runtime.protocol.plan import Change, Phase
 
 RULES = Path(phases.__file__).parent
-FEW = SETTINGS.model_copy(update={"start_seconds": 30, "first_report_seconds": 10, "checkpoint_seconds": 2})
-SEEDS = (89, 170, 9, 19, 48, 77, 163, 182, 635)
+FEW = SETTINGS.model_copy(
+    update={"start_seconds": 30, "first_report_seconds": 10, "checkpoint_seconds": 2, "restart_seconds": 0.001}
+)
+SEEDS = (353, 170, 114, 48, 77, 163, 182, 635, 2, 28)
 """Of jobs that together come by every transition of today's rules."""
 OF_EARLIER_JOURNALS = {(Phase.RESIZING, Phase.SUSPENDED), (Phase.SUSPENDING, Phase.STARTING)}
 """Only where a journal of an earlier version holds two requests that run at a time; none of 1,300 jobs came by them."""
+BY_MANY_DEATHS = {(Phase.SUSPENDING, Phase.FAILED)}
+"""More than are allowed; a failure of the script does not fail a job that is being stopped."""
 
 
 def state_in(step: ChangeStep) -> State:
@@ -186,7 +190,7 @@ def test_simulated_jobs_come_by_every_transition(monkeypatch: pytest.MonkeyPatch
             disturb(world, chance)
     assert {pair for pair in entered if pair[0] is not pair[1]} == {
         (before, after) for before, following in PHASES_AFTER.items() for after in following
-    } - OF_EARLIER_JOURNALS
+    } - OF_EARLIER_JOURNALS - BY_MANY_DEATHS
     assert {pair for pair in stepped if pair[0] is not pair[1]} == {
         (before, after) for before, following in STEPS_AFTER.items() for after in following
     }

@@ -110,6 +110,14 @@ def test_the_first_process_says_how_far_it_is_to_who_has_the_token(
     assert (place.end_file or Path()).read_text() == "finished: 4 epochs, 400 samples"
 
 
+def test_what_has_finished_stays_so_whatever_signal_comes(place: RankPlace) -> None:
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    pod = RankPod(place, 1, 3)
+    pod.tell(RankProgress(3, 1, 40, 400, 4.0, 4.0, finished=True), 40)
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert (place.end_file or Path()).read_text() == "finished: 4 epochs, 400 samples"
+
+
 def test_a_signal_is_a_wish_to_stop_and_what_was_there_before_hears_it_too(place: RankPlace) -> None:
     heard: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, frame: heard.append(number))
@@ -120,7 +128,7 @@ def test_a_signal_is_a_wish_to_stop_and_what_was_there_before_hears_it_too(place
     assert heard == [signal.SIGTERM]
     pod.tell(RankProgress(3, 1, 1, 10, 0.25, 4.0), 40)
     assert place.end_file is not None
-    assert not place.end_file.exists(), "the others have to stop too"
+    assert place.end_file.read_text() == "stopped: it was told to end", "that handler may have ended it"
     pod.tell(RankProgress(3, 1, 2, 20, 0.5, 4.0), 40, stopped=True)
     assert pod.status.phase is Phase.SUSPENDING
     assert place.end_file.read_text() == "stopped: 0.5 epochs, 20 samples"

@@ -14,6 +14,7 @@ from typing import Any, Final
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
 from cluster_agent.kubernetes.training.manifests import FIRST_RANK, pod_name
 from cluster_agent.kubernetes.training.training_job import TrainingJob
+from foundation.backoff import Failures
 from foundation.text import describe_end
 
 Json = dict[str, Any]
@@ -66,7 +67,8 @@ class Gang:
     @property
     def is_going(self) -> bool:
         """Whether a rank is told to end, or has stopped: all others do likewise."""
-        return any(pod.deleting or (pod.ended and pod.last_words.startswith(STOPPED)) for pod in self.pods)
+        stopped = (pod.ended and (pod.disrupted or pod.last_words.startswith(STOPPED)) for pod in self.pods)
+        return any(stopped) or any(pod.deleting for pod in self.pods)
 
     @property
     def is_done(self) -> bool:
@@ -132,7 +134,7 @@ def _ended_well(pod: TaskPod) -> bool:
     """Whether it came to its own end. One that was told to end did so only where it says it."""
     if not pod.ended or pod.exit_code != 0 or pod.last_words.startswith(STOPPED):
         return False
-    return not pod.deleting or pod.last_words.startswith(FINISHED)
+    return not (pod.deleting or pod.disrupted) or pod.last_words.startswith(FINISHED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +148,7 @@ class RankNotes:
         samples: that were trained then.
         failed_unix_seconds: when.
         reason: how it failed, in a line.
+        total: failures in the job's life; `recent`: each within ten minutes of the one before.
     """
 
     gang: int = 0
@@ -154,13 +157,15 @@ class RankNotes:
     samples: int = 0
     failed_unix_seconds: float = 0.0
     reason: str = ""
+    total: int = 0
+    recent: int = 0
 
     @property
     def again_unix_seconds(self) -> float:
-        """When another gang may follow: each failure without progress doubles the pause."""
+        """When another gang may follow: each failure soon after another, or without progress, doubles the pause."""
         if not self.failures or self.failed_gang != self.gang:
             return -math.inf
-        doublings = min(self.failures - 1, _MOST_DOUBLINGS)
+        doublings = min(max(self.failures, self.recent) - 1, _MOST_DOUBLINGS)
         return self.failed_unix_seconds + min(_FIRST_PAUSE_SECONDS * 2.0**doublings, _LONGEST_PAUSE_SECONDS)
 
     def content(self) -> Json:
@@ -172,7 +177,16 @@ class RankNotes:
             "samples": self.samples,
             "failedUnixSeconds": int(self.failed_unix_seconds),
             "reason": self.reason,
+            "totalFailures": self.total,
+            "recentFailures": self.recent,
         }
+
+    def and_another(self, gang: int, samples: int, unix_seconds: float, reason: str) -> RankNotes:
+        """One more failure, of this gang."""
+        known = Failures(self.failures, self.total, self.recent, self.samples, self.failed_unix_seconds)
+        now = known.and_another(samples, unix_seconds)
+        newest = max(self.gang, gang)
+        return RankNotes(newest, now.in_a_row, gang, samples, unix_seconds, reason, now.total, now.recent)
 
 
 def notes_of(job: TrainingJob) -> RankNotes:
@@ -186,6 +200,8 @@ def notes_of(job: TrainingJob) -> RankNotes:
         _count(stated, "samples"),
         float(_count(stated, "failedUnixSeconds")),
         str(stated.get("reason") or ""),
+        _count(stated, "totalFailures"),
+        _count(stated, "recentFailures"),
     )
 
 

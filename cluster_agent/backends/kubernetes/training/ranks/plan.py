@@ -163,11 +163,11 @@ def _after_failure(
     refused = next((pod for pod in faulty if pod.exit_code == BAD_INPUT), None)
     if refused is not None:  # another start would end likewise
         return replace(final, line=end_line(refused))
-    failures = notes.failures + 1 if samples <= notes.samples else 1
+    notes = notes.and_another(gang.number, samples, unix_seconds, reason)
+    failures = notes.failures
     if failures > job.backoff_limit:
         often = f"{failures} times in a row without progress" if failures > 1 else "and backoffLimit is 0"
         return replace(final, line=f"{reason} ({often})")
-    notes = RankNotes(max(notes.gang, gang.number), failures, gang.number, samples, unix_seconds, reason)
     step = _leaving(job, wanted, gang, memory, now)
     return replace(step, line=reason, notes=notes.content(), grace_seconds=FAILED_GRACE_SECONDS)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cluster_agent.backends.kubernetes.training.memory import Told
+from cluster_agent.backends.kubernetes.training.ranks.gang import notes_of
 from cluster_agent.backends.kubernetes.training.ranks.plan import GangStep
 from cluster_agent.backends.kubernetes.training.step import Standing, Step
 from cluster_agent.kubernetes.api_server import whole_time
@@ -150,11 +151,23 @@ def _progress(told: Told) -> Json:
     }
 
 
+def _failed_before(job: TrainingJob, told: Told | None) -> str:
+    """That it was started again, which nobody may notice of a job that gets on."""
+    if job.is_all_reduce:
+        notes = notes_of(job)
+        count, line = notes.total, notes.reason
+    else:
+        count, line = (0, "") if told is None else (told.status.failures, told.status.last_failure)
+    if not count:
+        return ""
+    return f"its script failed {'once' if count == 1 else f'{count} times'} and was started again; last: {line}"
+
+
 def _conditions(job: TrainingJob, step: Step, told: Told | None, now: str) -> list[Json]:
     standing = step.standing
     stated = [
         ("Accepted", *_accepted(job, step)),
-        ("Running", standing in _TRAINS[job.is_all_reduce], standing.value, step.line),
+        ("Running", standing in _TRAINS[job.is_all_reduce], standing.value, step.line or _failed_before(job, told)),
         (
             "Suspended",
             standing is Standing.SUSPENDED,

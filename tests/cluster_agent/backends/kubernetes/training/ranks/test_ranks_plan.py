@@ -114,6 +114,8 @@ def test_a_rank_that_is_told_to_go_by_somebody_takes_the_others_with_it_and_coun
         [ended(0, 1, LOST), pod(1, deleting=True)],
         [ended(0, 1, LOST)],
         [pod(0), ended(1, -9, disrupted=True)],
+        [ended(0, disrupted=True), ended(1, disrupted=True)],
+        [ended(0, words="stopped: it was told to end"), ended(1, words="stopped: it was told to end")],
         [pod(0)],
         [pod(0), pod(1, gang=2)],
         [pod(0), pod(1), pod(7)],
@@ -136,6 +138,8 @@ def test_a_failure_is_counted_once_and_told_by_who_failed_first() -> None:
         "samples": 70,
         "failedUnixSeconds": int(UNIX),
         "reason": "",
+        "totalFailures": 1,
+        "recentFailures": 1,
     }
     again = planned(job(status={**TRAINED, "ranks": step.notes}), there)
     assert (again.notes, left(again)) == ({}, ["worker-0", "worker-1"])
@@ -147,6 +151,19 @@ def test_what_was_trained_in_between_makes_a_failure_the_first_again(samples: in
     found = job(status={**TRAINED, "ranks": ranks, "progress": {"samples": samples}})
     step = planned(found, [ended(0, 1, gang=5), pod(1, gang=5)])
     assert step.notes["failures"] == failures
+
+
+def test_failures_with_progress_in_between_are_counted_and_slow_the_next_start() -> None:
+    status: Json = {**TRAINED, "progress": {"samples": 0}}
+    pauses = []
+    for number in range(1, 6):
+        status["progress"] = {"samples": 100 * number}
+        there = [ended(0, 1, "ValueError: no data", gang=number), pod(1, gang=number)]
+        step = planned(job(status=status), there, unix=UNIX + 60.0 * number)
+        assert (step.outcome, step.notes["failures"], step.notes["totalFailures"]) == ("", 1, number)
+        status["ranks"] = step.notes
+        pauses.append(notes_of(job(status=status)).again_unix_seconds - UNIX - 60.0 * number)
+    assert pauses == [10.0, 20.0, 40.0, 80.0, 160.0]
 
 
 @pytest.mark.parametrize(("limit", "before", "over"), [(3, 2, False), (3, 3, True), (0, 0, True), (100, 99, False)])
@@ -186,6 +203,9 @@ def test_each_failure_doubles_the_pause() -> None:
         ([ended(0)], False),
         ([ended(0, deleting=True), ended(1, deleting=True)], False),
         ([ended(0, words="stopped: 1 epochs, 10 samples"), ended(1)], False),
+        ([ended(0, disrupted=True), ended(1, disrupted=True)], False),
+        ([ended(0, words="stopped: it was told to end"), ended(1, words="stopped: it was told to end")], False),
+        ([ended(0, words="finished: 3 epochs, 30 samples", disrupted=True), ended(1)], True),
         ([ended(1, words="finished: 3 epochs, 30 samples"), pod(0)], False),
     ],
 )
