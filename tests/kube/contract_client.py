@@ -41,7 +41,11 @@ class Server:
             with self.open(method, path, body, kind) as answer:
                 return answer.status, json.load(answer)
         except urllib.error.HTTPError as error:
-            return error.code, json.load(error)
+            said = error.read()
+            try:
+                return error.code, json.loads(said)
+            except ValueError:  # of a resource that is not served yet, and under flow control: a line of plain text
+                return error.code, {"message": said.decode()}
 
     def apply(self, path: str, config: Json, manager: str = "one", *, force: bool = False) -> tuple[int, Json]:
         query = f"fieldManager={manager}" + ("&force=true" if force else "")

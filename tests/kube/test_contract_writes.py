@@ -32,16 +32,17 @@ def jobs(server: Server) -> str:
 
 
 def test_a_json_patch_is_carried_out_or_refused_as_a_whole(server: Server) -> None:
-    server.make("a")
+    server.make("a", annotations={"a": "1"})
     operations = [
         {"op": "test", "path": "/data/a", "value": "1"},
         {"op": "replace", "path": "/data/a", "value": "2"},
-        {"op": "add", "path": "/data/b~1c", "value": "3"},
+        {"op": "add", "path": "/metadata/annotations/b~1c", "value": "3"},
         {"op": "copy", "from": "/data/a", "path": "/data/d"},
         {"op": "move", "from": "/data/d", "path": "/data/e"},
     ]
     code, found = server.ask("PATCH", f"{MAPS}/a", operations, PATCH)
-    assert (code, found["data"]) == (200, {"a": "2", "b/c": "3", "e": "2"})
+    assert (code, found["data"]) == (200, {"a": "2", "e": "2"})
+    assert found["metadata"]["annotations"] == {"a": "1", "b/c": "3"}
     for wrong in (
         [{"op": "add", "path": "/data/x", "value": "9"}, {"op": "test", "path": "/data/a", "value": "1"}],
         [{"op": "remove", "path": "/data/none"}],
@@ -49,7 +50,15 @@ def test_a_json_patch_is_carried_out_or_refused_as_a_whole(server: Server) -> No
     ):
         code, status = server.ask("PATCH", f"{MAPS}/a", wrong, PATCH)
         assert (code, status["reason"]) == (422, "Invalid")
-    assert server.ask("GET", f"{MAPS}/a")[1]["data"] == {"a": "2", "b/c": "3", "e": "2"}
+    assert server.ask("GET", f"{MAPS}/a")[1]["data"] == {"a": "2", "e": "2"}
+
+
+@pytest.mark.parametrize("key", ["b/c", "", "ä", "..", "a" * 254])
+def test_a_key_of_a_configmap_or_secret_is_a_files_name(server: Server, key: str) -> None:
+    code, status = server.ask("POST", MAPS, {"metadata": {"name": "keys"}, "data": {key: "1"}})
+    assert (code, causes(status)) == (422, [f"data[{key}]"])
+    code, status = server.ask("POST", "secrets", {"metadata": {"name": "keys"}, "stringData": {key: "1"}})
+    assert (code, causes(status)) == (422, [f"data[{key}]"])
 
 
 def test_a_strategic_patch_merges_lists_by_their_keys(server: Server) -> None:

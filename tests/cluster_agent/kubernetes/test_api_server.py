@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from apiserver.asked import FLOW_CONTROL, NOT_SERVED_YET, re_initializing
 from apiserver.serving import Fault, KubeServer
 from kube_clients import api_of, pod
 from kubernetes.client import ApiClient, Configuration
@@ -114,6 +115,27 @@ def test_a_server_in_trouble_is_one_to_ask_later(server: KubeServer, code: int) 
     assert caught.value.may_have_happened is (code != 429)
 
 
+@pytest.mark.parametrize("fault", [FLOW_CONTROL, re_initializing()], ids=["flow control", "cache"])
+def test_a_server_that_is_full_or_fills_its_cache_is_asked_later_and_did_nothing(
+    server: KubeServer, fault: Fault
+) -> None:
+    server.faults = lambda asked: fault
+    for ask in (lambda api: api.get(POD), lambda api: api.create(PODS.path("team"), pod("a", "team"))):
+        with pytest.raises(ApiUnanswered) as caught:
+            ask(api_of(server))
+        assert (caught.value.retry_after_seconds, caught.value.may_have_happened) == (1.0, False)
+    server.faults = lambda asked: None
+    with pytest.raises(NotFound):
+        api_of(server).get(POD)
+
+
+def test_a_resource_that_is_not_served_yet_is_not_found_though_the_answer_is_plain_text(server: KubeServer) -> None:
+    server.faults = lambda asked: NOT_SERVED_YET
+    with pytest.raises(NotFound) as caught:
+        api_of(server).get(POD)
+    assert str(caught.value) == f"GET {POD}: 404"
+
+
 def test_a_page_of_a_proxy_is_no_answer_of_the_server(server: KubeServer) -> None:
     server.faults = lambda asked: Fault(code=502, status={"html": "Bad gateway"})
     with pytest.raises(ApiUnanswered, match="502"):
@@ -186,6 +208,17 @@ def test_a_server_that_cannot_be_trusted_gets_nothing() -> None:
     with listening, pytest.raises(ApiUnanswered):
         ApiServer(ApiClient(configuration)).create(PODS.path("team"), pod("secret-name", "team"))
     assert b"secret-name" not in b"".join(heard)
+
+
+def test_a_token_that_has_run_out_is_refused() -> None:
+    now = [1000.0]
+    server = KubeServer({"short": "agent"}, wall_clock=lambda: now[0])
+    server.expiry_unix_seconds["short"] = 1600.0
+    with server.running():
+        assert api_of(server, bearer="short").get(PODS.path("team"))
+        now[0] = 1600.0
+        with pytest.raises(Unauthorized, match="401 Unauthorized"):
+            api_of(server, bearer="short").get(PODS.path("team"))
 
 
 def test_a_token_is_sent_and_a_wrong_one_refused(server: KubeServer) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from apiserver.asked import Fault, webhook_down
+from apiserver.asked import FLOW_CONTROL, Fault, webhook_down
 
 from cluster_agent.kubernetes.errors import ApiError, ApiUnanswered, error_of
 
@@ -86,6 +86,7 @@ STRIKES: Mapping[str, Strike] = MappingProxyType(
         "404 on delete": Strike(_refused(404, "NotFound", "not found"), (DELETE,)),
         "404 on patch": Strike(_refused(404, "NotFound", "not found"), (PATCH, UPDATE)),
         "429 with Retry-After": Strike(Fault(429, retry_after=1), ends_alone=False),
+        "429 of flow control, in plain text": Strike(FLOW_CONTROL, ends_alone=False),
         "500": Strike(Fault(500), ends_alone=False),
         "500 a webhook that is down": Strike(webhook_down(), (CREATE, PATCH), ends_alone=False),
         "503": Strike(Fault(503), ends_alone=False),

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from apiserver.asked import FLOW_CONTROL, NOT_SERVED_YET, re_initializing
 from apiserver.serving import Asked, Fault
 from kube_agents import Agent, wait_for
 from kube_cluster import JOBS, PODS, TARGETS, KubeCluster, kube_cluster
@@ -99,6 +100,19 @@ def test_sizes_come_though_what_was_seen_has_expired(cluster: KubeCluster, agent
     comes(cluster, agent)
 
 
+@pytest.mark.parametrize("fault", [FLOW_CONTROL, re_initializing()], ids=["flow control", "cache"])
+def test_sizes_come_though_a_server_is_full_or_fills_its_cache(
+    cluster: KubeCluster, agent: Agent, fault: Fault
+) -> None:
+    tick(cluster, agent)
+    full = True
+    cluster.server.faults = lambda asked: fault if full and asked.verb in ("watch", "list") else None
+    cluster.server.close_watches()
+    wait_for(lambda: agent.counted("fedl2_agent_api_failures_total", error="unanswered") >= 2)
+    full = False
+    comes(cluster, agent)
+
+
 def test_pods_that_went_while_nobody_watched_give_their_room(cluster: KubeCluster, agent: Agent) -> None:
     tick(cluster, agent)
     away = True
@@ -140,7 +154,8 @@ def test_a_discovery_that_lags_is_waited_for(cluster: KubeCluster, agent: Agent)
     lags = True
 
     def faults(asked: Asked) -> Fault | None:
-        return Fault(404) if lags and "elastictargets" in asked.resource and asked.verb in ("list", "watch") else None
+        reads = asked.verb in ("list", "watch") and "elastictargets" in asked.resource
+        return NOT_SERVED_YET if lags and reads else None
 
     cluster.server.faults = faults
     cluster.server.close_watches()

@@ -42,7 +42,7 @@ class Fault:
         code: the answer, before anything is done; 0: it is carried out.
         cut: the connection ends without an answer, after the request was carried out.
         hang_seconds: nothing is said for so long, after it was carried out.
-        status: the body of the answer.
+        status: the body of the answer; `text`, if there is any, in its place, as plain text.
         retry_after: the header.
         watch: "close" at once, "silent", "half" (cut in the middle of the next event), "twice" (every event), "swapped"
             (every other event of changes comes after the one that follows it, or before the next bookmark).
@@ -54,6 +54,19 @@ class Fault:
     status: Json | None = None
     retry_after: int = 0
     watch: str = ""
+    text: str = ""
+
+
+NOT_SERVED_YET = Fault(404, text="404 page not found\n")
+"""The answer for a resource whose CRD is established, until every handler knows it."""
+FLOW_CONTROL = Fault(429, retry_after=1, text="Too many requests, please try again later.\n")
+"""The answer to a user whose requests fill the queues of his priority level (API Priority and Fairness)."""
+
+
+def re_initializing() -> Fault:
+    """The answer to lists and watches while the server fills its cache anew, after etcd was away, say."""
+    status = Refused(429, "TooManyRequests", "storage is (re)initializing", {"retryAfterSeconds": 1}).status
+    return Fault(429, status=status, retry_after=1)
 
 
 def webhook_down(name: str = "validate.example.org") -> Fault:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import ssl
 import threading
 import time
@@ -64,6 +65,8 @@ class KubeServer:
         self.offers_watch_list = True
         self.expired_as_http = False
         self.tokens = tokens or {}
+        self.expiry_unix_seconds: dict[str, float] = {}
+        """Of tokens that run out; by the wall clock."""
         self.may: Callable[[Asked], bool] = lambda asked: True
         self.faults: Callable[[Asked], Fault | None] = lambda asked: None
         self.logs: Callable[[Json], Path] | None = None
@@ -208,6 +211,8 @@ class KubeServer:
         if fault.code:
             status = fault.status or Refused(fault.code, "", "a fault of this test").status
             headers = {"Retry-After": str(fault.retry_after)} if fault.retry_after else {}
+            if fault.text:
+                return web.Response(text=fault.text, status=fault.code, headers=headers)
             return answered(status, fault.code, headers)
         if asked.verb == "watch":
             options = WatchOptions(self.bookmark_seconds, self.offers_watch_list, self.expired_as_http)
@@ -234,8 +239,9 @@ class KubeServer:
         if not self.tokens:
             return "admin"
         kind, _, token = request.headers.get("Authorization", "").partition(" ")
-        user = self.tokens.get(token.strip()) if kind.lower() == "bearer" else None
-        if user is None:
+        token = token.strip()
+        user = self.tokens.get(token) if kind.lower() == "bearer" else None
+        if user is None or self.store.seconds() >= self.expiry_unix_seconds.get(token, math.inf):
             raise Refused(401, "Unauthorized", "Unauthorized")
         return user
 

@@ -22,6 +22,11 @@ _RFC = (
 )
 _LABEL = re.compile(r"^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$")
 
+_KEY = re.compile(r"[-._a-zA-Z0-9]+")
+_KEYS = (
+    "'-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
+)
+
 
 def defaulted(table: str, found: Json) -> None:
     """Give an object the defaults of its type, in place."""
@@ -72,6 +77,8 @@ def check(served: Served, found: Json, before: Json | None, part: str) -> None:
         if was not in ("", (found.get("spec") or {}).get("clusterIP")):
             text = f'Invalid value: "{(found.get("spec") or {}).get("clusterIP", "")}": field is immutable'
             causes.append(cause("FieldValueInvalid", text, "spec.clusterIP"))
+    if part == "" and served.table in ("configmaps", "secrets"):
+        causes += _of_keys(found)
     if causes:
         what = f"{served.kind}.{served.group}" if served.group else served.kind
         raise invalid(what, served.kind, found["metadata"].get("name", ""), causes)
@@ -120,6 +127,22 @@ def _of_workload(table: str, spec: Json, before: Json | None) -> list[Json]:
     if table == "deployments.apps" and "selector" in changed:
         return [cause("FieldValueInvalid", "Invalid value: field is immutable", "spec.selector")]
     return []
+
+
+def _of_keys(found: Json) -> list[Json]:
+    causes = []
+    for name in ("data", "binaryData"):
+        for key in found.get(name) or ():
+            if len(key) > 253:
+                text = f'Invalid value: "{key}": must be no more than 253 characters'
+            elif key in (".", ".."):
+                text = f"Invalid value: \"{key}\": must not be '{key}'"
+            elif not _KEY.fullmatch(key):
+                text = f'Invalid value: "{key}": a valid config key must consist of alphanumeric characters, {_KEYS}'
+            else:
+                continue
+            causes.append(cause("FieldValueInvalid", text, f"{name}[{key}]"))
+    return causes
 
 
 def _pod_spec(spec: Json) -> None:

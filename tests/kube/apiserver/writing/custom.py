@@ -10,10 +10,19 @@ from typing import Any
 
 from apiserver.registry import Served
 from apiserver.store import Refused
-from apiserver.writing.rules import broken_rules
-from apiserver.writing.schema import complete, unknown_fields, wrong_fields
+from apiserver.writing.rules import broken_rules, has_rules
+from apiserver.writing.schema import cause, complete, unknown_fields, wrong_fields
 
 Json = dict[str, Any]
+
+_BLOCKING = {
+    "FieldValueRequired", "FieldValueNotSupported", "FieldValueTypeInvalid", "FieldValueTooLong", "FieldValueTooMany"
+}  # fmt: skip
+"""Beside these no rule is looked at, and a last cause, of no field, says so."""
+_UNCHECKED = (
+    "some validation rules were not checked because the object was invalid; correct the existing errors to complete "
+    "validation"
+)
 
 
 def served_by(crd: Json) -> list[Served]:
@@ -75,8 +84,10 @@ def admitted(served: Served, schema: Json, found: Json, before: Json | None = No
     body = {name: value for name, value in result.items() if name not in always}
     complete(schema, body)
     causes = wrong_fields(schema, body)
-    if not causes:  # rules may count on the types of what they read
-        causes = broken_rules(schema, {**always, **body}, before)
+    if not any(each["reason"] in _BLOCKING for each in causes):  # rules may count on the types of what they read
+        causes += broken_rules(schema, {**always, **body}, before)
+    elif has_rules(schema):
+        causes.append(cause("FieldValueInvalid", f"Invalid value: null: {_UNCHECKED}", "<nil>"))
     if before is not None and found.get("spec") == before.get("spec"):
         # What was stored before its schema had a rule can still get a status. A real server (1.33) passes over every
         # field that did not change; here it is the whole spec, or nothing.

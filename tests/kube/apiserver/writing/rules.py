@@ -29,6 +29,15 @@ def broken_rules(schema: Json, value: Any, before: Any = None) -> list[Json]:
     return list(_broken(schema, value, _NONE if before is None else before, ""))
 
 
+def has_rules(schema: Any) -> bool:
+    """Whether a schema has rules, anywhere in it."""
+    if isinstance(schema, list):
+        return any(map(has_rules, schema))
+    return isinstance(schema, dict) and (
+        bool(schema.get("x-kubernetes-validations")) or any(map(has_rules, schema.values()))
+    )
+
+
 def _broken(schema: Json, value: Any, before: Any, where: str) -> Iterator[Json]:
     if value is None:
         return

@@ -108,7 +108,10 @@ def _wrong(schema: Json, value: Any, where: str) -> Iterator[Json]:
             "FieldValueNotSupported", f"Unsupported value: {json.dumps(value)}: supported values: {allowed}", where
         )
     for text in _out_of_bounds(schema, value):
-        yield cause("FieldValueInvalid", f"Invalid value: {json.dumps(value)}: {where} in body {text}", where)
+        reason = "FieldValueInvalid"
+        if "at most" in text:
+            reason = "FieldValueTooLong" if "chars" in text else "FieldValueTooMany"
+        yield cause(reason, f"Invalid value: {json.dumps(value)}: {where} in body {text}", where)
     if isinstance(value, list):
         for number, each in enumerate(value):
             yield from _wrong(schema.get("items") or {}, each, f"{where}[{number}]")
