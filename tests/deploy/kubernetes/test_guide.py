@@ -8,6 +8,7 @@ import yaml
 from rendered import DEPLOY, by_helm, by_kustomize, grants, one, pod_spec, settings_text, tool
 
 import global_learner.settings
+from cluster_agent.backend_settings import KubernetesBackendSettings
 from cluster_agent.settings_file import read_settings
 
 PAGE = (DEPLOY.parent / "docs" / "guide" / "install-kubernetes.md").read_text(encoding="utf-8")
@@ -24,6 +25,20 @@ def test_the_chart_takes_the_values_of_the_guide(tmp_path: Path) -> None:
     assert one(objects, "PrometheusRule")
     (tmp_path / "agent.yaml").write_text(settings_text(objects), encoding="utf-8")
     assert read_settings(tmp_path / "agent.yaml").cluster == values["cluster"]
+
+
+def test_the_chart_mounts_the_earlier_key_of_the_guide_where_the_agent_looks(tmp_path: Path) -> None:
+    objects = by_helm(yaml.safe_load(example("earlier-key.yaml")))
+    (tmp_path / "agent.yaml").write_text(settings_text(objects), encoding="utf-8")
+    backend = read_settings(tmp_path / "agent.yaml").backend
+    assert isinstance(backend, KubernetesBackendSettings)
+    assert backend.training is not None
+    assert str(backend.training.key_file) == "/etc/fedl2-training/key"
+    (earlier,) = backend.training.earlier_key_files
+    (container,) = pod_spec(objects)["containers"]
+    (folder,) = [each["mountPath"] for each in container["volumeMounts"] if each["name"] == "earlier-key"]
+    (item,) = [each["secret"]["items"][0] for each in pod_spec(objects)["volumes"] if each["name"] == "earlier-key"]
+    assert str(earlier) == f"{folder}/{item['path']}"
 
 
 def test_the_chart_takes_the_two_learners_of_the_guide(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from policy_net.domain import Allocation
 
 Json = dict[str, Any]
 BEFORE = Path(__file__).parent / "before" / "fedl2-0.1.0.tgz"
+TARGETS = "elastictargets.fedl2.io"
 WORKLOADS = ("deployments.apps", "statefulsets.apps")
 DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
 
@@ -74,12 +75,15 @@ def test_a_job_runs_on_under_the_same_key_when_the_chart_and_its_definitions_are
             submit(cluster, spec(worker=workers, ps={"max": 2}))
             agent.decide(digits=Allocation(1, 1))
             wait_size(cluster, 1, 1)
+        target = {"targetRef": {"apiVersion": "batch/v1", "kind": "Job", "name": "train"}, "min": 1, "max": 4}
+        metadata = {"name": "train", "namespace": "team"}
+        target = cluster.make(TARGETS, {"metadata": metadata, "spec": {**target, "updateMode": "Auto"}})
         before, pods = installed(cluster), {task: pod["metadata"]["uid"] for task, pod in pods_of(cluster).items()}
         job = cluster.find(TABLE, "digits")
         release.upgrade(str(CHART), "fedl2", TRAINING)
         after = installed(cluster)
         assert after == before, "nothing is made anew, and the Secret stays, which is no part of a release any more"
-        assert cluster.find(TABLE, "digits") == job
+        assert (cluster.find(TABLE, "digits"), cluster.find(TARGETS, "train")) == (job, target)
         with agent_of(cluster, key=key_of(cluster, "agent", TRAINING, tmp_path), lease_epoch=8) as successor:
             goes_on(cluster, successor, pods)
             assert finish(cluster)["progress"]["samples"] == SAMPLES * EPOCHS

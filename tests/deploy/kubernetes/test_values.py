@@ -168,6 +168,8 @@ def calls() -> Iterator[Any]:
 def learners() -> Iterator[Any]:
     mine = "/policies/a.safetensors"
     yield row("policy", BESIDE, learner(initial_policy=mine), to={f"{LEARNER_SETTINGS}.initial_policy": mine})
+    told = {f"{LEARNER_SETTINGS}.shutdown_grace_seconds": 100.5, f"{ALONE} {POD}.terminationGracePeriodSeconds": 156}
+    yield row("a longer end", BESIDE, learner(shutdown_grace_seconds=100.5), to=told)
     sharing: Json = {"learner": SHARING}
     new = [each.replace("fedl2-learner", "fedl2-learners") for each in LEARNER_OBJECTS]
     yield row("two learners", BESIDE, sharing, *LEARNER_OBJECTS, *new, VOLUME_OF_ALL)
