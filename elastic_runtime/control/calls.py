@@ -84,8 +84,8 @@ class SealedChannel:
     ) -> None:
         self.address = address
         self._job, self._credentials, self._clock = job, credentials, clock
-        self._channel = open_channel(address, credentials)
-        self._open = SessionsStub(self._channel).Open
+        self._trusted = credentials.trusted
+        self._channels = [open_channel(address, credentials)]
         self._lock = threading.Lock()
         self._session: CallerSession | None = None
 
@@ -93,9 +93,9 @@ class SealedChannel:
         self, path: str, request_serializer: Any, response_deserializer: Any, **_: object
     ) -> Callable[..., Any]:
         """For a stub: a call with one answer; of a session that the coordinator forgot, made once more in a new one."""
-        raw: Any = self._channel.unary_unary(path)
 
         def call(request: Any, timeout: float) -> Any:
+            raw: Any = self._channel().unary_unary(path)
             payload = request_serializer(request)
             for again in (True, False):
                 session = self._current(timeout)
@@ -115,9 +115,9 @@ class SealedChannel:
         self, path: str, request_serializer: Any, response_deserializer: Any, **_: object
     ) -> Callable[..., SealedStream]:
         """For a stub: a call with a stream of answers."""
-        raw: Any = self._channel.unary_stream(path)
 
         def call(request: Any, timeout: float) -> SealedStream:
+            raw: Any = self._channel().unary_stream(path)
             session = self._current(min(timeout, _OPEN_SECONDS))
             number, data = session.seal(path, request_serializer(request))
             stream = raw(data, timeout=timeout)
@@ -136,7 +136,18 @@ class SealedChannel:
 
     def close(self) -> None:
         """End all calls."""
-        self._channel.close()
+        for channel in self._channels:
+            channel.close()
+
+    def _channel(self) -> grpc.Channel:
+        """The one for the next call: another one where the coordinator is to be known by other certificates now."""
+        with self._lock:
+            trusted = self._credentials.trusted
+            if trusted != self._trusted:
+                self._trusted, self._session = trusted, None
+                # What streams on the one before goes on until it ends.
+                self._channels.append(open_channel(self.address, self._credentials))
+            return self._channels[-1]
 
     def _current(self, timeout_seconds: float) -> CallerSession:
         with self._lock:
@@ -147,7 +158,8 @@ class SealedChannel:
     def _opened(self, timeout_seconds: float) -> CallerSession:
         number = CallerSession.draw()
         try:
-            reply = self._open(pb.OpenRequest(job=self._job, number=number), timeout=timeout_seconds)
+            request = pb.OpenRequest(job=self._job, number=number)
+            reply = SessionsStub(self._channels[-1]).Open(request, timeout=timeout_seconds)
         except grpc.RpcError as error:
             code, line = error.code(), plain_line(error.details() or "", _SHOWN_CHARACTERS)
             if code is grpc.StatusCode.NOT_FOUND:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 import ssl
 import stat
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +20,7 @@ from elastic_runtime.control.addresses import is_loopback, path_of_socket
 from elastic_runtime.control.checks import MOST_MESSAGE_BYTES
 from elastic_runtime.errors import BadInput
 from foundation.files import PRIVATE
+from foundation.followed_files import Content, FollowedFiles
 from foundation.text import plain_line
 
 if TYPE_CHECKING:  # who only looks at a job's files, or refuses what was typed, waits for no gRPC
@@ -62,21 +65,33 @@ class ClientCredentials:
         token: of the job; never printed.
         ca_pem: certificates (PEM) that the coordinator's has to be signed by; None: no TLS.
         insecure_allowed: without TLS also to addresses that are not loopback.
+        ca: the same certificates as a file that is followed, in place of `ca_pem`.
     """
 
     token: str = field(repr=False)
     ca_pem: bytes | None = None
     insecure_allowed: bool = False
+    ca: FollowedFiles[bytes] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def trusted(self) -> bytes | None:
+        """The certificates (PEM) that the coordinator's has to be signed by, as their file is now; None: no TLS."""
+        return self.ca_pem if self.ca is None else self.ca.current()
 
 
 @dataclass(frozen=True, slots=True)
 class ServerCredentials:
-    """What the coordinator asks for, and the certificate that it serves with (PEM); None: no TLS."""
+    """What the coordinator asks for, and the certificate that it serves with (PEM); None: no TLS.
+
+    Attributes:
+        pair: the same certificate and its key as files that are followed, in their place.
+    """
 
     token: str = field(repr=False)
     certificate_pem: bytes | None = None
     key_pem: bytes | None = field(default=None, repr=False)
     insecure_allowed: bool = False
+    pair: FollowedFiles[tuple[bytes, bytes]] | None = field(default=None, repr=False, compare=False)
 
 
 def read_token(path: Path) -> str:
@@ -94,14 +109,17 @@ def read_token(path: Path) -> str:
     return token
 
 
-def read_pem(path: Path, what: str) -> bytes:
+def read_pem(path: Path, what: str, content: Content = Path.read_bytes) -> bytes:
     """A file of certificates or a key.
+
+    Args:
+        content: reads a file.
 
     Raises:
         BadInput: it cannot be read or is not PEM.
     """
     try:
-        pem = path.read_bytes()
+        pem = content(path)
     except OSError as error:
         raise BadInput(f"the {what} {_shown(path)} cannot be read: {_reason(error)}") from error
     if b"-----BEGIN " not in pem:
@@ -109,20 +127,58 @@ def read_pem(path: Path, what: str) -> bytes:
     return pem
 
 
-def read_ca(path: Path) -> bytes:
+def read_ca(path: Path, content: Content = Path.read_bytes) -> bytes:
     """A file of certificates that others are checked against.
 
     gRPC takes any file, and then no certificate: its calls fail as if nobody answered.
 
+    Args:
+        content: reads a file.
+
     Raises:
         BadInput: it cannot be read or holds no certificates.
     """
-    pem = read_pem(path, "CA file")
+    pem = read_pem(path, "CA file", content)
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=pem.decode("ascii"))
     except (ssl.SSLError, ValueError) as error:
         raise BadInput(f"the CA file {_shown(path)} holds no certificates that can be read") from error
     return pem
+
+
+def follow_ca(path: Path, clock: Callable[[], float] = time.monotonic) -> FollowedFiles[bytes]:
+    """The same file, read again when it changes; where it cannot be used, the certificates before are trusted.
+
+    Args:
+        clock: seconds that never go back.
+
+    Raises:
+        BadInput: at the start: as `read_ca`.
+    """
+    return FollowedFiles(lambda content: read_ca(path, content), BadInput, on_refused=_tell_refused, clock=clock)
+
+
+def follow_pair(
+    certificate: Path, key: Path, clock: Callable[[], float] = time.monotonic
+) -> FollowedFiles[tuple[bytes, bytes]]:
+    """A certificate and its key, read again when they change; where they cannot be used, those before serve on.
+
+    Args:
+        clock: seconds that never go back.
+
+    Raises:
+        BadInput: at the start: one cannot be read, or they do not belong together.
+    """
+
+    def make(content: Content) -> tuple[bytes, bytes]:
+        pair = read_pem(certificate, "certificate", content), read_pem(key, "key", content)
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password=_no_password)
+        except (ssl.SSLError, OSError, ValueError) as error:
+            raise BadInput(f"{_shown(certificate)} and {_shown(key)} are no certificate and its key") from error
+        return pair
+
+    return FollowedFiles(make, BadInput, on_refused=_tell_refused, clock=clock)
 
 
 def open_channel(address: str, credentials: ClientCredentials) -> grpc.Channel:
@@ -133,8 +189,9 @@ def open_channel(address: str, credentials: ClientCredentials) -> grpc.Channel:
     """
     import grpc  # noqa: PLC0415
 
-    if credentials.ca_pem is not None:
-        return grpc.secure_channel(address, grpc.ssl_channel_credentials(credentials.ca_pem), CHANNEL_OPTIONS)
+    trusted = credentials.trusted
+    if trusted is not None:
+        return grpc.secure_channel(address, grpc.ssl_channel_credentials(trusted), CHANNEL_OPTIONS)
     if not (credentials.insecure_allowed or is_loopback(address)):
         raise BadInput(f"{address} is not on this machine: give the coordinator's CA file, or allow insecure control")
     return grpc.insecure_channel(address, CHANNEL_OPTIONS)
@@ -153,6 +210,8 @@ def bind(server: grpc.Server, address: str, credentials: ServerCredentials) -> i
     if (credentials.certificate_pem is None) != (credentials.key_pem is None):
         raise BadInput("TLS needs both a certificate and its key")
     try:
+        if credentials.pair is not None:
+            return server.add_secure_port(address, _followed_credentials(credentials.pair.current))
         if credentials.certificate_pem is not None and credentials.key_pem is not None:
             import grpc  # noqa: PLC0415
 
@@ -166,6 +225,36 @@ def bind(server: grpc.Server, address: str, credentials: ServerCredentials) -> i
     if path is not None:
         path.chmod(PRIVATE)
     return port
+
+
+def _followed_credentials(current: Callable[[], tuple[bytes, bytes]]) -> grpc.ServerCredentials:
+    """Each handshake is made with what is in force by then."""
+    import grpc  # noqa: PLC0415
+
+    given = current()
+
+    def newer() -> grpc.ServerCertificateConfiguration | None:
+        nonlocal given
+        found = current()
+        if found == given:
+            return None  # as before
+        given = found
+        return grpc.ssl_server_certificate_configuration([found[::-1]])
+
+    first = grpc.ssl_server_certificate_configuration([given[::-1]])
+    # gRPC takes None for "as before"; its types do not say so.
+    return grpc.dynamic_ssl_server_credentials(first, newer)  # type: ignore[arg-type]
+
+
+def _no_password() -> str:
+    """Whoever starts jobs cannot be asked for one."""
+    raise ValueError("it is locked with a password")
+
+
+def _tell_refused(reason: str) -> None:
+    import structlog  # noqa: PLC0415  (seldom told)
+
+    structlog.get_logger().error("certificate-not-replaced", reason=reason, meaning="the one before serves on")
 
 
 def _check_closed(folder: Path) -> None:

@@ -11,10 +11,11 @@ from pydantic import ValidationError
 
 from elastic_runtime.checkpoint import Place, place_of
 from elastic_runtime.control.addresses import check_coordinator, path_of_socket
-from elastic_runtime.control.credentials import ServerCredentials, read_pem, read_token
+from elastic_runtime.control.credentials import ServerCredentials, follow_pair, read_token
 from elastic_runtime.coordinator.checkpoint_store import Restore
 from elastic_runtime.coordinator.rules.settings import CoordinatorSettings
 from elastic_runtime.errors import BadInput
+from foundation.followed_files import FollowedFiles
 from foundation.text import plain_line
 
 
@@ -111,9 +112,8 @@ def parse(arguments: Sequence[str]) -> Options:
         bind=bind,
         credentials=ServerCredentials(
             read_token(given["token_file"]),
-            read_pem(given["certificate"], "certificate") if given["certificate"] else None,
-            read_pem(given["key"], "key") if given["key"] else None,
-            given["allow_insecure"],
+            insecure_allowed=given["allow_insecure"],
+            pair=_pair(given["certificate"], given["key"]),
         ),
         restore=given["restore"],
         relaunched=given["relaunched"],
@@ -122,6 +122,14 @@ def parse(arguments: Sequence[str]) -> Options:
         metrics_port=given["metrics_port"],
         end_file=given["end_file"],
     )
+
+
+def _pair(certificate: Path | None, key: Path | None) -> FollowedFiles[tuple[bytes, bytes]] | None:
+    if certificate is None and key is None:
+        return None
+    if certificate is None or key is None:
+        raise BadInput("TLS needs both a certificate and its key")
+    return follow_pair(certificate, key)
 
 
 def _problem(error: ValidationError) -> str:

@@ -14,7 +14,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from elastic_runtime.control.addresses import check_coordinator
-from elastic_runtime.control.credentials import ClientCredentials, read_ca
+from elastic_runtime.control.credentials import ClientCredentials, follow_ca
 from elastic_runtime.control.messages import JobStatus, RequestState, Size, TaskStatus
 from elastic_runtime.errors import BadInput, CoordinatorUnreachable
 from elastic_runtime.launcher.job_folder import JobFolder, holder_of, read_json, resume_command, write_json
@@ -109,8 +109,8 @@ def credentials_of(job: JobFolder, spec: JobSpec) -> ClientCredentials:
     Raises:
         BadInput: one of the files cannot be read.
     """
-    ca_pem = None if spec.ca is None else read_ca(spec.ca)
-    return ClientCredentials(job.token(), ca_pem, spec.insecure)
+    ca = None if spec.ca is None else follow_ca(spec.ca)
+    return ClientCredentials(job.token(), insecure_allowed=spec.insecure, ca=ca)
 
 
 def status_record(status: JobStatus) -> dict[str, Any]:

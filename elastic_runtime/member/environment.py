@@ -13,7 +13,7 @@ import zmq
 from elastic_runtime.checkpoint import Place, place_of
 from elastic_runtime.control.addresses import check_coordinator
 from elastic_runtime.control.checks import check_host_and_port, check_job, check_task
-from elastic_runtime.control.credentials import ClientCredentials, read_ca, read_token
+from elastic_runtime.control.credentials import ClientCredentials, follow_ca, read_token
 from elastic_runtime.control.member_link import MemberLink, ReadyFile
 from elastic_runtime.errors import BadInput, CoordinatorUnreachable, ElasticError, ProtocolError
 from elastic_runtime.protocol.plan import Role
@@ -89,8 +89,8 @@ class MemberEnvironment:
             advertise=_checked(environment, ADVERTISE, _check_host) if environment.get(ADVERTISE) else None,
             credentials=ClientCredentials(
                 token=read_token(Path(environment[TOKEN_FILE])),
-                ca_pem=read_ca(Path(ca_file)) if ca_file else None,
                 insecure_allowed=_flag(environment, INSECURE, default=False),
+                ca=follow_ca(Path(ca_file)) if ca_file else None,
             ),
             curve=_flag(environment, CURVE, default=False),
             shared_memory=_flag(environment, SHARED_MEMORY, default=True),

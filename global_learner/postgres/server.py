@@ -1,12 +1,14 @@
 """PostgreSQL server by URL: how it is reached, how long anything there may take, and what its failures mean.
 
 A server that is away comes back, or another one takes its place; whoever needs it waits and tries again. A password
-that is wrong stays wrong. The driver is an extra (`fedl2[postgres]`): one machine alone never loads it.
+that is wrong stays wrong, unless it was right before: then it was replaced, and the file that holds it follows, which
+is read at each connection. The driver is an extra (`fedl2[postgres]`): one machine alone never loads it.
 """
 
 from __future__ import annotations
 
 from sqlalchemy import URL, Engine, create_engine, make_url
+from sqlalchemy.event import listen
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from global_learner.errors import BadConfig, DatabaseAway, LearnerError
@@ -22,7 +24,8 @@ _PASSING = ("08", "53", "57", "58", "40", "55P03", "25P03", "25P04", "25006")
 _FULL = "53100"
 _WRONG = ("28", "3D")
 """Of a name, a password or a database that the server does not know."""
-_WRONG_WORDS = ("authentication failed", "does not exist", "no pg_hba.conf entry", "no password supplied")
+_PASSWORD_WORDS = ("authentication failed", "no password supplied")
+_WRONG_WORDS = (*_PASSWORD_WORDS, "does not exist", "no pg_hba.conf entry")
 """The same as a server says it to a connection that begins, of which the driver keeps no code. A server that speaks
 another language is waited for, and the log has its words."""
 
@@ -56,6 +59,7 @@ class Server:
         parsed = make_url(url).set(drivername=_DRIVER)
         self._url: URL = parsed
         self.where = parsed.set(drivername="postgresql").render_as_string(hide_password=True)
+        self._let_in = False
 
     def engine(self, schema: str, read_only: bool = False, statement_milliseconds: int | None = None) -> Engine:
         """Connections whose tables are those of one schema.
@@ -82,7 +86,7 @@ class Server:
             "options": f"{given if isinstance(given, str) else ' '.join(given)} {own}".strip(),
         }
         try:
-            return create_engine(
+            engine = create_engine(
                 self._url.difference_update_query(["options"]),
                 connect_args=arguments,
                 pool_pre_ping=True,
@@ -94,6 +98,11 @@ class Server:
             raise BadConfig(
                 f"setting database: PostgreSQL needs the package {error.name}: pip install 'fedl2[postgres]'"
             ) from error
+        listen(engine, "connect", self._on_connected)
+        return engine
+
+    def _on_connected(self, *_: object) -> None:
+        self._let_in = True
 
     def make_schema(self, schema: str) -> None:
         """Make a schema if it is not there.
@@ -121,6 +130,11 @@ class Server:
         """What to raise for an error of the server's."""
         if is_away(error):
             return DatabaseAway(f"database {self.where}: cannot be used now ({_said(error)}); come again")
+        if self._let_in and _is_password(error):
+            return DatabaseAway(
+                f"database {self.where}: refuses whom it let in before ({_said(error)}); put the new password into "
+                "~/.pgpass (or the passfile of the URL), which is read at each connection"
+            )
         if _is_wrong(error):
             return BadConfig(f"setting database: {self.where}: {_said(error)}; mend the URL, or the database's users")
         return LearnerError(f"database {self.where}: refused ({_said(error)}); see its log, and its users' rights")
@@ -155,6 +169,11 @@ def is_away(error: BaseException) -> bool:
 def _is_wrong(error: SQLAlchemyError) -> bool:
     code = sqlstate(error)
     return code[:2] in _WRONG if code else any(word in _said(error) for word in _WRONG_WORDS)
+
+
+def _is_password(error: SQLAlchemyError) -> bool:
+    code = sqlstate(error)
+    return code.startswith("28") if code else any(word in _said(error) for word in _PASSWORD_WORDS)
 
 
 def _said(error: SQLAlchemyError) -> str:

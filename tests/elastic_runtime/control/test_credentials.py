@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 from certificates import certificate
 from memory_records import MemoryRecords
 
@@ -15,6 +16,8 @@ from elastic_runtime.control.client import ControlClient
 from elastic_runtime.control.credentials import (
     ClientCredentials,
     ServerCredentials,
+    follow_ca,
+    follow_pair,
     open_channel,
     read_pem,
     read_token,
@@ -28,6 +31,7 @@ from elastic_runtime.coordinator.service import start_server
 from elastic_runtime.errors import BadInput, CoordinatorMistrusted, CoordinatorUnreachable
 from elastic_runtime.protocol.plan import Phase, Role
 from foundation.clocks import AwakeClock
+from foundation.followed_files import LOOK_SECONDS
 
 TOKEN = "a-token-for-these-tests"  # noqa: S105 - of no job
 
@@ -119,3 +123,61 @@ def test_tokens_are_one_line_and_never_shown(tmp_path: Path) -> None:
         read_token(tmp_path / "missing")
     with pytest.raises(BadInput, match="not in PEM format"):
         read_pem(path, "certificate")
+
+
+class Replaced:
+    """A coordinator's certificate, its key and the CA file of those who ask it, which signs itself; a clock by hand."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.now = folder, 0.0
+        self.write("cert.pem", "key.pem", "ca.pem")
+
+    def write(self, *names: str) -> None:
+        """Another certificate; of its files only these."""
+        certificate_pem, key_pem = certificate()
+        for name in names:
+            (self.folder / name).write_bytes(key_pem if name == "key.pem" else certificate_pem)
+
+    def server(self) -> ServerCredentials:
+        pair = follow_pair(self.folder / "cert.pem", self.folder / "key.pem", lambda: self.now)
+        return ServerCredentials(TOKEN, pair=pair)
+
+    def client(self) -> ClientCredentials:
+        return ClientCredentials(TOKEN, ca=follow_ca(self.folder / "ca.pem", lambda: self.now))
+
+
+def test_a_coordinators_certificate_is_replaced_while_it_serves(runner: Runner, tmp_path: Path) -> None:
+    files = Replaced(tmp_path)
+    server, port = start_server(runner, "secret", "127.0.0.1:0", files.server(), 1.0)
+    address = f"127.0.0.1:{port}"
+    credentials = files.client()
+    with ControlClient(address, "secret", credentials, 60.0) as client:
+        assert client.status().phase is Phase.STARTING
+        files.write("cert.pem")  # without its key
+        (tmp_path / "ca.pem").write_bytes(b"")
+        with structlog.testing.capture_logs() as lines:
+            for _ in range(2):
+                files.now += LOOK_SECONDS
+                assert client.status().phase is Phase.STARTING, "those before serve on"
+                with ControlClient(address, "secret", credentials, 60.0) as another:
+                    assert another.status().phase is Phase.STARTING
+        assert {line["event"] for line in lines} == {"certificate-not-replaced"}
+        assert len(lines) == 2
+        files.write("cert.pem", "key.pem", "ca.pem")
+        files.now += LOOK_SECONDS
+        assert client.status().phase is Phase.STARTING, "on a connection of its own, with a session of its own"
+        with ControlClient(
+            address, "secret", ClientCredentials(TOKEN, (tmp_path / "ca.pem").read_bytes()), 60.0
+        ) as new:
+            assert new.status().phase is Phase.STARTING
+    server.stop(None).wait()
+
+
+def test_a_pair_and_a_ca_file_that_cannot_be_used_at_the_start_are_said(tmp_path: Path) -> None:
+    files = Replaced(tmp_path)
+    files.write("key.pem")
+    with pytest.raises(BadInput, match="are no certificate and its key"):
+        files.server()
+    (tmp_path / "ca.pem").write_bytes(b"")
+    with pytest.raises(BadInput, match="is not in PEM format"):
+        files.client()

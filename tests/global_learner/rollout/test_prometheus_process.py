@@ -49,6 +49,16 @@ async def test_numbers_are_asked_for_in_turn_below_the_servers_path(server: Stan
     assert server.tokens == ["Bearer s3cret"] * 2
 
 
+async def test_a_replaced_token_is_sent_with_the_next_question(server: StandIn, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    server.behave = says(vector("1"))
+    for content in ("first", "", "second"):
+        token.write_text(content, encoding="ascii")
+        answer = await asked(server.address, token_file=str(token))
+        assert answer == [1.0] if content else "holds no token" in answer
+    assert server.tokens == ["Bearer first", "Bearer second"]
+
+
 @pytest.mark.parametrize(
     ("behave", "said"),
     [
