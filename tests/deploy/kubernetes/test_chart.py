@@ -64,7 +64,7 @@ def test_every_object_has_a_name_of_its_own_and_says_its_namespace(values: Json)
     names = [(found["kind"], found["metadata"].get("namespace"), found["metadata"]["name"]) for found in objects]
     assert len(names) == len(set(names))
     for kind, namespace, name in names:
-        cluster_wide = kind in ("ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition")
+        cluster_wide = kind.startswith(("ClusterRole", "CustomResourceDefinition", "ValidatingAdmissionPolicy"))
         assert cluster_wide == (namespace is None)
         assert name.startswith("other-fedl2-") or name.endswith(".fedl2.io") or name == "mine"
 

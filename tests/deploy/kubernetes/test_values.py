@@ -203,6 +203,9 @@ def of_images() -> Iterator[Any]:
     yield row("imagePullSecrets", BESIDE, {"imagePullSecrets": secrets}, to=pulled)
 
 
+_POLICIES = [f"ValidatingAdmissionPolicy{end}/fedl2-training" for end in ("", "Binding")]
+
+
 def of_rights() -> Iterator[Any]:
     def roles(*names: str, kinds: tuple[str, ...] = ("ClusterRole", "ClusterRoleBinding")) -> list[str]:
         return [f"{kind}/fedl2-{name}" for kind in kinds for name in names]
@@ -215,6 +218,8 @@ def of_rights() -> Iterator[Any]:
     told = {f"{SETTINGS}.backend.own_nodes.selector": "pool=a", f"{SETTINGS}.backend.own_nodes.reserved.cpu": "1"}
     yield row("ownNodes", {"namespaces": ["team"]}, own, *roles("pods"), *roles("pods", kinds=inside), to=told)
     yield row("kueue", {"mode": "training"}, {"kueue": {"enabled": True}}, *roles("kueue", "kueue-view"))
+    policies = [f"{prefix}-{what}" for prefix in _POLICIES for what in ("namespaces", "rights")]
+    yield row("training.admissionPolicy", {"mode": "training"}, {"training": {"admissionPolicy": False}}, *policies)
     account = [f"{kind} subjects" for kind in roles("advice", "pods", "view", kinds=("ClusterRoleBinding",))]
     named = (*account, "RoleBinding/fedl2-lease subjects", "ServiceAccount/fedl2-agent")
     told = {f"{AGENT} {POD}.serviceAccountName": "mine"}
