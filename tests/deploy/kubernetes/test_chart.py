@@ -388,6 +388,11 @@ def test_other_settings_are_other_pods() -> None:
             "the chart has a volume state of its own",
         ),
         ({"settings": {"learner": {"job_timelines": 3}}}, "fleet.address is missing"),
+        ({"fleet": {**CERTIFIED, "address": "a:70000"}, "replicas": 1}, "fleet.address: a:70000 names no port"),
+        (
+            {"learner": {**LEARNER, "settings": {"database": "postgresql://fleet@db:0/fleet"}}},
+            "learner.settings.database: db:0 names no port",
+        ),
         (
             {"learner": LEARNER, "fleet": {"address": "other.example.org:7070", "tlsSecret": "x"}, "replicas": 1},
             "fleet.address is other.example.org:7070, and learner.names has no other.example.org: add it there",
@@ -435,6 +440,11 @@ def test_the_key_of_training_jobs_is_the_agents_to_make_or_named() -> None:
     (volume,) = [each["secret"] for each in named["volumes"] if each["name"] == "training"]
     assert (volume["secretName"], volume["items"]) == ("mine", [{"key": "secret", "path": "key"}])
     assert "initContainers" not in pod_spec(by_helm({"mode": "auto"}))
+    elsewhere = by_helm({"mode": "training"}, name="other", namespace="place")
+    (maker,) = pod_spec(elsewhere)["initContainers"]
+    role = one(elsewhere, "Role", "other-fedl2-training-key")
+    assert role["metadata"]["namespace"] == "place"
+    assert [rule.get("resourceNames") for rule in role["rules"]] == [None, [maker["args"][2]]]
 
 
 @each_way

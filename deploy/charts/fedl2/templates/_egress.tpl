@@ -31,9 +31,11 @@
 {{- end }}
 {{- end }}
 
-{{/* Of a URL's server or a HOST:PORT: (list it default). */}}
+{{/* Of a URL's server or a HOST:PORT: (list where it default). */}}
 {{- define "fedl2.port" -}}
-{{ regexFind ":[0-9]+$" (index . 0) | trimPrefix ":" | default (index . 1) }}
+{{- $port := regexFind ":[0-9]+$" (index . 1) | trimPrefix ":" | default (index . 2) }}
+{{- if or (lt (int $port) 1) (gt (int $port) 65535) }}{{ fail (printf "%s: %s names no port: use 1 to 65535" (index . 0) (index . 1)) }}{{ end }}
+{{- $port }}
 {{- end }}
 
 {{/* The port at which the learner enrolls; empty for none. */}}
@@ -47,8 +49,8 @@
 {{/* Ports of the learner that the agent calls, and of where it enrolls, in words. */}}
 {{- define "fedl2.fleetPorts" -}}
 {{- with .Values.fleet }}
-{{- range prepend (.furtherAddresses | default list) .address }}{{ include "fedl2.port" (list . "") }} {{ end }}
-{{- if .enrollAddress }}{{ include "fedl2.port" (list .enrollAddress "") }}
+{{- include "fedl2.port" (list "fleet.address" .address "") }} {{ range .furtherAddresses }}{{ include "fedl2.port" (list "fleet.furtherAddresses" . "") }} {{ end }}
+{{- if .enrollAddress }}{{ include "fedl2.port" (list "fleet.enrollAddress" .enrollAddress "") }}
 {{- else if .enrollmentSecret.name }}{{ ternary (include "fedl2.enrollPort" $) "7072" $.Values.learner.enabled }}
 {{- end }}
 {{- end }}
@@ -62,13 +64,13 @@
 {{- $hosts := regexFind "^[^/?]*" $place }}
 {{- $asked := regexFindAll "[?&](host=[^&]*:|port=)[0-9]+" $place -1 }}
 {{- if or $hosts (not $asked) }}
-{{- range splitList "," $hosts }}{{ include "fedl2.port" (list . "5432") }} {{ end }}
+{{- range splitList "," $hosts }}{{ include "fedl2.port" (list "learner.settings.database" . "5432") }} {{ end }}
 {{- end }}
 {{- range $asked }}{{ regexFind "[0-9]+$" . }} {{ end }}
 {{- end }}
-{{- with .upstream }}{{ include "fedl2.port" (list .address "") }} {{ if .enrollment_file }}7072 {{ end }}{{ end }}
+{{- with .upstream }}{{ include "fedl2.port" (list "learner.settings.upstream.address" .address "") }} {{ if .enrollment_file }}7072 {{ end }}{{ end }}
 {{- range (.rollouts | default dict).prometheus }}
 {{- $url := urlParse .address }}
-{{- include "fedl2.port" (list $url.host (ternary "443" "80" (eq $url.scheme "https"))) }} {{ end }}
+{{- include "fedl2.port" (list "learner.settings.rollouts.prometheus" $url.host (ternary "443" "80" (eq $url.scheme "https"))) }} {{ end }}
 {{- end }}
 {{- end }}
