@@ -362,6 +362,7 @@ class Learner(Generic[Status]):
         report_disk(telemetry, self._state_dir, self.maintenance.max_log_bytes, lambda: self.disk_full is not None)
         telemetry.head_step.set_function(lambda: self.head.step)
         telemetry.privacy_epsilon.set_function(lambda: self.privacy.get("epsilon", 0.0))
+        telemetry.damaged_files.set_function(lambda: len(self.operator.damaged_files))
         telemetry.durable_step.set_function(lambda: self.log.durable_step)
         telemetry.clusters.set_function(lambda: len(self.fleet))
         telemetry.contested.set_function(lambda: sum(map(self.fleet.is_contested, self.fleet.entries())))

@@ -20,7 +20,7 @@ import structlog
 from global_learner.beliefs.priors import PriorsSource, priors_for
 from global_learner.errors import DiskFull, LearnerError, LeaseLost, NotNow, StateUnusable
 from global_learner.fleet import Status
-from global_learner.registry.cards import FIRST_VERSION, VersionCard
+from global_learner.registry.cards import FIRST_VERSION, Origin, VersionCard, first_details
 from global_learner.settings import LearnerSettings
 from global_learner.storage.commits import RECEIPTS
 from global_learner.storage.disk import RETRY_SECONDS, is_disk_full
@@ -33,6 +33,7 @@ from global_learner.updates.parts import Learned, Process, Stores
 from global_learner.updates.policy_fit import max_log_bytes
 from global_learner.updates.publication import Publication, due_publication, note_reset
 from global_learner.updates.work_queue import Work, WorkQueue
+from policy_net.exchange.policy_file import PolicyFile
 
 _log = structlog.get_logger()
 
@@ -162,6 +163,39 @@ class Maintenance(Generic[Status]):
         self._add(note)
         self.snapshot(head)
         return noted
+
+    def on_published(
+        self, head: Head, applied: AppliedUpdate, policy: PolicyFile, note: str, actor: str
+    ) -> asyncio.Future[VersionCard]:
+        """Queue a version that was trained elsewhere, behind all that are due; done when it is in the registry."""
+        entered: asyncio.Future[VersionCard] = asyncio.get_running_loop().create_future()
+
+        async def enter() -> None:
+            await self._log.durable(applied.step)
+            card = await self._registry.call(self._enter, applied, policy, note, actor)
+            self.announce(card)
+            if not entered.done():
+                entered.set_result(card)
+
+        self._add(enter)
+        self.on_update(head, applied.unix_seconds)
+        return entered
+
+    def _enter(self, applied: AppliedUpdate, policy: PolicyFile, note: str, actor: str) -> VersionCard:
+        registry, publish, now = self._registry.registry, self._settings.publish, applied.unix_seconds
+        newest = registry.newest()
+        if newest is None or newest.head_step != applied.step:  # or its answer was lost
+            priors = priors_for(self._spec, self._priors)
+            if priors is not None:  # what the fleet has learned of speeds, as in every version
+                card = {**policy.card, "priors": priors.facts()}
+                policy = PolicyFile(policy.spec, policy.weights, card, priors.statistics)
+            details = replace(first_details(policy), origin=Origin.PUBLISHED.value)
+            newest = registry.publish(policy, applied.step, now, {}, 0.0, publish.auto_assign, details)
+            registry.note(actor, "published", f"v{newest.version}", note, now)
+            registry.prune(publish.retention, now)
+        if note:
+            registry.remarks.note(newest.version, note, actor, now)
+        return registry.version(newest.version)[0]
 
     def snapshot(self, head: Head) -> None:
         """Queue a snapshot of the head as it is now; none if the newest one is of this step."""

@@ -18,7 +18,7 @@ import numpy as np
 import structlog
 
 from global_learner.aggregation.region import RegionAggregator
-from global_learner.errors import BadRequest, ChangedSince, UnknownCluster
+from global_learner.errors import BadRequest, ChangedSince, LogBroken, UnknownCluster
 from global_learner.fleet import Status
 from global_learner.maintenance import Maintenance
 from global_learner.registry.cards import VersionCard
@@ -31,6 +31,7 @@ from global_learner.storage.snapshot import AdamState, Kept, Snapshot, parse_sna
 from global_learner.storage.update_records import AppliedUpdate, Kind
 from global_learner.updates.parts import Learned, Process, Stores
 from global_learner.updates.rounds import Rounds
+from policy_net.errors import PolicyFileError
 from policy_net.exchange.policy_file import parse_policy_file
 from policy_net.exchange.signed_documents import Role, SignedDocument
 from policy_net.exchange.spec import Spec
@@ -127,6 +128,64 @@ class Operator(Generic[Status]):
         check_reason(why)
         remarks = self._registry.registry.remarks
         return await self._registry.call(remarks.take_alias, alias, actor, self._wall_clock(), why)
+
+    async def publish(self, data: bytes, note: str, actor: str) -> VersionCard:
+        """Make a policy that was trained elsewhere the next version; the head does not go on from it.
+
+        It takes a step of the head, which names it, and the fleet's own beliefs of speeds, as every version. Nothing
+        acts on it by that, unless every new version does (`publish.auto_assign`).
+
+        Raises:
+            BadRequest: no policy file, one of another spec, or a note that cannot be used.
+            NotNow: there is no room on the disk.
+            LogBroken: it could not be kept; the learner ends.
+        """
+        check_reason(note, "note")
+        head = self._head
+        if isinstance(head.aggregator, RegionAggregator):
+            raise BadRequest("a region's versions come from the learner above: publish it there")
+        try:
+            policy = await asyncio.to_thread(parse_policy_file, data, "the policy file")
+        except PolicyFileError as error:
+            raise BadRequest(str(error)) from error
+        if policy.spec.digest != self._spec.digest:
+            raise BadRequest(
+                f"the policy file is of spec {policy.spec.digest[:12]}, the fleet's is {self._spec.digest[:12]}: "
+                "agents cannot run it"
+            )
+        await self._maintenance.room()
+        applied = AppliedUpdate(
+            step=head.step + 1,
+            learning_rate=0.0,
+            active_clusters=0,
+            unix_seconds=self._wall_clock(),
+            update=GradientUpdate(actor, 0, 0, head.step, self._spec.digest, np.empty(0, np.float32), 0, 0.0),
+            kind=Kind.PUBLISHED,
+        )
+        self._log.append(applied)
+        head.apply(applied)
+        if self._rounds is not None:
+            self._rounds.restart()
+        entered = self._maintenance.on_published(head, applied, policy, note.strip(), actor)
+        await asyncio.wait((entered, self._failed), return_when=asyncio.FIRST_COMPLETED)
+        if not entered.done():
+            raise LogBroken("the learner ends before the version is entered; start it, and look at `version list`")
+        return entered.result()
+
+    async def restore(self, version: int, data: bytes, actor: str, why: str = "") -> bool:
+        """Put a version's file back; see `Registry.restore`, of which it has the errors."""
+        check_reason(why)
+        registry = self._registry.registry
+        restored = await self._registry.call(registry.restore, version, data, actor, self._wall_clock(), why)
+        if restored:
+            await self._registry.call(registry.sign_versions)  # it may be due since, as keys were rotated meanwhile
+            _log.info("version-restored", version=version, actor=actor)
+        return restored
+
+    @property
+    def damaged_files(self) -> list[tuple[int, bool]]:
+        """Versions of which a file was found damaged or gone, and whether it is the head's, with the moments."""
+        return sorted(self._registry.registry.damaged)
 
     async def release(self, cluster: str, actor: str, why: str = "") -> bool:
         """End a cluster's quarantine; False if it was in none.

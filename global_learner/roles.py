@@ -96,6 +96,8 @@ NEEDS: Mapping[str, Need] = MappingProxyType(
         "RollBack": _OPERATOR,
         "PinVersion": _OPERATOR,
         "NoteVersion": _OPERATOR,
+        "RestoreVersion": _OPERATOR,
+        "PublishVersion": _OPERATOR,
         "AliasVersion": _OPERATOR,
         "ResetHead": _OPERATOR,
         "ReleaseCluster": _OPERATOR,

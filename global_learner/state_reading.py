@@ -24,7 +24,7 @@ from global_learner.registry.cards import FIRST_VERSION, VersionCard, first_deta
 from global_learner.registry.registry import Registry
 from global_learner.registry.version_files import LostFile
 from global_learner.settings import LearnerSettings
-from global_learner.storage.commits import LOG, RECEIPTS, SETTINGS, WAY_OUT
+from global_learner.storage.commits import LOG, RECEIPTS, SETTINGS, WAY_OUT, Losses
 from global_learner.storage.receipts import check_receipts
 from global_learner.storage.snapshot import (
     AdamState,
@@ -95,7 +95,16 @@ def read_state(
         )
     lost_files = registry.lost_files()
     for lost in lost_files:
-        state.commits.lose(lost.what)
+        if lost.is_idle and state.commits.rule is Losses.REFUSE:
+            # Nothing that runs needs it: all others are served, and whoever needs this one is refused.
+            _log.error(
+                "version-file-damaged",
+                version=lost.version,
+                what=lost.what,
+                advice=f"put it back with `policyctl version restore v{lost.version} --from FILE`",
+            )
+        else:
+            state.commits.lose(lost.what)
     window = settings.ingest.active_window_updates
     snapshot, earlier = _snapshot(state, card.spec_digest)
     if snapshot is not None:

@@ -142,6 +142,11 @@ class Telemetry:
         self.scores_waiting = Gauge(
             "fedl2_learner_scores_waiting_count", "Versions that wait for their score.", registry=self.registry
         )
+        self.damaged_files = Gauge(
+            "fedl2_learner_damaged_version_files_count",
+            "Files of versions that were found damaged or gone; all else is served.",
+            registry=self.registry,
+        )
         self.head_resets = Counter(
             "fedl2_learner_head_resets_total", "Times the head was reset to a version.", registry=self.registry
         )

@@ -140,6 +140,17 @@ class AdminClient:
         request = fleet_pb2.NoteVersionRequest(version=version, text=text)
         return bool(self._call(self._admin.NoteVersion, request).changed)
 
+    def restore(self, version: int, file: bytes, reason: str) -> bool:
+        """Put a version's file back; False if it was there, and whole."""
+        request = fleet_pb2.RestoreVersionRequest(version=version, file=file, reason=reason)
+        return bool(self._call(self._admin.RestoreVersion, request).changed)
+
+    def publish(self, policy_file: bytes, note: str) -> fleet_pb2.VersionCard:
+        """Make a policy that was trained elsewhere the next version; its card."""
+        request = fleet_pb2.PublishVersionRequest(policy_file=policy_file, note=note)
+        reply: fleet_pb2.PublishVersionReply = self._call(self._admin.PublishVersion, request)
+        return reply.card
+
     def alias(self, alias: str, version: int, move: bool = False, reason: str = "") -> int:
         """Let a word mean a version, 0: none any more; which one it meant before, 0: none."""
         request = fleet_pb2.AliasVersionRequest(alias=alias, version=version, move=move, reason=reason)

@@ -9,6 +9,7 @@ import typer
 
 from foundation.command_line import group_with_habits
 from foundation.option_groups import with_option_groups
+from foundation.tables import FactSheet
 from global_learner.errors import BadConfig, StateUnusable, VersionsUnsound
 from global_learner.policyctl.options import CallOptions, LookOptions, Reason, VersionArgument, version_asked
 from global_learner.policyctl.version_verify import check_file, signer, trusted_root, verified, verify_table
@@ -156,6 +157,54 @@ def note_version(
             "changed": changed,
         }
     options.show(facts, note_table(facts))
+
+
+@version_app.command("restore")
+@with_option_groups
+def restore_version(
+    version: VersionArgument,
+    file: Annotated[Path, typer.Option("--from", help="A copy of its policy file, or of the head beside it.")],
+    reason: Reason = "",
+    *,
+    options: CallOptions,
+) -> None:
+    """Put a version's file back that was damaged or lost; one with another digest than was published is refused."""
+    asked = version_asked(version)
+    data = _content("--from", file)
+    with options.client() as client:
+        number = client.number_of(asked)
+        changed = client.restore(number, data, reason)
+    facts: Facts = {"version": number, "name": f"v{number}", "changed": changed}
+    said = "put back" if changed else "was there, and whole"
+    options.show(facts, FactSheet("", [("version", f"v{number}"), ("its file", said)]))
+
+
+@version_app.command("publish")
+@with_option_groups
+def publish_version(
+    file: Annotated[
+        Path, typer.Argument(help="A policy file that was trained elsewhere, as `policy-net train` writes.")
+    ],
+    note: Annotated[str, typer.Option("--note", help="What is to be said of it, in a line.")] = "",
+    *,
+    options: CallOptions,
+) -> None:
+    """Make a policy that was trained elsewhere the next version. Nothing acts on it before a rollout brings it."""
+    data = _content("FILE", file)
+    with options.client() as client:
+        card = client.publish(data, note)
+    bring = f"policyctl rollout start v{card.version}"
+    rows = [("published", f"v{card.version}"), ("digest", card.digest), ("bring it to the fleet", bring)]
+    options.show(version_facts(card), FactSheet("", rows))
+
+
+def _content(what: str, path: Path) -> bytes:
+    if not path.is_file():
+        raise BadConfig(f"{what}: {path} is no file; name a policy file")
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise BadConfig(f"{what}: {path} cannot be read ({error.strerror}); name a policy file") from error
 
 
 @version_app.command("alias")

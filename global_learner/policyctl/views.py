@@ -12,7 +12,7 @@ from typing import Any
 from foundation.figures import counted
 from foundation.tables import NOTHING, Column, FittedTable
 from global_learner.errors import UnknownCluster
-from global_learner.registry.version_words import refused_words
+from global_learner.registry.version_words import damaged_words, refused_words
 from policy_net.exchange.generated import fleet_pb2
 
 Facts = dict[str, Any]
@@ -94,6 +94,7 @@ def fleet_facts(reply: fleet_pb2.GetFleetReply, only: Collection[str] = (), orde
         "disk_bytes": dict(sorted(reply.disk_bytes.items())),
         "log_limit_bytes": reply.log_limit_bytes,
         "disk_full": reply.disk_full or None,
+        "damaged_files": [{"version": file.version, "is_head": file.is_head} for file in reply.damaged_files],
         "upstream": _upstream_facts(reply.upstream) if reply.HasField("upstream") else None,
         "privacy": privacy_facts(reply.privacy) if reply.HasField("privacy") else None,
         "away_seconds": reply.away_seconds or None,
@@ -263,6 +264,7 @@ def fleet_table(fleet: Facts, place: str = "", *, revoked: bool = False) -> Fitt
         _upstream_line(fleet["upstream"]),
         _disk_line(fleet),
         _numbers_line(fleet),
+        *(damaged_words(file["version"], file["is_head"]) for file in fleet["damaged_files"]),
         turned_out,
         "" if rows else _NOBODY,
     )

@@ -27,6 +27,8 @@ class Origin(StrEnum):
     """The first policy too, made by imitating a scheduler."""
     TRAINED = "trained"
     """By this fleet; or the first policy, after reinforcement learning in simulation."""
+    PUBLISHED = "published by hand"
+    """Trained elsewhere, and made a version by an operator."""
     ABOVE = "learner above"
     """Assigned to this region by the learner above."""
 

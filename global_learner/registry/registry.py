@@ -15,7 +15,7 @@ import structlog
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from global_learner.errors import StateUnusable
+from global_learner.errors import BadRequest, StateUnusable
 from global_learner.registry import assignments, registrations, version_files
 from global_learner.registry.assignments import AUDIT, Assignment
 from global_learner.registry.cards import FIRST_VERSION, VersionCard, VersionDetails
@@ -30,7 +30,7 @@ from global_learner.storage.audit_chain import AuditLine
 from global_learner.storage.commits import VERSIONS, VERSIONS_LOST, Commits
 from global_learner.storage.database import usable
 from global_learner.storage.databases import Databases, Files
-from policy_net.exchange.policy_file import PolicyFile, parse_policy_file, spec_from_json
+from policy_net.exchange.policy_file import PolicyFile, digest_of, parse_policy_file, spec_from_json
 from policy_net.exchange.spec import Spec
 from policy_net.exchange.statistics import SpeedStatistic
 
@@ -76,6 +76,8 @@ class Registry:
             )
         self._database = self.databases.open(path, STORE, "registry", Base.metadata)
         self.where = self._database.where
+        self.damaged: set[tuple[int, bool]] = set()
+        """Versions of which a file was found damaged or gone, and whether that is the head's, with the moments."""
         self.remarks = VersionRemarks(self._database)
         """What operators say of versions; on the registry's thread."""
         with usable(self.where, "registry"):
@@ -116,7 +118,7 @@ class Registry:
 
         Args:
             head: what `head reset` needs to go on from this version, as `head_bytes` returns it.
-            parent: 0 is the newest version.
+            parent: 0 is the newest version that was not published by hand: the head does not descend from such a one.
         """
         data = policy.to_bytes()
         digest = self._policies.add(data)
@@ -126,7 +128,7 @@ class Registry:
             row = VersionRow(
                 version=max(newest.version, self.newest_ever) + 1 if newest else FIRST_VERSION,
                 head_step=head_step,
-                parent=parent or (newest.version if newest else 0),
+                parent=parent or version_files.newest_of_the_head(session),
                 digest=digest,
                 spec_digest=policy.spec.digest,
                 spec_json=policy.spec.to_json(),
@@ -181,7 +183,7 @@ class Registry:
         """
         with self._database.session() as session:
             card = VersionCard.of(assignments.kept_row(session, version))
-        return card, self._policies.read(card.digest)
+        return card, self._read(self._policies, card.digest, (version, False))
 
     def first_priors(self) -> tuple[SpeedStatistic, ...]:
         """What v1 says of speeds; raises what `policy_bytes` does."""
@@ -211,7 +213,47 @@ class Registry:
         """
         with self._database.session() as session:
             digest = assignments.kept_row(session, version).head_digest
-        return self._heads.read(digest) if digest else None
+        return self._read(self._heads, digest, (version, True)) if digest else None
+
+    def _read(self, store: PolicyStore, digest: str, whose: tuple[int, bool]) -> bytes:
+        try:
+            data = store.read(digest)
+        except StateUnusable:
+            self.damaged.add(whose)
+            raise
+        self.damaged.discard(whose)
+        return data
+
+    def restore(self, version: int, data: bytes, actor: str, now: float, why: str = "") -> bool:
+        """Put a version's file back where it lies, be it the policy or the head; False if it was there and whole.
+
+        A version whose file was given up is kept again.
+
+        Raises:
+            UnknownPolicyVersion: there is none of this number.
+            BadRequest: these bytes are none of its files.
+        """
+        found = digest_of(data)
+        with self._database.transaction() as session:
+            row = assignments.version_row(session, version)
+            if found not in (row.digest, row.head_digest):
+                raise BadRequest(
+                    f"the file is not v{version}'s: its digest is {found[:12]}, and that of v{version} is "
+                    f"{row.digest[:12]}; nothing was changed"
+                )
+            is_head = found != row.digest
+            store = self._heads if is_head else self._policies
+            try:
+                whole = store.read(found) == data and (row.kept or is_head)
+            except StateUnusable:
+                whole = False
+            if not whole:
+                store.add(data)
+                row.kept = row.kept or not is_head
+                said = "moments" if is_head else "policy file"
+                AUDIT.record(session, now, actor, "restored", f"v{version}", f"{said}: {why}" if why else said)
+        self.damaged.discard((version, is_head))
+        return not whole
 
     def register(
         self, cluster: str, on_newest: bool, job_types: Sequence[str], registered_unix_seconds: float
@@ -223,7 +265,9 @@ class Registry:
     def lost_files(self) -> list[LostFile]:
         """Files of versions that are kept, and are gone or damaged."""
         with self._database.session() as session:
-            return version_files.find_lost(session, self._policies, self._heads)
+            lost = version_files.find_lost(session, self._policies, self._heads)
+        self.damaged = {(entry.version, entry.is_head) for entry in lost}
+        return lost
 
     def give_up(self, lost: Sequence[LostFile], actor: str, now: float) -> None:
         """Go on without these files; what is left of them are orphans."""

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from global_learner.errors import StateUnusable
 from global_learner.registry.assignments import AUDIT
-from global_learner.registry.cards import FIRST_VERSION
+from global_learner.registry.cards import FIRST_VERSION, Origin
 from global_learner.registry.moves import moves_of, version_before
 from global_learner.registry.policy_store import PolicyStore, superfluous
 from global_learner.registry.registrations import latest_done
@@ -36,16 +36,19 @@ class LostFile:
         version: whose.
         is_head: it holds the moments, not the policy.
         what: the file, what is wrong with it, and whose it is.
+        is_idle: nothing that runs now needs it: a learner can serve all else meanwhile.
     """
 
     version: int
     is_head: bool
     what: str
+    is_idle: bool = False
 
 
 def find_lost(session: Session, policies: PolicyStore, heads: PolicyStore) -> list[LostFile]:
     """Look through the files of all versions that are kept: those that clusters act on, then from the newest on."""
     assigned = set(session.scalars(select(ClusterRow.assigned_version)))
+    used = {FIRST_VERSION, *_in_use(session)}
     rows = session.scalars(select(VersionRow).where(VersionRow.kept).order_by(VersionRow.version.desc())).all()
     lost: list[LostFile] = []
     read = 0
@@ -62,7 +65,8 @@ def find_lost(session: Session, policies: PolicyStore, heads: PolicyStore) -> li
                     store.check_size(digest, size)
             except StateUnusable as error:
                 whose = f"{'the moments' if is_head else 'the policy'} of v{row.version}"
-                lost.append(LostFile(row.version, is_head, f"{str(error).rpartition('; ')[0] or error} ({whose})"))
+                what = f"{str(error).rpartition('; ')[0] or error} ({whose})"
+                lost.append(LostFile(row.version, is_head, what, is_head or row.version not in used))
     return lost
 
 
@@ -80,6 +84,12 @@ def give_up(session: Session, lost: Sequence[LostFile], actor: str, now: float) 
         detail = f"v{cluster.assigned_version} to v{version}, as its file is lost"
         AUDIT.record(session, now, actor, "loss-accepted", cluster.cluster, detail)
         cluster.assigned_version = version
+
+
+def newest_of_the_head(session: Session) -> int:
+    """The newest version that was not published by hand; 0 without any."""
+    rows = session.execute(select(VersionRow.version, VersionRow.details).order_by(VersionRow.version.desc()))
+    return next((version for version, details in rows if details.get("origin") != Origin.PUBLISHED), 0)
 
 
 def newest_priors(session: Session, policies: PolicyStore) -> tuple[SpeedStatistic, ...] | None:

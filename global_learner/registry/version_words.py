@@ -43,6 +43,13 @@ def refused_words(version: int, reason: str) -> str:
     return f"refused v{version}: {reason}" + (f"; {advice}" if advice else "")
 
 
+def damaged_words(version: int, is_head: bool) -> str:
+    """That a version's file was found damaged or gone, and what to do; `is_head`: it holds the moments."""
+    what = "moments are" if is_head else "policy file is"
+    remedy = f"`policyctl version restore v{version} --from FILE`"
+    return f"v{version}: its {what} damaged or gone; put a copy back: {remedy}"
+
+
 def version_of(text: str) -> int | str | None:
     """The number in `3` or `v3`; what could be an alias, and words such as `latest`, as they are; None: neither.
 

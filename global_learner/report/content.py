@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from global_learner.registry.version_words import damaged_words
 from global_learner.report.acting import acting_rows
 from global_learner.report.events import act_events, fleet_events
 from global_learner.report.fleet import attention, cluster_rows, interventions, told_jobs
@@ -56,6 +57,7 @@ def report_content(
         "headline": (ENDED if report.ended else headline(fleet.clusters, replays)).to_json(),
         "attention": [
             *([f"the learner: {fleet.disk_full}"] if fleet.disk_full else []),
+            *(damaged_words(file.version, file.is_head) for file in fleet.damaged_files),
             *([] if report.ended else waiting(report.rollouts)),
             *attention(rows),
         ],

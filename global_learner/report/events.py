@@ -125,6 +125,8 @@ _ACTIONS: Mapping[str, Callable[[str, str], tuple[str, str]]] = MappingProxyType
         "rolled-back": _moved("took {0} back from {1} to {2}"),
         "pinned": _with_reason("pinned {0}"),
         "unpinned": _with_reason("unpinned {0}"),
+        "published": _with_reason("published {0} by hand"),
+        "restored": _with_reason("put a file of {0} back"),
         "noted": _with_reason("noted on {0}"),
         "note-removed": lambda version, _: (f"removed the note on {version}", ""),
         "alias-given": _with_word("gave {0} the alias {1}"),

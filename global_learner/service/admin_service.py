@@ -329,6 +329,24 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
         return fleet_pb2.NoteVersionReply(changed=changed)
 
     @answered
+    async def RestoreVersion(
+        self, request: fleet_pb2.RestoreVersionRequest, context: Context
+    ) -> fleet_pb2.RestoreVersionReply:
+        """Put a version's file back that was damaged or lost."""
+        actor = self._identity.person(context.auth_context())
+        restored = await self._learner.operator.restore(request.version, request.file, actor, request.reason)
+        return fleet_pb2.RestoreVersionReply(changed=restored)
+
+    @answered
+    async def PublishVersion(
+        self, request: fleet_pb2.PublishVersionRequest, context: Context
+    ) -> fleet_pb2.PublishVersionReply:
+        """Make a policy that was trained elsewhere the next version; nothing acts on it by that."""
+        actor = self._identity.person(context.auth_context())
+        card = await self._learner.operator.publish(request.policy_file, request.note, actor)
+        return fleet_pb2.PublishVersionReply(card=version_message(card, scoring=self._scoring))
+
+    @answered
     async def AliasVersion(
         self, request: fleet_pb2.AliasVersionRequest, context: Context
     ) -> fleet_pb2.AliasVersionReply:

@@ -123,6 +123,6 @@ def _limits(settings: LearnerSettings, spec: WeightSpec) -> Limits:
         largest,
         room_for_connections(ingest.max_connections),
         settings.calls,
-        large_methods=frozenset({"Push", "Reply", "ShareBeliefs"}),
+        large_methods=frozenset({"Push", "Reply", "ShareBeliefs", "RestoreVersion", "PublishVersion"}),
         envelope_bytes=_ENVELOPE_BYTES,
     )

@@ -38,6 +38,10 @@ async def fleet_message(
         away_seconds=learner.rollouts.away_seconds,
         tries_people=True,
         numbers_through=learner.operator.numbers_through,
+        damaged_files=[
+            fleet_pb2.DamagedFile(version=version, is_head=is_head)
+            for version, is_head in learner.operator.damaged_files
+        ],
     )
 
 

@@ -30,7 +30,12 @@ FILES = 16
 MAX_RECEIPTS_BYTES = 256 << 20
 
 
-_NAMES = {Kind.RESET: "reset", Kind.PASSED_UP: "passed-up", Kind.HEAD_ABOVE: "head-above"}
+_NAMES = {
+    Kind.RESET: "reset",
+    Kind.PASSED_UP: "passed-up",
+    Kind.HEAD_ABOVE: "head-above",
+    Kind.PUBLISHED: "published",
+}
 
 
 @dataclass(frozen=True, slots=True)

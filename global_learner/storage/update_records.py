@@ -63,9 +63,11 @@ class Kind(IntEnum):
     """No cluster's, in a region: all that was gathered is on its way to the learner above, as one push."""
     HEAD_ABOVE = 7
     """No cluster's, in a region: in the gradient's place stands the head of the learner above, to go on from."""
+    PUBLISHED = 8
+    """No cluster's: a policy that was trained elsewhere became a version at this step; the head stayed as it was."""
 
 
-NO_CLUSTER = frozenset({Kind.RESET, Kind.PASSED_UP, Kind.HEAD_ABOVE})
+NO_CLUSTER = frozenset({Kind.RESET, Kind.PASSED_UP, Kind.HEAD_ABOVE, Kind.PUBLISHED})
 """Kinds that no cluster's update is."""
 
 

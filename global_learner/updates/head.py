@@ -85,6 +85,9 @@ class Head:
             raise ValueError(f"update {applied.step} cannot follow head step {self.step}")
         if applied.kind is Kind.RESET:
             self._reset(applied)
+        elif applied.kind is Kind.PUBLISHED:
+            self.state.step = applied.step
+            self.state.idle_steps += 1
         else:
             moved = self.aggregator.apply(self.state, applied)
             if moved and self._region is not None:

@@ -124,6 +124,8 @@ class Ledger:
         self.since_version = SinceVersion()
         self.reset_step = 0
         self.reset_version = 0
+        self.published_step = 0
+        """At which a policy that was trained elsewhere became a version last; 0: none did."""
         self._recent: deque[tuple[str, int]] = deque(maxlen=active_window_updates)
         self._recent_clusters: Counter[str] = Counter()
 
@@ -173,6 +175,8 @@ class Ledger:
             self.reset_step, self.reset_version = applied.step, update.sequence
             self.since_version = SinceVersion(parent=update.sequence)
             return
+        if applied.kind is Kind.PUBLISHED:
+            self.published_step = applied.step
         if applied.kind is Kind.HEAD_ABOVE and update.samples:
             self.reset_step, self.reset_version = applied.step, 0
         if applied.kind in NO_CLUSTER:
@@ -248,6 +252,7 @@ class Ledger:
                 "parent": self.since_version.parent,
             },
             "reset": [self.reset_step, self.reset_version],
+            "published": self.published_step,
             "recent": list(self._recent),
             "latest_steps": self.latest_steps.to_json(),
             "norms": self.norms.to_json(),
@@ -278,6 +283,7 @@ class Ledger:
             since.get("parent", 0),
         )
         ledger.reset_step, ledger.reset_version = content.get("reset", (0, 0))
+        ledger.published_step = content.get("published", 0)
         for name, staleness in content["recent"]:
             ledger._remember(name, staleness)
         ledger.latest_steps = LatestSteps(**content.get("latest_steps", {}))

@@ -105,10 +105,12 @@ def note_reset(registry: Registry, applied: AppliedUpdate) -> None:
 def due_publication(head: Head, every_steps: int, unix_seconds: float) -> Publication | None:
     """The version that is due at the head's step, or None; taking it starts the next version's count.
 
-    A head that was just reset is a version already; versions of a region come from the learner above.
+    A head that was just reset is a version already, and a step at which one came from elsewhere is that one's; versions
+    of a region come from the learner above.
     """
     step = head.step
-    if step % every_steps or step == head.ledger.reset_step or isinstance(head.aggregator, RegionAggregator):
+    taken = (head.ledger.reset_step, head.ledger.published_step)
+    if step % every_steps or step in taken or isinstance(head.aggregator, RegionAggregator):
         return None
     weights, state = head.publishable.copy(), head.state.copy()
     since = head.ledger.take_since_version()

@@ -5,11 +5,18 @@ from itertools import pairwise
 from pathlib import Path
 
 import grpc
+import numpy as np
 import pytest
+import structlog.testing
 from learner_in_process import serving, versions_until
-from learner_makers import SPEC
+from learner_makers import SPEC, policy
 
+from global_learner.errors import StateUnusable
+from global_learner.policyctl.views import fleet_facts, fleet_table
+from global_learner.report.content import report_content
 from policy_net.exchange.generated import fleet_pb2 as pb
+from policy_net.exchange.policy_file import digest_of, parse_policy_file
+from policy_net.exchange.spec import PolicySpec, weights_from_bytes
 
 
 async def assign(caller, version: int, *clusters: str):
@@ -178,3 +185,128 @@ async def test_a_card_says_where_a_version_comes_from(tmp_path: Path) -> None:
     assert second.head_size_bytes > 3 * 4 * SPEC.parameter_count
     assert second.kept
     assert not second.pinned
+
+
+async def test_a_damaged_file_of_an_idle_version_is_said_and_put_back_while_all_others_are_served(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path, publish={"every_steps": 1}) as caller:
+        await with_versions(caller, 4, "north")
+        await assign(caller, 3, "north")
+        cards = {card.version: card for card in (await caller.call("ListVersions", pb.ListVersionsRequest())).versions}
+        file = tmp_path / "state" / "policies" / f"{cards[2].digest}.safetensors"
+        whole = file.read_bytes()
+    file.write_bytes(whole[:-3])
+    registry = {"every_steps": 1}
+    with structlog.testing.capture_logs() as logs:
+        async with serving(tmp_path, publish=registry) as again:
+            count = "fedl2_learner_damaged_version_files_count"
+
+            def damaged() -> float | None:
+                return again.learner._telemetry.registry.get_sample_value(count)
+
+            assert damaged() == 1.0
+            fleet = await again.fleet()
+            assert [(entry.version, entry.is_head) for entry in fleet.damaged_files] == [(2, False)]
+            said = "v2: its policy file is damaged or gone; put a copy back: `policyctl version restore v2 --from FILE`"
+            report = await again.call("GetReport", pb.GetReportRequest())
+            assert said in report_content(report)["attention"]
+            assert said in fleet_table(fleet_facts(fleet)).below
+
+            # What runs needs none of it.
+            assert digest_of((await again.call("FetchPolicy", pb.FetchPolicyRequest(version=3))).policy_file)
+            await again.register("north")
+            assert await assigned(again, incarnation=2) == 3
+            await again.push(1, incarnation=2, base_step=3)
+            await versions_until(again, 5)
+            assert await again.refused("FetchPolicy", pb.FetchPolicyRequest(version=2)) is grpc.StatusCode.DATA_LOSS
+            assert await again.refused("AssignVersion", pb.AssignVersionRequest(version=2, all=True))
+
+            other = pb.RestoreVersionRequest(version=2, file=whole + b" ")
+            assert await again.refused("RestoreVersion", other) is grpc.StatusCode.INVALID_ARGUMENT
+            wrong = pb.RestoreVersionRequest(version=3, file=whole)
+            assert await again.refused("RestoreVersion", wrong) is grpc.StatusCode.INVALID_ARGUMENT
+            assert damaged() == 1.0
+            request = pb.RestoreVersionRequest(version=2, file=whole, reason="from the backup")
+            assert (await again.call("RestoreVersion", request)).changed
+            assert not (await again.call("RestoreVersion", request)).changed
+            assert damaged() == 0.0
+            assert file.read_bytes() == whole
+            fetched = await again.call("FetchPolicy", pb.FetchPolicyRequest(version=2))
+            assert fetched.policy_file == whole
+            lines = (await again.call("ListAudit", pb.ListAuditRequest())).entries
+            found = [(line.subject, line.detail) for line in lines if line.action == "restored"]
+            assert found == [("v2", "policy file: from the backup")]
+    assert [line["version"] for line in logs if line["event"] == "version-file-damaged"] == [2]
+    async with serving(tmp_path) as healed:
+        assert not (await healed.fleet()).damaged_files
+
+
+async def test_moments_that_are_damaged_are_put_back_too(tmp_path: Path) -> None:
+    async with serving(tmp_path, publish={"every_steps": 1}) as caller:
+        await with_versions(caller, 3, "north")
+    (file, *_) = (tmp_path / "state" / "heads").iterdir()
+    whole = file.read_bytes()
+    file.unlink()
+    async with serving(tmp_path) as again:
+        ((version, is_head),) = [(entry.version, entry.is_head) for entry in (await again.fleet()).damaged_files]
+        assert is_head
+        assert await again.refused("ResetHead", pb.ResetHeadRequest(version=version)) is grpc.StatusCode.DATA_LOSS
+        request = pb.RestoreVersionRequest(version=version, file=whole)
+        assert (await again.call("RestoreVersion", request)).changed
+        assert (await again.call("ResetHead", pb.ResetHeadRequest(version=version))).moments_kept
+
+
+async def test_a_file_that_a_version_in_use_needs_is_still_missed_at_the_start(tmp_path: Path) -> None:
+    async with serving(tmp_path, publish={"every_steps": 1}) as caller:
+        await with_versions(caller, 3, "north")
+        await assign(caller, 2, "north")
+        cards = {card.version: card for card in (await caller.call("ListVersions", pb.ListVersionsRequest())).versions}
+    (tmp_path / "state" / "policies" / f"{cards[2].digest}.safetensors").unlink()
+    with pytest.raises(StateUnusable, match="is gone, yet its version is kept"):
+        async with serving(tmp_path):
+            pass
+
+
+async def test_a_policy_from_elsewhere_becomes_a_version_that_nothing_acts_on(tmp_path: Path) -> None:
+    offline = policy(SPEC, seed=5)
+    other = policy(PolicySpec(jobs_per_batch=2, type_columns=1, hidden=(2,))).to_bytes()
+    async with serving(tmp_path, publish={"every_steps": 2}) as caller:
+        await caller.register("north")
+        await caller.push(1)
+        request = pb.PublishVersionRequest(policy_file=offline.to_bytes(), note="six weeks of the old trace")
+        card = (await caller.call("PublishVersion", request)).card
+        # It takes step 2, at which a version of the head would have been due: that comes two steps later.
+        assert (card.version, card.head_step, card.parent, card.details.origin) == (2, 2, 1, "published by hand")
+        assert (card.note.text, card.note.actor) == ("six weeks of the old trace", "operator")
+        fetched = await caller.call("FetchPolicy", pb.FetchPolicyRequest(version=2))
+        assert np.array_equal(parse_policy_file(fetched.policy_file, "v2").weights, offline.weights)
+        assert fetched.signed.signatures
+        assert await assigned(caller) == 1
+        head = await caller.call("PullHead", pb.PullHeadRequest(cluster="north", incarnation=1))
+        assert head.step == 2
+        assert not np.array_equal(weights_from_bytes(head.weights, SPEC), offline.weights)
+        for number in (2, 3):
+            reply = await caller.push(number, base_step=2)
+            assert reply.outcome == pb.PushReply.APPLIED
+        third = (await versions_until(caller, 3))[-1]
+        assert (third.head_step, third.parent) == (4, 1)  # the head does not descend from what came from elsewhere
+        for bad in (
+            pb.PublishVersionRequest(policy_file=b"none"),
+            pb.PublishVersionRequest(),
+            pb.PublishVersionRequest(policy_file=offline.to_bytes(), note="two\nlines"),
+            pb.PublishVersionRequest(policy_file=other),
+        ):
+            assert await caller.refused("PublishVersion", bad) is grpc.StatusCode.INVALID_ARGUMENT
+        learned = (await caller.call("PullHead", pb.PullHeadRequest(cluster="north", incarnation=1))).weights
+    async with serving(tmp_path, publish={"every_steps": 2}) as again:
+        assert [card.version for card in (await again.call("ListVersions", pb.ListVersionsRequest())).versions] == [
+            1, 2, 3,
+        ]  # fmt: skip
+        await again.register("north")
+        head = await again.call("PullHead", pb.PullHeadRequest(cluster="north", incarnation=2))
+        assert (head.step, head.weights) == (4, learned)
+        lines = (await again.call("ListAudit", pb.ListAuditRequest())).entries
+        assert [line.action for line in lines] == ["published", "noted"]
+        done = await again.call("ResetHead", pb.ResetHeadRequest(version=2))
+        assert (done.head_step, done.moments_kept, done.changed) == (5, False, True)

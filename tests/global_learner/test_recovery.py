@@ -1,5 +1,6 @@
 """Whatever the moment of the crash, the recovered head is the lost one, bit for bit."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from global_learner.registry.registry import Registry
 from global_learner.storage.snapshot import AdamState, Snapshot, write_snapshot
 from global_learner.storage.state_dir import StateDir
 from global_learner.storage.update_log import segment_name
-from global_learner.storage.update_records import AppliedUpdate, encode
+from global_learner.storage.update_records import AppliedUpdate, Kind, encode
 from global_learner.updates.head import Head
 from global_learner.updates.ledger import Ledger
 from global_learner.updates.publication import due_publication
@@ -183,3 +184,17 @@ def test_a_flipped_byte_stops_the_start_in_one_line_that_names_the_file(
         recovered(tmp_path)
     assert path.parent.name in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_crash_before_a_policy_from_elsewhere_is_entered_costs_its_step_and_nothing_else(tmp_path: Path) -> None:
+    found, versions = recovered(tmp_path / "usual")
+    assert [step for step, _ in versions] == [0]
+    nobody = dataclasses.replace(applied(4, cluster="ada"), kind=Kind.PUBLISHED)
+    written = [*history(3), nobody, *(dataclasses.replace(record, step=record.step + 4) for record in history(4))]
+    recovered(tmp_path)
+    write_segment(tmp_path / "state" / "log", 1, written)
+    found, versions = recovered(tmp_path)
+    # Step 4 is the version's that never came to be; at step 8 one of the head is due as usual.
+    assert [step for step, _ in versions] == [0, 8]
+    assert (found.head.step, found.head.ledger.published_step, found.head.state.idle_steps) == (8, 4, 1)
+    assert "ada" not in found.head.ledger.clusters

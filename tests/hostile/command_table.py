@@ -104,6 +104,8 @@ SOUND: dict[str, Line] = {
     "policyctl context list": lambda _: ["-o", "json"],
     "policyctl context delete": lambda _: [CONTEXT, "-o", "json"],
     "policyctl report": asked("--out", "report"),
+    # Of another version's file, which is refused as it stands; so is whatever is put in its place.
+    "policyctl version publish": lambda place: asked(str(place.good_policy))(place),
     "policyctl assign": asked("v1", "--cluster", "north"),
     "policyctl unassign": asked("--cluster", "north"),
     "policyctl rollback": asked("--cluster", "north"),

@@ -146,6 +146,8 @@ ROWS: dict[str, Row] = {
     "PinVersion": Row(Caller.ADMIN, {"version": 1, "pinned": True}, frozenset({"pinned", "reason"}), changes=True),
     "AliasVersion": Row(Caller.ADMIN, {"version": 1, "alias": "steady"}, frozenset({"move", "reason"}), changes=True),
     "NoteVersion": Row(Caller.ADMIN, {"version": 1, "text": "as a test"}, frozenset({"text"}), changes=True),
+    "RestoreVersion": Row(Caller.ADMIN, {"version": 1, "file": b"none of its files"}, changes=True),
+    "PublishVersion": Row(Caller.ADMIN, {"policy_file": b"no policy file", "note": "as a test"}, changes=True),
     "ResetHead": Row(Caller.ADMIN, {"version": 1}, frozenset({"reason", "dry_run", "seen_step"}), changes=True),
     "ListAudit": Row(  # a moment is only compared with
         Caller.ADMIN, passes=frozenset(f"since_unix_seconds={kind}" for kind in ("negative", "largest", "denormal"))

@@ -945,6 +945,36 @@ class NoteVersionReply(_message.Message):
     changed: bool
     def __init__(self, changed: _Optional[bool] = ...) -> None: ...
 
+class RestoreVersionRequest(_message.Message):
+    __slots__ = ("version", "file", "reason")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    FILE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    file: bytes
+    reason: str
+    def __init__(self, version: _Optional[int] = ..., file: _Optional[bytes] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class RestoreVersionReply(_message.Message):
+    __slots__ = ("changed",)
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    changed: bool
+    def __init__(self, changed: _Optional[bool] = ...) -> None: ...
+
+class PublishVersionRequest(_message.Message):
+    __slots__ = ("policy_file", "note")
+    POLICY_FILE_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
+    policy_file: bytes
+    note: str
+    def __init__(self, policy_file: _Optional[bytes] = ..., note: _Optional[str] = ...) -> None: ...
+
+class PublishVersionReply(_message.Message):
+    __slots__ = ("card",)
+    CARD_FIELD_NUMBER: _ClassVar[int]
+    card: VersionCard
+    def __init__(self, card: _Optional[_Union[VersionCard, _Mapping]] = ...) -> None: ...
+
 class AliasVersionRequest(_message.Message):
     __slots__ = ("alias", "version", "move", "reason")
     ALIAS_FIELD_NUMBER: _ClassVar[int]
@@ -1278,7 +1308,7 @@ class GetFleetRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetFleetReply(_message.Message):
-    __slots__ = ("head_step", "updates_accepted", "updates_rejected", "staleness_p50", "clusters", "latest_version", "disk_bytes", "log_limit_bytes", "privacy", "disk_full", "upstream", "numbers_through", "away_seconds", "tries_people")
+    __slots__ = ("head_step", "updates_accepted", "updates_rejected", "staleness_p50", "clusters", "latest_version", "disk_bytes", "log_limit_bytes", "privacy", "disk_full", "upstream", "numbers_through", "away_seconds", "tries_people", "damaged_files")
     class DiskBytesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -1300,6 +1330,7 @@ class GetFleetReply(_message.Message):
     NUMBERS_THROUGH_FIELD_NUMBER: _ClassVar[int]
     AWAY_SECONDS_FIELD_NUMBER: _ClassVar[int]
     TRIES_PEOPLE_FIELD_NUMBER: _ClassVar[int]
+    DAMAGED_FILES_FIELD_NUMBER: _ClassVar[int]
     head_step: int
     updates_accepted: int
     updates_rejected: int
@@ -1314,7 +1345,16 @@ class GetFleetReply(_message.Message):
     numbers_through: int
     away_seconds: float
     tries_people: bool
-    def __init__(self, head_step: _Optional[int] = ..., updates_accepted: _Optional[int] = ..., updates_rejected: _Optional[int] = ..., staleness_p50: _Optional[float] = ..., clusters: _Optional[_Iterable[_Union[ClusterView, _Mapping]]] = ..., latest_version: _Optional[int] = ..., disk_bytes: _Optional[_Mapping[str, int]] = ..., log_limit_bytes: _Optional[int] = ..., privacy: _Optional[_Union[Privacy, _Mapping]] = ..., disk_full: _Optional[str] = ..., upstream: _Optional[_Union[UpstreamView, _Mapping]] = ..., numbers_through: _Optional[int] = ..., away_seconds: _Optional[float] = ..., tries_people: _Optional[bool] = ...) -> None: ...
+    damaged_files: _containers.RepeatedCompositeFieldContainer[DamagedFile]
+    def __init__(self, head_step: _Optional[int] = ..., updates_accepted: _Optional[int] = ..., updates_rejected: _Optional[int] = ..., staleness_p50: _Optional[float] = ..., clusters: _Optional[_Iterable[_Union[ClusterView, _Mapping]]] = ..., latest_version: _Optional[int] = ..., disk_bytes: _Optional[_Mapping[str, int]] = ..., log_limit_bytes: _Optional[int] = ..., privacy: _Optional[_Union[Privacy, _Mapping]] = ..., disk_full: _Optional[str] = ..., upstream: _Optional[_Union[UpstreamView, _Mapping]] = ..., numbers_through: _Optional[int] = ..., away_seconds: _Optional[float] = ..., tries_people: _Optional[bool] = ..., damaged_files: _Optional[_Iterable[_Union[DamagedFile, _Mapping]]] = ...) -> None: ...
+
+class DamagedFile(_message.Message):
+    __slots__ = ("version", "is_head")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    IS_HEAD_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    is_head: bool
+    def __init__(self, version: _Optional[int] = ..., is_head: _Optional[bool] = ...) -> None: ...
 
 class UpstreamView(_message.Message):
     __slots__ = ("address", "name", "seconds_since_heard", "base_step", "waiting_updates", "open_push_updates", "version_above", "fault")

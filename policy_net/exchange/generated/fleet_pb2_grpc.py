@@ -700,6 +700,16 @@ class AdminStub:
                 request_serializer=fleet__pb2.NoteVersionRequest.SerializeToString,
                 response_deserializer=fleet__pb2.NoteVersionReply.FromString,
                 _registered_method=True)
+        self.RestoreVersion = channel.unary_unary(
+                '/fedl2.fleet.v1.Admin/RestoreVersion',
+                request_serializer=fleet__pb2.RestoreVersionRequest.SerializeToString,
+                response_deserializer=fleet__pb2.RestoreVersionReply.FromString,
+                _registered_method=True)
+        self.PublishVersion = channel.unary_unary(
+                '/fedl2.fleet.v1.Admin/PublishVersion',
+                request_serializer=fleet__pb2.PublishVersionRequest.SerializeToString,
+                response_deserializer=fleet__pb2.PublishVersionReply.FromString,
+                _registered_method=True)
         self.AliasVersion = channel.unary_unary(
                 '/fedl2.fleet.v1.Admin/AliasVersion',
                 request_serializer=fleet__pb2.AliasVersionRequest.SerializeToString,
@@ -849,6 +859,18 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RestoreVersion(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PublishVersion(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def AliasVersion(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -987,6 +1009,16 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.NoteVersion,
                     request_deserializer=fleet__pb2.NoteVersionRequest.FromString,
                     response_serializer=fleet__pb2.NoteVersionReply.SerializeToString,
+            ),
+            'RestoreVersion': grpc.unary_unary_rpc_method_handler(
+                    servicer.RestoreVersion,
+                    request_deserializer=fleet__pb2.RestoreVersionRequest.FromString,
+                    response_serializer=fleet__pb2.RestoreVersionReply.SerializeToString,
+            ),
+            'PublishVersion': grpc.unary_unary_rpc_method_handler(
+                    servicer.PublishVersion,
+                    request_deserializer=fleet__pb2.PublishVersionRequest.FromString,
+                    response_serializer=fleet__pb2.PublishVersionReply.SerializeToString,
             ),
             'AliasVersion': grpc.unary_unary_rpc_method_handler(
                     servicer.AliasVersion,
@@ -1467,6 +1499,60 @@ class Admin:
             '/fedl2.fleet.v1.Admin/NoteVersion',
             fleet__pb2.NoteVersionRequest.SerializeToString,
             fleet__pb2.NoteVersionReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RestoreVersion(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedl2.fleet.v1.Admin/RestoreVersion',
+            fleet__pb2.RestoreVersionRequest.SerializeToString,
+            fleet__pb2.RestoreVersionReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PublishVersion(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedl2.fleet.v1.Admin/PublishVersion',
+            fleet__pb2.PublishVersionRequest.SerializeToString,
+            fleet__pb2.PublishVersionReply.FromString,
             options,
             channel_credentials,
             insecure,
