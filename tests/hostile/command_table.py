@@ -104,8 +104,8 @@ SOUND: dict[str, Line] = {
     "policyctl context list": lambda _: ["-o", "json"],
     "policyctl context delete": lambda _: [CONTEXT, "-o", "json"],
     "policyctl report": asked("--out", "report"),
-    # Of another version's file, which is refused as it stands; so is whatever is put in its place.
     "policyctl version publish": lambda place: asked(str(place.good_policy))(place),
+    "policyctl version restore": lambda place: asked("v1", "--from", str(place.good_policy))(place),
     "policyctl assign": asked("v1", "--cluster", "north"),
     "policyctl unassign": asked("--cluster", "north"),
     "policyctl rollback": asked("--cluster", "north"),
@@ -166,7 +166,8 @@ PASSES: dict[str, str] = {
     "fleet=blank": "the same",
     "name=unknown": "a name that can be given; it is revoked after it was invited",
     **{
-        f"reason={kind}": "a reason is any text on one line"
+        f"{text}={kind}": "a reason and a note are any text on one line"
+        for text in ("reason", "note")
         for kind in ("empty", "unknown", "parent", "half-a-source", "negative", "blank", "markup", "format")
     },
     **agent_rows.PASSES,
