@@ -29,6 +29,21 @@ MOST_GPUS = 1_000_000
 
 _SHOWN_CHARACTERS = 60
 _GZIP_MAGIC = b"\x1f\x8b"
+_TAR_MAGIC, _TAR_MAGIC_AT = b"ustar", 257
+_PACKED = {
+    b"PK\x03\x04": "a zip archive, or a spreadsheet (.xlsx): unpack it (unzip), or save it as csv",
+    b"\xfd7zXZ\x00": "packed by xz: unpack it (xz -d)",
+    b"BZh": "packed by bzip2: unpack it (bzip2 -d)",
+    b"\x28\xb5\x2f\xfd": "packed by zstd: unpack it (zstd -d)",
+    b"\x04\x22\x4d\x18": "packed by lz4: unpack it (lz4 -d)",
+    b"7z\xbc\xaf\x27\x1c": "a 7z archive: unpack it (7z x)",
+    b"Rar!": "a rar archive: unpack it (unrar x)",
+    b"PAR1": "a Parquet file: save it as csv",
+    b"SQLite format 3\x00": "an SQLite database: save its table as csv",
+}
+"""By their first bytes: files as they are downloaded that are not read."""
+_OTHER_DELIMITERS = (";", "\t")
+"""Of a table whose columns are not divided by commas: spreadsheets write what the country has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +53,7 @@ class Row:
     path: Path
     line: int
     cells: Mapping[str, str]
+    unit: str = "line"
 
     def optional(self, column: str) -> str | None:
         """The cell without surrounding blanks; None if it is empty or there is no such column."""
@@ -95,7 +111,7 @@ class Row:
 
     def bad(self, column: str, what: str, remedy: str) -> MalformedRow:
         """The error that says what is wrong with a cell of this row."""
-        return MalformedRow(f"{self.path}, line {self.line}: {column} {what}; {remedy}", f"{column}: {remedy}")
+        return MalformedRow(f"{self.path}, {self.unit} {self.line}: {column} {what}; {remedy}", f"{column}: {remedy}")
 
 
 def plain_number(text: str) -> float:
@@ -148,8 +164,8 @@ def read_rows(
     found = False
     header: list[str] | None = None
     for number, line in _lines(path):
-        if not line.strip():
-            continue
+        if header is None and delimiter == ",":
+            delimiter = _delimiter_of(line, columns, names_without_header)
         try:
             cells = next(
                 csv.reader(
@@ -184,6 +200,15 @@ def read_rows(
         raise BadInput(f"{path}: the file is empty; it needs a header with {', '.join(columns)}")
     if not found:
         raise BadInput(f"{path}: the file has a header but no rows")
+
+
+def _delimiter_of(line: str, columns: Sequence[str], names_without_header: Sequence[str]) -> str:
+    """What divides the first line to the columns that are needed: a comma, unless something else does and it not."""
+    for mark in (",", *_OTHER_DELIMITERS):
+        names = [cell.strip().strip('"') for cell in line.split(mark)]
+        if set(columns) <= set(names) or (names_without_header and len(names) == len(names_without_header)):
+            return mark
+    return ","
 
 
 def _of_a_spreadsheet(cells: list[str], header: Sequence[str], needed: Sequence[str]) -> list[str]:
@@ -251,31 +276,50 @@ def _header(
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """The lines with their numbers. Raises BadInput if the file cannot be read, or a line is not UTF-8."""
+    """The lines that are not blank, with their numbers.
+
+    Raises:
+        BadInput: the file cannot be read, or a line is not UTF-8.
+    """
     with open_bytes(path) as file:
         for number, raw in enumerate(file, start=1):
             try:
-                yield number, raw.decode("utf-8-sig" if number == 1 else "utf-8")
+                line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:
                 value = raw[error.start : error.start + 8]
                 raise BadInput(
                     f"{path}, line {number}: {value!r} is not UTF-8 text; save the file as UTF-8 csv"
                 ) from error
+            if line.strip():
+                yield number, line
+
+
+def _refuse_packed(path: Path, beginning: bytes, tar_options: str) -> None:
+    """Name a file that is no table but holds one. Raises BadInput."""
+    if beginning[_TAR_MAGIC_AT:].startswith(_TAR_MAGIC):
+        raise BadInput(f"{path}: is a tar archive: unpack it (tar {tar_options} {path.name})")
+    for magic, what in _PACKED.items():
+        if beginning.startswith(magic):
+            raise BadInput(f"{path}: is {what}")
 
 
 @contextmanager
 def open_bytes(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file for reading; what its first two bytes say counts, not its name.
+    """Open a file for reading, plain or gzip'ed; what its first bytes say counts, not its name.
 
     Raises:
-        BadInput: it cannot be opened or read, or its compression is damaged; also while it is read inside the block.
+        BadInput: it cannot be opened or read, is an archive or packed in another way, or its compression is damaged;
+            also while it is read inside the block.
     """
     try:
         with ExitStack() as stack:
             plain = stack.enter_context(path.open("rb"))
             if plain.peek(2)[:2] == _GZIP_MAGIC:
-                yield cast(IO[bytes], stack.enter_context(gzip.GzipFile(fileobj=plain)))
+                unpacked = stack.enter_context(gzip.GzipFile(fileobj=plain))
+                _refuse_packed(path, unpacked.peek(_TAR_MAGIC_AT + len(_TAR_MAGIC)), tar_options="xzf")
+                yield cast(IO[bytes], unpacked)
             else:
+                _refuse_packed(path, plain.peek(_TAR_MAGIC_AT + len(_TAR_MAGIC)), tar_options="xf")
                 yield plain
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise BadInput(f"{path}: the gzip file is cut short or damaged ({error}); copy or compress it anew") from error

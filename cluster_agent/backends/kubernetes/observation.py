@@ -24,6 +24,7 @@ from cluster_agent.kubernetes.capacity import CPU, Amounts, NodeFacts, PodFacts,
 from cluster_agent.kubernetes.node_choice import NodeChoice
 from cluster_agent.kubernetes.targets.elastic_target import ElasticTarget
 from cluster_agent.kubernetes.targets.target_kind import TargetFacts
+from policy_net.accelerators import is_counted
 from policy_net.domain import (
     SUSPENDED,
     Allocation,
@@ -39,8 +40,6 @@ from policy_net.domain import (
 Json = dict[str, Any]
 
 MEMORY: Final = "memory"
-GPUS: Final = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915")
-"""Resource names of GPUs; a cluster's nodes may have several kinds."""
 _ANYWHERE = ({"operator": "Exists"},)
 _LEAST_REMAINING = 1e-3
 _UNKNOWN_SAMPLES = 10_000.0
@@ -416,7 +415,8 @@ def _offers(room: Amounts, asked: Iterable[Amounts], per_byte: float) -> int:
 
 
 def _gpus(amounts: Amounts) -> int:
-    return sum(amounts.get(name, 0) for name in GPUS)
+    """Of all kinds together: a cluster's nodes may have several."""
+    return sum(amount for name, amount in amounts.items() if is_counted(name))
 
 
 def seconds_of(time: Any) -> float:

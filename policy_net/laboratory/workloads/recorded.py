@@ -45,6 +45,8 @@ from policy_net.laboratory.workloads.workload import (
 
 ASSUMED_GPUS = 2
 """Of a machine of which neither the user nor the log says anything."""
+USUAL_MOST_GPUS = 16
+"""Of one machine; where more were held at a time, their name may be that of slices."""
 ASSUMED_CPUS, ASSUMED_CPUS_PER_GPU = 8, 4
 """CPU cores of a machine of which nobody says how many: so many, or so many for each of its GPUs if that is more."""
 
@@ -171,6 +173,11 @@ def _notes_on_machines(machines: Machines, seen: SeenMachines | None, said_by: s
     if seen is not None:
         shown = f"{counted(seen.nodes, 'node')}, on one of which {seen.gpus_per_node} GPUs were held at a time at most"
         notes.append(f"machines in the log: {shown}; what was idle all the time is not seen")
+        if seen.gpus_per_node > USUAL_MOST_GPUS:
+            notes.append(
+                f"{seen.gpus_per_node} GPUs of one node are more than a machine has ({USUAL_MOST_GPUS}): slices under"
+                " the name of whole ones? Then GPU-hours are those of slices"
+            )
         if Origin.GIVEN in (machines.nodes_by, machines.gpus_by) and (
             (machines.nodes, machines.gpus_per_node) != (seen.nodes, seen.gpus_per_node)
         ):

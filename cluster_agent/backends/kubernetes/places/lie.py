@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from cluster_agent.backends.kubernetes.observation import GPUS
 from cluster_agent.kubernetes.capacity import NodeFacts, PodFacts
+from policy_net.accelerators import is_counted
 from policy_net.domain import Allocation, Share
 
 _LEAST_NODES = 2
@@ -40,7 +40,11 @@ def gpu_types_of(nodes: Iterable[NodeFacts]) -> GpuTypes:
     """The types of all nodes, if it makes a difference where tasks lie."""
     nodes = list(nodes)
     found = {node.name: node.gpu_type for node in nodes}
-    named = [node for node in nodes if node.gpu_type and any(dict(node.allocatable or ()).get(name) for name in GPUS)]
+    named = [
+        node
+        for node in nodes
+        if node.gpu_type and any(amount and is_counted(name) for name, amount in dict(node.allocatable or ()).items())
+    ]
     return found if len(named) >= _LEAST_NODES else {}
 
 

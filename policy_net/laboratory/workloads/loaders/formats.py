@@ -16,6 +16,7 @@ from policy_net.errors import BadInput
 from policy_net.laboratory.csv_rows import Row, open_bytes, read_rows, shown
 from policy_net.laboratory.workloads.loaders.helios import read_helios
 from policy_net.laboratory.workloads.loaders.intake import Intake
+from policy_net.laboratory.workloads.loaders.json_items import is_json
 from policy_net.laboratory.workloads.loaders.k8s import read_k8s
 from policy_net.laboratory.workloads.loaders.openb import read_openb
 from policy_net.laboratory.workloads.loaders.pai import read_pai
@@ -25,7 +26,8 @@ from policy_net.laboratory.workloads.loaders.sacct import looks_like_sacct, read
 
 COLUMNS = ("job_id", "submit_time_s", "duration_s", "num_gpus")
 """Of our own csv: a row a job, times in seconds on any clock. Read too, where they are there: `model`, `start_time_s`,
-`user`, `account`, `partition` and `node_names`, with blanks between the names."""
+`user`, `account`, `partition`, `node_names`, with blanks between the names, and `cluster`, by which alone ids need to
+differ. Where there is an `end_time_s`, it is compared with the duration."""
 _LONGEST_HEADER_BYTES = 65_536
 _LONGEST_PATH = 200
 
@@ -88,12 +90,20 @@ def read_csv(path: Path, strict: bool = False) -> Recording:
     if _is_of_sacct(path):
         recording = read_sacct(path, strict)
         return replace(recording, notes=("read as sacct:FILE, by its header", *recording.notes))
-    if _is_json(path):
-        raise BadInput(f"{path}: is JSON, not csv: write k8s:FILE for kubectl's pods, philly:FILE for Philly's job log")
+    if is_json(path):
+        raise BadInput(
+            f"{path}: is JSON, not csv: write k8s:FILE for kubectl's pods, sacct:FILE for sacct --json, philly:FILE for"
+            " Philly's job log"
+        )
     intake = Intake(path, strict, "job_id")
     for row in read_rows(path, COLUMNS, intake.on_malformed, whole_lines=True, short_rows=True):
         with intake.one():
-            intake.keep(_record(row))
+            record = _record(row)
+            end = None if row.optional("end_time_s") is None else row.seconds("end_time_s")
+            if end is not None and record.start_seconds is not None:
+                lasted = ("end_time_s - start_time_s", end - record.start_seconds)
+                intake.compare(("duration_s", record.duration_seconds), lasted, "duration_s")
+            intake.keep(record, row.optional("cluster") or "")
     return intake.recording()
 
 
@@ -124,14 +134,6 @@ def _header_of(path: Path) -> str:
         return ""
     with open_bytes(path) as file:
         return file.readline(_LONGEST_HEADER_BYTES).decode("utf-8-sig", errors="replace")
-
-
-def _is_json(path: Path) -> bool:
-    """Whether the first line begins as an object or a list does. A pipe is not looked at: it is read once."""
-    if not path.is_file():
-        return False
-    with open_bytes(path) as file:
-        return file.readline(_LONGEST_HEADER_BYTES).lstrip(b"\xef\xbb\xbf \t\r\n").startswith((b"{", b"["))
 
 
 def _record(row: Row) -> RecordedJob:

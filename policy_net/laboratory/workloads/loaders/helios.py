@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from policy_net.laboratory.csv_rows import Row, read_rows
+from policy_net.laboratory.csv_rows import Row, plain_number, read_rows
 from policy_net.laboratory.workloads.loaders.intake import NEVER_STARTED, UNFINISHED, Intake, LeftOut, Selection
 from policy_net.laboratory.workloads.loaders.record import RecordedJob, Recording
-from policy_net.laboratory.workloads.loaders.times import ZONE_NOTE, moment_if_any, stated_moment, unstated
+from policy_net.laboratory.workloads.loaders.times import ZONE_NOTE, moment_if_any, span, stated_moment, unstated
 
+ENDS = "end_time - start_time"
 COLUMNS = ("job_id", "gpu_num", "submit_time", "duration")
 ACTIVE = frozenset({"PENDING", "RUNNING", "SUSPENDED"})
 
@@ -31,7 +32,7 @@ def read_helios(path: Path, strict: bool = False, vc: str | None = None) -> Reco
         with intake.one():
             if not selection.wants(row.optional("vc") or ""):
                 continue
-            intake.keep(_record(row))
+            intake.keep(_record(row, intake), row.optional("cluster") or "")
             ends[row.optional("state") or "unstated"] += 1
     return intake.recording(
         *selection.notes(path),
@@ -42,7 +43,7 @@ def read_helios(path: Path, strict: bool = False, vc: str | None = None) -> Reco
     )
 
 
-def _record(row: Row) -> RecordedJob:
+def _record(row: Row, intake: Intake) -> RecordedJob:
     job_id = row.text("job_id")
     gpus = row.gpus("gpu_num")
     submit = stated_moment(row.optional("submit_time"), "submit_time", row)
@@ -51,7 +52,16 @@ def _record(row: Row) -> RecordedJob:
     if "start_time" in row.cells and unstated(row.cells["start_time"]):
         raise LeftOut(NEVER_STARTED)
     seconds = row.seconds_from_zero("duration")
-    start = moment_if_any(row.optional("start_time"))
+    start, end = moment_if_any(row.optional("start_time")), moment_if_any(row.optional("end_time"))
+    if start is not None and end is not None and end >= start:
+        # Acme's traces have the time in the queue in their durations.
+        ran = span(start, end, ("start_time", "end_time"), row)
+        intake.compare(("duration", seconds), (ENDS, ran), ENDS)
+        seconds = ran
+    queued = row.optional("queue")
+    if start is not None and queued is not None and start >= submit:
+        waited = ("start_time - submit_time", start - submit)
+        intake.compare(("queue", plain_number(queued)), waited, waited[0])
     return RecordedJob(
         row.line,
         job_id,

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from foundation.figures import duration
 from policy_net.errors import BadInput, MalformedRow
 from policy_net.laboratory.csv_rows import shown
 from policy_net.laboratory.workloads.loaders.record import RecordedJob, Recording
@@ -34,6 +36,26 @@ _MOST_LISTED = 40
 """Virtual clusters named to a user who asked for one that is not there."""
 
 
+APART_SECONDS, APART_SHARE = 2.0, 0.01
+"""Two columns of one length differ by more than both: schedulers round, and write one a moment after the other."""
+
+
+@dataclass(slots=True)
+class _Compared:
+    """Two columns of one length, over all jobs that have both."""
+
+    counts: str
+    jobs: int = 0
+    apart: int = 0
+    most_seconds: float = 0.0
+
+    def note(self, name: str, other: str) -> str:
+        return (
+            f"{name} is not {other} in {self.apart} of {self.jobs} jobs, by {duration(self.most_seconds)} at most:"
+            f" {self.counts} counts"
+        )
+
+
 class LeftOut(Exception):
     """A row is well-formed but no job of the workload; the text is the reason."""
 
@@ -51,6 +73,10 @@ class Intake:
         self._left_out: Counter[str] = Counter()
         self._malformed: Counter[str] = Counter()
         self._examples: dict[str, str] = {}
+        self._compared: dict[tuple[str, str], _Compared] = {}
+        self._cluster_of: dict[str, str] = {}
+        self._clusters: set[str] = set()
+        self._early = 0
 
     @contextmanager
     def one(self) -> Iterator[None]:
@@ -81,6 +107,23 @@ class Intake:
         """Count something that is no job of the workload."""
         self._left_out[reason] += 1
 
+    def compare(self, seconds: tuple[str, float], other: tuple[str, float | None], counts: str) -> None:
+        """Compare two columns, or sums of them, that say one length of time; where they differ, a note says it.
+
+        Args:
+            seconds, other: what each is called, and its value; the latter may be unknown.
+            counts: which of both the job's is.
+        """
+        (name, value), (other_name, other_value) = seconds, other
+        if other_value is None:
+            return
+        found = self._compared.setdefault((name, other_name), _Compared(counts))
+        found.jobs += 1
+        apart = abs(value - other_value)
+        if apart > max(APART_SECONDS, APART_SHARE * max(value, other_value)):
+            found.apart += 1
+            found.most_seconds = max(found.most_seconds, apart)
+
     def stands_twice(self, job_id: str, number: int, first: int) -> MalformedRow:
         """The error of a job whose id stood in an earlier row."""
         remedy = "give every job its own id"
@@ -90,13 +133,19 @@ class Intake:
             f"{self._id_field}: {remedy}",
         )
 
-    def keep(self, record: RecordedJob) -> None:
+    def keep(self, record: RecordedJob, cluster: str = "") -> None:
         """Take a job.
+
+        Args:
+            cluster: by which alone its id is its own; empty where the file is of one.
 
         Raises:
             MalformedRow: its id was taken before.
             LeftOut: it holds no GPU, or for no time.
         """
+        self._clusters.add(cluster)
+        if self._cluster_of.setdefault(record.job_id, cluster) != cluster:
+            record = replace(record, job_id=f"{cluster}/{record.job_id}")
         first = self._numbers.setdefault(record.job_id, record.number)
         if first != record.number:
             raise self.stands_twice(record.job_id, record.number, first)
@@ -104,6 +153,7 @@ class Intake:
             raise LeftOut(NO_GPU)
         if record.duration_seconds < SHORTEST_SECONDS:
             raise LeftOut(NO_TIME)
+        self._early += record.start_seconds is not None and record.submit_seconds - record.start_seconds > APART_SECONDS
         self._records.append(record)
 
     def recording(self, *notes: str, hint: str = "", part: str | None = None) -> Recording:
@@ -138,6 +188,12 @@ class Intake:
             f"{MALFORMED} {count} × {reason}, the first: {self._examples[reason]}"
             for reason, count in self._malformed.most_common(MOST_REASONS)
         ]
+        lines += [found.note(*names) for names, found in self._compared.items() if found.apart]
+        if self._early:
+            early = f"{self._early} of {len(self._records)} jobs"
+            lines.append(f"{early} start before they are submitted: what they waited is unknown")
+        if len(self._clusters) > 1:
+            lines.append(f"jobs of {len(self._clusters)} clusters, replayed as those of one")
         rest = sum(self._malformed.values()) - sum(count for _, count in self._malformed.most_common(MOST_REASONS))
         if rest:
             lines.append(f"{MALFORMED} {rest} for other reasons")

@@ -11,6 +11,8 @@ from typing import Any, NoReturn
 from policy_net.errors import BadInput, MalformedRow
 from policy_net.laboratory.csv_rows import open_bytes, shown
 
+_LONGEST_LINE_BYTES = 65_536
+
 
 @dataclass(frozen=True, slots=True)
 class Item:
@@ -70,6 +72,14 @@ def item(path: Path, number: int, unit: str, value: Any) -> Item:
         remedy = "every record must be an object"
         raise MalformedRow(f"{path}, {unit} {number}: is {shown(value)}; {remedy}", remedy)
     return Item(path, number, unit, value)
+
+
+def is_json(path: Path) -> bool:
+    """Whether a file's first line begins as an object or a list does. A pipe is not looked at: it is read once."""
+    if not path.is_file():
+        return False
+    with open_bytes(path) as file:
+        return file.readline(_LONGEST_LINE_BYTES).lstrip(b"\xef\xbb\xbf \t\r\n").startswith((b"{", b"["))
 
 
 def read_json(path: Path, expected: str) -> Any:

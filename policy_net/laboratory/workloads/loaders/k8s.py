@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from policy_net.accelerators import MOST_ON_A_NODE, Counted, counted_as, is_counted, not_counted, too_many
 from policy_net.errors import BadInput, MalformedRow
 from policy_net.laboratory.csv_rows import MOST_GPUS, shown
 from policy_net.laboratory.workloads.loaders.intake import (
@@ -34,9 +35,8 @@ from policy_net.laboratory.workloads.loaders.times import moment, moment_if_any,
 EXPECTED = "give what `kubectl get pods -A -o json` prints"
 UNIT = "pod"
 
-GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
-SLICE_PREFIX = "nvidia.com/mig-"
-"""Of a part of a GPU, `nvidia.com/mig-1g.5gb` say, which counts as one."""
+CLAIMS = "a resource claim"
+"""Of devices, by which a pod may ask for GPUs without a number: the list of pods does not show how many."""
 
 GROUP_LABELS = (
     "jobset.sigs.k8s.io/jobset-name",
@@ -68,6 +68,9 @@ class _Job:
     pieces: list[Piece] = field(default_factory=list)
     shares: list[NodeShare] = field(default_factory=list)
     gpus: float = 0.0
+    parts: bool = False
+    uncounted: set[str] = field(default_factory=set)
+    too_many: str = ""
     unfinished: bool = False
     incomplete: bool = False
     times_lost: bool = False
@@ -101,11 +104,15 @@ def read_k8s(path: Path, strict: bool = False) -> Recording:
             intake.on_malformed(error)
             _spoil(pod, jobs)
     times: Counter[str] = Counter()
+    in_parts = 0
     for (job_id, _), job in jobs.items():
         times[job_id] += 1
         with intake.one():
             intake.keep(_record(job_id if times[job_id] == 1 else f"{job_id} ({times[job_id]})", job))
+            in_parts += job.parts
+    parts = [f"{in_parts} jobs ask for parts of devices, and count one for each"] if in_parts else []
     return intake.recording(
+        *parts,
         "pods of one namespace and job name are one job, submitted when its first pod was created",
         "GPUs: the most that a job's pods held at one time; duration: their GPU-seconds over that",
         "pods that were deleted before the list was made are not in it",
@@ -118,7 +125,8 @@ def _add(pod: Item, jobs: dict[_Key, _Job]) -> None:
     pod = Item(pod.path, pod.number, pod.unit, pod.fields, name=pod.a_text(meta.get("name"), "metadata.name"))
     created = "metadata.creationTimestamp"
     seconds = stated_moment(pod.text_or_none(meta.get("creationTimestamp"), created), created, pod)
-    gpus = _gpus(pod)
+    asked = _gpus(pod)
+    gpus = sum(asked.values())
     status = pod.an_object(pod.fields.get("status"), "status")
     phase = pod.a_text(status.get("phase"), "status.phase")
     if phase not in PHASES:
@@ -131,6 +139,9 @@ def _add(pod: Item, jobs: dict[_Key, _Job]) -> None:
     job = jobs.setdefault(_job_id(pod, meta), _Job(pod.number, seconds))
     job.created_seconds = min(job.created_seconds, seconds)
     job.gpus += gpus
+    job.parts |= any(counted_as(name) is Counted.PARTS for name in asked)
+    job.uncounted |= _uncounted(pod)
+    job.too_many = next((name for name, number in asked.items() if number > MOST_ON_A_NODE), job.too_many)
     if gpus and phase not in ENDED_PHASES:
         job.unfinished = True
     elif gpus and lost:
@@ -157,7 +168,9 @@ def _record(job_id: str, job: _Job) -> RecordedJob:
     if job.incomplete:
         raise LeftOut(INCOMPLETE)
     if not job.gpus:
-        raise LeftOut(NO_GPU)
+        raise LeftOut(not_counted(job.uncounted) if job.uncounted else NO_GPU)
+    if job.too_many:
+        raise LeftOut(too_many(job.too_many))
     if job.unfinished:
         raise LeftOut(UNFINISHED)
     if job.times_lost:
@@ -200,38 +213,52 @@ def _job_id(pod: Item, meta: Mapping[str, Any]) -> _Key:
     return f"{namespace}/{pod.a_text(meta.get('name'), 'metadata.name')}", pod.text_if_any(meta.get("uid"))
 
 
-def _gpus(pod: Item) -> int:
-    """GPUs of a pod: of all its containers together or, if that is more, of one that runs before them.
+def _gpus(pod: Item) -> Mapping[str, int]:
+    """What a pod asks for of every kind that is counted: all its containers together or, if that is more, one that runs
+    before them.
 
     Source: Kubernetes' rule for init containers; those that are always restarted run beside the containers.
     """
     spec = pod.an_object(pod.fields.get("spec"), "spec")
-    together = sum(_container_gpus(pod, "spec.containers", spec.get("containers")))
-    before = 0
-    values = pod.a_list(spec.get("initContainers") or [], "spec.initContainers")
-    for value, gpus in zip(values, _container_gpus(pod, "spec.initContainers", values), strict=True):
+    together: Counter[str] = Counter()
+    before: Counter[str] = Counter()
+    for _, asked in _asked(pod, "spec.containers", spec.get("containers")):
+        together.update(asked)
+    for value, asked in _asked(pod, "spec.initContainers", spec.get("initContainers") or []):
         if value.get("restartPolicy") == "Always":
-            together += gpus
-        before = max(before, gpus)
-    return max(together, before)
+            together.update(asked)
+        before |= Counter(asked)  # the most of each
+    return together | before
 
 
-def _container_gpus(pod: Item, name: str, containers: Any) -> Iterator[int]:
+def _uncounted(pod: Item) -> set[str]:
+    """Names of accelerators that a pod asks for and that are no number of devices."""
+    spec = pod.an_object(pod.fields.get("spec"), "spec")
+    found = {CLAIMS} if spec.get("resourceClaims") else set()
+    for kind in ("containers", "initContainers"):
+        for _, place, resources in _resources(pod, f"spec.{kind}", spec.get(kind) or []):
+            found |= {name for name in _names(pod, place, resources) if counted_as(name) is Counted.NOT}
+    return found
+
+
+def _asked(pod: Item, name: str, containers: Any) -> Iterator[tuple[Mapping[str, Any], Mapping[str, int]]]:
+    """Each container, and what it asks for of every kind that is counted."""
+    for value, place, resources in _resources(pod, name, containers):
+        named = [resource for resource in _names(pod, place, resources) if is_counted(resource)]
+        yield value, {resource: _quantity(pod, place, resources, resource) for resource in named}
+
+
+def _resources(pod: Item, name: str, containers: Any) -> Iterator[tuple[Mapping[str, Any], str, Mapping[str, Any]]]:
     for index, value in enumerate(pod.a_list(containers, name)):
         place = f"{name}[{index}].resources"
-        resources = pod.an_object(pod.an_object(value, f"{name}[{index}]").get("resources") or {}, place)
-        yield sum(_quantity(pod, place, resources, resource) for resource in _gpu_resources(pod, place, resources))
+        container = pod.an_object(value, f"{name}[{index}]")
+        yield container, place, pod.an_object(container.get("resources") or {}, place)
 
 
-def _gpu_resources(pod: Item, place: str, resources: Mapping[str, Any]) -> list[str]:
-    """The names of all kinds of GPUs that a container asks for."""
-    named = {
-        name: None
-        for kind in ("requests", "limits")
-        for name in pod.an_object(resources.get(kind) or {}, f"{place}.{kind}")
-        if name in GPU_RESOURCES or name.startswith(SLICE_PREFIX)
-    }
-    return list(named)
+def _names(pod: Item, place: str, resources: Mapping[str, Any]) -> list[str]:
+    """All that a container asks for."""
+    kinds = ("requests", "limits")
+    return list({name: None for kind in kinds for name in pod.an_object(resources.get(kind) or {}, f"{place}.{kind}")})
 
 
 def _quantity(pod: Item, place: str, resources: Mapping[str, Any], resource: str) -> int:

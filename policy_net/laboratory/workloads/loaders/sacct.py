@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from policy_net.accelerators import MOST_ON_A_NODE, Counted, gres_counted_as, not_counted, too_many
 from policy_net.errors import BadInput, MalformedRow, OtherColumns
 from policy_net.laboratory.csv_rows import MOST_GPUS, Row, read_rows, shown
 from policy_net.laboratory.workloads.loaders.intake import INCOMPLETE, NEVER_STARTED, UNFINISHED, Intake, LeftOut
+from policy_net.laboratory.workloads.loaders.json_items import Item, is_json, item, read_json
 from policy_net.laboratory.workloads.loaders.record import (
     Held,
     NodeShare,
@@ -74,11 +77,14 @@ HOW_TO_GET = (
 HINT = (
     "Slurm records GPUs only where AccountingStorageTRES in slurm.conf names gres/gpu; ask sacct for AllocTRES, ReqTRES"
 )
+JSON_UNIT = "job"
+JSON_EXPECTED = "give what `sacct -aXD --json` prints"
 MOST_NODES = 100_000
 """Of one job; a list of more is no list of nodes."""
 _CPU = re.compile(r"cpu=(\d{1,7})")
 _NODES = re.compile(r"(?P<prefix>[^\[\],]+)(?:\[(?P<numbers>[\d,-]+)\](?P<suffix>[^\[\],]*))?(?:,|$)")
-_GPU = re.compile(r"gres/gpu(?::(?P<type>[^=]+))?=(?P<count>.*)")
+_GRES = re.compile(r"gres/(?P<name>[^:=]+)(?::(?P<type>[^=]+))?=(?P<count>.*)")
+_TASK_NODES = re.compile(r"(?:^|,)node=(\d{1,7})(?:,|$)")
 
 
 def looks_like_sacct(header: str) -> bool:
@@ -104,6 +110,7 @@ class _Run:
     end_seconds: float | None = None
     seconds: float | None = None
     gpus: int = 0
+    not_counted: str = ""
     unfinished: bool = False
     user: str = ""
     account: str = ""
@@ -131,37 +138,39 @@ class _Run:
 
 
 def read_sacct(path: Path, strict: bool = False) -> Recording:
-    """Read what `sacct -P` (or `-p`) printed.
+    """Read what `sacct -P` (or `-p`, or `--json`) printed.
 
     Raises:
         BadInput: the file cannot be used; in strict reading, a line is malformed.
     """
-    intake = Intake(path, strict, "JobID")
-    runs: dict[str, list[_Run]] = {}
-    spoiled: set[str] = set()
+    as_json = is_json(path)
+    intake = Intake(path, strict, "JobID", JSON_UNIT if as_json else "line")
+    runs: dict[tuple[str, str], list[_Run]] = {}  # by cluster and id
+    spoiled: set[tuple[str, str]] = set()
     steps = 0
     checked = False
-    for row in _rows(path, intake):
+    for row in _json_rows(path, intake) if as_json else _rows(path, intake):
         if not checked:
             _check_columns(row)
             checked = True
         if "." in (row.optional("JobID") or ""):  # 123.batch, 123_4.0
             steps += 1
             continue
+        cluster = row.optional("Cluster") or ""
         try:
-            runs.setdefault(row.text("JobID"), []).append(_run(row))
+            runs.setdefault((cluster, row.text("JobID")), []).append(_run(row, intake))
         except MalformedRow as error:
             intake.on_malformed(error)
-            spoiled.add(row.optional("JobID") or "")
+            spoiled.add((cluster, row.optional("JobID") or ""))
     ends: Counter[str] = Counter()
     in_pieces = given_again = 0
-    for job_id, of_id in runs.items():
+    for (cluster, job_id), of_id in runs.items():
         for number, of_job in enumerate(_by_job(intake, job_id, of_id), start=1):
             given_again += number > 1
             with intake.one():
-                if job_id in spoiled:
+                if (cluster, job_id) in spoiled:
                     raise LeftOut(INCOMPLETE)
-                intake.keep(_record(job_id if number == 1 else f"{job_id} ({number})", of_job))
+                intake.keep(_record(job_id if number == 1 else f"{job_id} ({number})", of_job), cluster)
                 ends[of_job[-1].state] += 1
                 in_pieces += len(of_job) > 1
     notes = [
@@ -219,25 +228,97 @@ def _rows(path: Path, intake: Intake) -> Iterator[Row]:
         raise BadInput(f"{path}: looks like what sacct prints, but {'; '.join(faults)}; {HOW_TO_GET}") from error
 
 
+def _json_rows(path: Path, intake: Intake) -> Iterator[Row]:
+    """The runs of `sacct --json`, in the columns of `sacct -P`."""
+    content = read_json(path, JSON_EXPECTED)
+    jobs = content.get("jobs") if isinstance(content, dict) else None
+    if not isinstance(jobs, list):
+        raise BadInput(f"{path}: holds no list under 'jobs'; {JSON_EXPECTED}")
+    for number, value in enumerate(jobs, start=1):
+        try:
+            yield Row(path, number, _cells(item(path, number, JSON_UNIT, value)), JSON_UNIT)
+        except MalformedRow as error:
+            intake.on_malformed(error)
+
+
+def _cells(job: Item) -> dict[str, str]:
+    fields = job.fields
+    owner = job.an_object(fields.get("association") or {}, "association")
+    times = job.an_object(fields.get("time"), "time")
+    state = job.an_object(fields.get("state"), "state").get("current")
+    tres = job.an_object(fields.get("tres") or {}, "tres")
+    stamps = {name: _number(times.get(name)) for name in ("submission", "start", "end", "elapsed", "suspended")}
+    known = [word for word in (state if isinstance(state, list) else [state]) if word in ENDED | ACTIVE]
+    return {
+        "JobID": _json_id(job),
+        "Submit": stamps["submission"],
+        "Start": stamps["start"] if stamps["start"] != "0" else "",
+        "End": stamps["end"] if stamps["end"] != "0" else "",
+        "ElapsedRaw": stamps["elapsed"],
+        "Suspended": stamps["suspended"],
+        "State": known[0] if known else str(state or ""),
+        "AllocTRES": _tres(job, tres, "allocated"),
+        "ReqTRES": _tres(job, tres, "requested"),
+        "NodeList": job.text_if_any(fields.get("nodes")),
+        "Cluster": job.text_if_any(fields.get("cluster")) or job.text_if_any(owner.get("cluster")),
+        **{
+            name.capitalize(): job.text_if_any(fields.get(name)) or job.text_if_any(owner.get(name))
+            for name in ("user", "account", "partition")
+        },
+    }
+
+
+def _json_id(job: Item) -> str:
+    """As `sacct -P` has it: of an array's task, and of a component of a heterogeneous job."""
+    array = job.an_object(job.fields.get("array") or {}, "array")
+    task = array.get("task_id")
+    whole, number = _number(array.get("job_id")), _number(task)
+    if whole not in ("", "0") and number and not (isinstance(task, dict) and task.get("set") is False):
+        return f"{whole}_{number}"
+    parts = job.an_object(job.fields.get("het") or {}, "het")
+    whole, number = _number(parts.get("job_id")), _number(parts.get("job_offset"))
+    return f"{whole}+{number}" if whole not in ("", "0") and number else _number(job.fields.get("job_id"))
+
+
+def _number(value: Any) -> str:
+    """A number as it stands, or as newer versions write it: `{"set": true, "infinite": false, "number": 8}`."""
+    if isinstance(value, dict):
+        value = value.get("number") if value.get("set") and not value.get("infinite") else None
+    return str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else ""
+
+
+def _tres(job: Item, tres: Mapping[str, Any], kind: str) -> str:
+    """Trackable resources as `sacct -P` writes them."""
+    found = []
+    for index, value in enumerate(job.a_list(tres.get(kind) or [], f"tres.{kind}")):
+        each = job.an_object(value, f"tres.{kind}[{index}]")
+        of_kind, name = job.text_if_any(each.get("type")), job.text_if_any(each.get("name"))
+        found.append(f"{of_kind}{name and '/'}{name}={_number(each.get('count'))}")
+    return ",".join(found)
+
+
 def _check_columns(row: Row) -> None:
     for names, what in ((LENGTHS, "how long a job ran"), (RESOURCES, "how many GPUs a job had")):
         if not any(name in row.cells for name in names):
             raise BadInput(f"{row.path}: none of the columns {', '.join(names)} says {what}; {HOW_TO_GET}")
 
 
-def _run(row: Row) -> _Run:
+def _run(row: Row, intake: Intake) -> _Run:
     submit = stated_moment(row.optional("Submit"), "Submit", row)
     state, user = _state(row), row.optional("User") or ""
     ran = not (unstated(row.optional("Start")) or unstated(row.optional("End")))
     if state in ACTIVE and not (state in GOES_ON and ran):
         start = moment_if_any(row.optional("Start"))
         return _Run(row.line, state, submit, start, unfinished=True, user=user)
-    gpus = _gpus(row)
+    gpus, uncounted = _gpus(row)
     start = moment(row.optional("Start"), "Start", row)
     if "Start" in row.cells and start is None:
         return _Run(row.line, state, submit, user=user)
     seconds = _seconds(row, start)
     end = moment_if_any(row.optional("End"))
+    if end is not None and start is not None and not _was_suspended(row):
+        name = next(name for name in LENGTHS if not unstated(row.optional(name)))
+        intake.compare((name, seconds), ("End - Start", end - start), f"{name}, without time suspended,")
     if end is None and start is not None:
         end = start + seconds
     return _Run(
@@ -248,6 +329,7 @@ def _run(row: Row) -> _Run:
         end,
         seconds,
         gpus,
+        uncounted,
         user=user,
         account=row.optional("Account") or "",
         partition=row.optional("Partition") or "",
@@ -264,6 +346,9 @@ def _record(job_id: str, runs: Sequence[_Run]) -> RecordedJob:
     ]
     if not pieces:
         raise LeftOut(NEVER_STARTED)
+    uncounted = next((run.not_counted for run in runs if run.not_counted), "")
+    if uncounted:
+        raise LeftOut(uncounted)
     first, last = runs[0], runs[-1]
     held = as_one_request(pieces) if len(runs) > 1 else Held(last.gpus, last.seconds or 0.0)
     return RecordedJob(
@@ -302,6 +387,12 @@ def _seconds(row: Row, start: float | None) -> float:
     return span(start, end, ("Start", "End"), row)
 
 
+def _was_suspended(row: Row) -> bool:
+    """Whether a column says so: that time is not in the elapsed one."""
+    suspended = row.optional("Suspended")
+    return not (suspended is None or unstated(suspended) or set(suspended) <= set("0:."))
+
+
 def _shares(row: Row, gpus: int, start: float, end: float) -> tuple[NodeShare, ...]:
     """What the job held of which node; nothing where its nodes are not recorded."""
     nodes = node_names(row.optional("NodeList") or "")
@@ -334,21 +425,38 @@ def node_names(text: str) -> list[str]:
     return names
 
 
-def _gpus(row: Row) -> int:
-    """GPUs that the job was given or, if nothing is recorded of that, asked for."""
+def _gpus(row: Row) -> tuple[int, str]:
+    """GPUs that the job was given or, if nothing is recorded of that, asked for; and why they are no number of devices,
+    if so."""
     for column in RESOURCES:
         text = row.optional(column)
         if text is not None:
-            return _gpus_of(text, column, row)
-    return 0
+            gpus = _gpus_of(text, column, row)
+            named = {
+                match["name"]: match["count"]
+                for match in map(_GRES.fullmatch, map(str.strip, text.split(",")))
+                if match
+            }
+            others = frozenset(f"gres/{name}" for name in named if gres_counted_as(name) is Counted.NOT)
+            if not gpus:
+                return 0, not_counted(others) if others else ""
+            nodes = _TASK_NODES.search(text)
+            return gpus, too_many("gres/gpu") if gpus > MOST_ON_A_NODE * max(
+                1, int(nodes[1]) if nodes else _named_nodes(row)
+            ) else ""
+    return 0, ""
+
+
+def _named_nodes(row: Row) -> int:
+    return len(node_names(row.optional("NodeList") or "")) or MOST_GPUS
 
 
 def _gpus_of(text: str, column: str, row: Row) -> int:
     """The whole count where there is one; counts by type (`gres/gpu:v100=4`) are parts of it."""
     typed = 0
     for part in text.split(","):
-        match = _GPU.fullmatch(part.strip())
-        if match is None:
+        match = _GRES.fullmatch(part.strip())
+        if match is None or match["name"] != "gpu":
             continue
         count = match["count"]
         if not (count.isascii() and count.isdigit() and len(count) <= len(str(MOST_GPUS)) and int(count) <= MOST_GPUS):

@@ -87,6 +87,17 @@ def test_a_target_and_its_job_are_an_all_reduce_job_of_the_size_that_it_has() ->
     assert found.left_out == {}
 
 
+@pytest.mark.parametrize(
+    "name", ["huawei.com/Ascend910", "google.com/tpu", "gpu.intel.com/xe", "nvidia.com/gpu.shared"]
+)
+def test_accelerators_count_by_any_name_of_devices_or_of_parts_of_them(name: str) -> None:
+    room = node(gpus=0)
+    room["status"]["allocatable"] |= {name: "4", "aliyun.com/gpu-mem": "80"}
+    found = look([target()], [job(requests={"cpu": "1", name: "2", "aliyun.com/gpu-mem": "16"})], [room])
+    assert [node.capacity.gpu for node in found.state.nodes] == [4]
+    assert found.state.jobs[0].worker_demand.gpu == 2
+
+
 def test_what_others_take_is_not_there_and_what_its_own_pods_take_is() -> None:
     found = look([target()], [job()], pods=[pod("uid-train"), pod("uid-train"), pod("somebody")])
     assert [each.capacity for each in found.state.nodes] == [Resources(7000, 3)]
