@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -128,9 +128,30 @@ class _Run:
         """Whether it may be another run of the same job."""
         if before.unfinished or before.user != self.user:
             return False
+        if self.resizes(before):
+            return True
         over = before.began_seconds + (before.seconds or 0.0)
         apart = self.seconds is None or self.began_seconds >= over - CLOCK_SECONDS
         return apart and (self.submit_seconds == before.submit_seconds or before.state in GIVES_WAY)
+
+    def resizes(self, before: _Run) -> bool:
+        """Whether it goes on from a resize: then it says when that was as its submission, and has the first start."""
+        return (
+            before.state == "RESIZING"
+            and before.end_seconds is not None
+            and abs(self.submit_seconds - before.end_seconds) <= CLOCK_SECONDS
+        )
+
+    def since_its_resize(self) -> _Run:
+        """Without the time before, which its elapsed time has in it too."""
+        if self.start_seconds is None or self.seconds is None or self.start_seconds >= self.submit_seconds:
+            return self
+        return replace(
+            self,
+            start_seconds=self.submit_seconds,
+            seconds=max(0.0, self.seconds - (self.submit_seconds - self.start_seconds)),
+            shares=tuple(replace(share, start_seconds=self.submit_seconds) for share in self.shares),
+        )
 
     def repeats(self, before: _Run) -> bool:
         """Whether it is the same run, seen at another time or written twice."""
@@ -202,7 +223,7 @@ def _by_job(intake: Intake, job_id: str, runs: list[_Run]) -> list[list[_Run]]:
         if before is None or not (run.repeats(before) or run.follows(before)):
             jobs.append([run])
         elif run.follows(before) and not run.repeats(before):
-            jobs[-1].append(run)
+            jobs[-1].append(run.since_its_resize() if run.resizes(before) else run)
         elif not run.unfinished:  # else a list of before it ended, beside one of after it
             intake.on_malformed(intake.stands_twice(job_id, run.line, before.line))
     return jobs

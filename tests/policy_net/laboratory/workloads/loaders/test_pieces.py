@@ -62,6 +62,14 @@ def test_a_job_that_was_resized_while_it_ran_is_one_request_of_its_most_gpus(tmp
     assert [hours(job) for job in of_sacct(tmp_path, *reversed(rows)).records] == [("7", 3, 8, 1, 7)]
 
 
+def test_a_row_after_a_resize_has_the_first_start_and_all_the_time_since(tmp_path: Path) -> None:
+    # As Slurm 22.05 writes it: 8 GPUs from 1 to 3 o'clock, 2 from then to 7; submitted at 0.
+    rows = [run("7", 0, 1, 3, "RESIZING", 8), run("7", 3, 1, 7, "COMPLETED", 2)]
+    recording = of_sacct(tmp_path, *rows)
+    assert [hours(job) for job in recording.records] == [("7", (2 * 8 + 4 * 2) / 8, 8, 1, 7)]
+    assert not any("start before" in note for note in recording.notes)
+
+
 @pytest.mark.parametrize(
     "last",
     [
