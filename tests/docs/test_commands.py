@@ -31,6 +31,7 @@ STARTERS = {"python": frozenset[str](), "torchrun": frozenset({"--nproc-per-node
 OPTIONS = {"--help", "--version", "--install-completion"}
 OPTIONS |= {name for parameter in PARAMETERS for name in (*parameter.opts, *parameter.secondary_opts)}
 OPTIONS |= {"--from-file", "--for", "--timeout", "--type", "--cascade"}  # of kubectl
+OPTIONS |= {"--json"}  # of sacct
 OPTIONS |= {"--no-deps", "--wheel-dir", "--index-url"}  # of pip
 OPTIONS |= {"--system", "--home-dir", "--create-home", "--shell", "--now"}  # of useradd and systemctl
 OPTIONS |= BENCHMARK_OPTIONS | {name for names in STARTERS.values() for name in names}
