@@ -86,7 +86,10 @@ def target(**changes: Any) -> Json:
 
 CLAIM = {"claimName": "shared"}
 BREAKS_AT_ONCE: list[tuple[str, str, str, Json]] = [
-    ("trainingjobs", "", "at most 48 letters", {**training_job(), "metadata": {"name": "a" * 49}}),
+    *(
+        ("trainingjobs", "", "at most 48 letters", {**training_job(), "metadata": {"name": name}})
+        for name in ("a" * 49, "a.b", "7b")
+    ),
     ("trainingjobs", "spec", "give ps, or communication: AllReduce", training_job(ps=None)),
     ("trainingjobs", "spec", "neither ps nor coordinator", all_reduce(ps={"max": 1})),
     ("trainingjobs", "spec", "neither ps nor coordinator", all_reduce(coordinator={"journal": CLAIM})),

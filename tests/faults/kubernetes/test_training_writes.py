@@ -26,7 +26,7 @@ from cluster_agent.backends.kubernetes.training.asks import Request
 from cluster_agent.backends.kubernetes.training.room import Room
 from cluster_agent.backends.kubernetes.training.story.statuses import Granted
 from cluster_agent.kubernetes.capacity import pod_facts
-from cluster_agent.kubernetes.errors import ApiUnanswered
+from cluster_agent.kubernetes.errors import ApiUnanswered, Forbidden
 from cluster_agent.kubernetes.training.training_job import training_job
 from elastic_runtime.protocol.plan import Phase
 from policy_net.domain import SUSPENDED, Allocation
@@ -414,3 +414,70 @@ def test_pods_of_a_job_that_is_gone_are_waited_for() -> None:
         world.look()
         check(world)
     assert world.status["phase"] == "Running"
+
+
+def refuse_workers(world: Cluster) -> None:
+    """A quota is used up before the gang is whole."""
+
+    def refuse(verb: str, path: str) -> None:
+        started = [name for name in world.made if name.startswith("worker")]
+        if verb == "create" and path.endswith("/pods") and len(started) >= 1:
+            raise Forbidden("exceeded quota: few", 403, "Forbidden")
+
+    world.before_write = refuse
+
+
+def grant(world: Cluster) -> None:
+    world.controller.grant(UID, Granted(Allocation(3, 2), "d1", "v1", "", 7, 1e9))
+
+
+def pods_in(world: Cluster) -> list[str]:
+    return [each["metadata"]["name"] for each in world.objects.values() if each["kind"] == "Pod"]
+
+
+def test_half_a_gang_whose_deletion_failed_is_given_back_at_the_next_look() -> None:
+    world = Cluster()
+    world.look()
+    refuse_workers(world)
+    refused, failing = world.before_write, [True] * 3
+
+    def strike(verb: str, path: str) -> None:
+        refused(verb, path)
+        if verb == "delete" and failing:
+            failing.pop()
+            raise ApiUnanswered("500", may_have_happened=False)
+
+    world.before_write = strike
+    grant(world)
+    world.look()
+    assert len(pods_in(world)) == 4, "its coordinator, its parameter servers and a worker"
+    for _ in range(3):
+        world.now += 1.0
+        world.live()
+        world.look()
+    assert pods_in(world) == []
+    assert "exceeded quota" in world.status["message"]
+
+
+def test_half_a_gang_of_an_agent_that_was_killed_is_given_back_by_the_next_that_is_refused() -> None:
+    world = Cluster()
+    world.look()
+
+    def kill(verb: str, path: str) -> None:
+        if verb == "create" and path.endswith("/pods") and "worker-0" in world.made:
+            world.before_write = NOTHING
+            raise Killed
+
+    world.before_write = kill
+    grant(world)
+    world.look()
+    assert len(pods_in(world)) == 4
+    refuse_workers(world)
+    for _ in range(4):
+        world.now += LOOK_SECONDS
+        world.live()
+        world.look()
+        if not pods_in(world):
+            break
+    assert pods_in(world) == []
+    assert "exceeded quota" in world.status["message"]

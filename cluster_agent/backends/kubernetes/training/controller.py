@@ -316,11 +316,13 @@ class TrainingController:
             if made:
                 return replace(step, line=str(error))  # what is missing is made at the next look
             line = str(error)
-        if not step.is_gang:
+        # A gang of which an earlier life of the agent, or an earlier look, has made a part is one as well.
+        first = {pod.task for pod in pods if pod.owner == job.uid and not pod.ended}
+        if not step.is_gang and not (step.standing is Standing.STARTING and not job.trained_under):
             memory.on_pod_refused(self._clock())
             return replace(step, line=line)
         memory.on_gang_failed(f"{plain_line(line)}; it is tried again", self._clock())
-        self._objects.take_back(job, made)
+        self._objects.take_back(job, list(first.union(made)))
         return Step(Standing.QUEUED, memory.refused)
 
     def _make(

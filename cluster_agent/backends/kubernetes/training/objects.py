@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 import structlog
 
 from cluster_agent.backends.kubernetes.training.coordinators import Line
+from cluster_agent.backends.kubernetes.training.plan import GIVEN_BACK_GRACE_SECONDS
 from cluster_agent.backends.kubernetes.training.ranks.plan import GangStep
 from cluster_agent.backends.kubernetes.training.step import Step
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
@@ -149,12 +150,12 @@ class JobObjects:
         return True
 
     def take_back(self, job: TrainingJob, tasks: Sequence[str]) -> None:
-        """A part of a gang holds what others could use."""
+        """Have a part of a gang go, as fast as it may: it has not trained, and holds what others could use."""
         for task in tasks:
             entry = self._pods.get((job.namespace, manifests.pod_name(job, task)))
             if entry is not None and entry.kept.owner == job.uid:
                 try:
-                    self.delete(entry.kept)
+                    self.delete(entry.kept, GIVEN_BACK_GRACE_SECONDS)
                 except NotActing:
                     raise
                 except ApiError as error:  # seen, and tried again, at the next look

@@ -33,6 +33,8 @@ KEPT_SECONDS = 300.0
 """Of a running job, the pod of a task that has ended, for its log."""
 SILENT_SECONDS = 120.0
 """Of a coordinator that is to suspend its job; then the job is ended without it."""
+GIVEN_BACK_GRACE_SECONDS = 1
+"""Of pods that have not trained: they have nothing to write, and hold their quota until they are gone."""
 _TASK = re.compile(r"(worker|ps)-(0|[1-9][0-9]{0,5})")
 _RELEASED = frozenset({Phase.SUSPENDED, Phase.FINISHED, Phase.FAILED})
 _GATHERING = frozenset({Phase.STARTING, Phase.RECOVERING})
@@ -82,9 +84,11 @@ def plan(
         return _without_coordinator(job, wanted, ours, left, memory, now)
     if coordinator.ended:
         return _after_coordinator(job, wanted, coordinator, ours, memory, now)
-    if coordinator.deleting:
+    goes = wanted != SUSPENDED and _is_given_back(job, coordinator, told, memory, now)
+    if coordinator.deleting or goes:
         standing, line = _meanwhile(job, wanted, memory, now, "its coordinator is about to end")
-        return Step(standing, line, delete=_not_going(ours) if wanted == SUSPENDED else ())
+        leaves = _not_going(ours) if goes or wanted == SUSPENDED else ()
+        return Step(standing, line, delete=leaves, grace_seconds=GIVEN_BACK_GRACE_SECONDS if goes else None)
     if told is None:
         return _unheard(job, wanted, coordinator, ours, memory, now)
     memory.silent_since = None
@@ -95,6 +99,13 @@ def plan(
 def _is_task(job: TrainingJob, pod: TaskPod) -> bool:
     """Labels can be copied; the name is one pod's."""
     return pod.name == pod_name(job, pod.task) and (pod.task == COORDINATOR or bool(_TASK.fullmatch(pod.task)))
+
+
+def _is_given_back(job: TrainingJob, coordinator: TaskPod, told: Told | None, memory: Memory, now: float) -> bool:
+    """Whether a gang was refused, or did not come, and what there is of it is to go before the next try; whatever could
+    not be deleted at once holds quota for nothing."""
+    trains = job.trained_under == coordinator.uid or (told is not None and told.status.phase not in _GATHERING)
+    return now < memory.not_before_seconds and not trains
 
 
 def _over(job: TrainingJob, ours: Mapping[str, TaskPod]) -> Step:

@@ -135,6 +135,29 @@ def test_a_gang_of_which_pods_are_not_even_made_is_given_back_too() -> None:
     assert [each.task for each in step.delete] == ["coordinator"]
 
 
+def test_what_is_left_of_a_gang_that_was_refused_goes_at_once_and_before_the_next_try() -> None:
+    memory = Memory()
+    memory.on_gang_failed("exceeded quota; it is tried again", 0.0)
+    there = [pod("coordinator", deleting=True), *pods("ps-0", "worker-0")]
+    step = planned(job(status=STARTED), there, memory=memory, now=1.0)
+    assert (step.standing, step.line) == (Standing.QUEUED, "exceeded quota; it is tried again")
+    assert ([each.task for each in step.delete], step.grace_seconds) == (["ps-0", "worker-0"], 1)
+    said = status(Phase.STARTING, tasks=(), wanted=("worker-1",))
+    step = planned(job(status=STARTED), pods("coordinator", "ps-0"), said, memory=memory, now=1.0)
+    assert (step.create, [each.task for each in step.delete]) == ((), ["coordinator", "ps-0"])
+    # Those that end are waited for, however long they take.
+    going = [pod("ps-0", deleting=True)]
+    assert planned(job(status=STARTED), going, memory=memory, now=60.0).create == ()
+    assert planned(job(status=STARTED), [], memory=memory, now=60.0).is_gang
+
+
+def test_what_trains_is_never_given_back_for_a_gang_that_was_refused() -> None:
+    memory = Memory()
+    memory.on_gang_failed("exceeded quota", 0.0)
+    assert planned(job(status=TRAINED), pods(*GANG), memory=memory, now=1.0).delete == ()
+    assert planned(job(status=STARTED), pods(*GANG), status(), memory=memory, now=1.0).delete == ()
+
+
 def test_nothing_is_made_or_asked_while_its_coordinator_is_about_to_go() -> None:
     there = [pod("coordinator", deleting=True), *pods("ps-0")]
     step = planned(job(status=STARTED), there, status(Phase.STARTING, wanted=("worker-0",)))
