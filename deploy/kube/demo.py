@@ -174,8 +174,8 @@ def _watch(
             raise DemoFailed(f"{late} is not complete after {options.seconds:g} s: {_story(kubectl, late)}")
         time.sleep(_LOOK_SECONDS)
     now = watch.now()
-    resizes = _resizes(kubectl.objects("events", "-n", NAMESPACE))
-    told = max((job["metadata"]["name"] for job in jobs), key=lambda name: resizes[name])
+    resizes = resizes_of([*jobs, *plain], kubectl.objects("events", "-n", NAMESPACE))
+    told = max(jobs, key=lambda job: resizes[job["metadata"]["uid"]])["metadata"]["name"]
     return Ending(
         seconds=time.monotonic() - began,
         killed_seconds=killed,
@@ -189,13 +189,15 @@ def _watch(
     )
 
 
-def _resizes(events: Sequence[Json]) -> Counter[str]:
-    """How often the size of each job was changed while it ran."""
+def resizes_of(jobs: Sequence[Json], events: Sequence[Json]) -> Counter[str]:
+    """How often the size of each job was changed while it ran, by its uid: an earlier job of its name had a life of its
+    own, of which Events tell for an hour after its end."""
+    uids = {job["metadata"]["uid"] for job in jobs}
     found: Counter[str] = Counter()
     for event in events:
         about = event.get("involvedObject") or {}
-        if (about.get("kind"), event.get("reason")) in (("TrainingJob", "Resized"), ("Job", "Resized")):
-            found[str(about.get("name"))] += int(event.get("count") or 1)
+        if event.get("reason") == "Resized" and about.get("uid") in uids:
+            found[about["uid"]] += int(event.get("count") or 1)
     return found
 
 

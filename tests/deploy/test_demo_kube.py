@@ -8,9 +8,11 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from deploy.kube.demo import resizes_of
 from deploy.kube.jobs import arrivals, volumes
 
 MODULE = [sys.executable, "-m", "deploy.kube"]
@@ -27,6 +29,17 @@ def test_jobs_come_in_their_order_with_names_of_their_own() -> None:
     claims = {found["metadata"]["name"] for found in volumes()}
     specs = [found["spec"] for arrival in planned for found in arrival.objects if found["kind"] == "TrainingJob"]
     assert {spec["checkpoints"]["claimName"] for spec in specs} <= claims
+
+
+def test_resizes_are_of_one_job_s_life() -> None:
+    def event(uid: str, kind: str = "TrainingJob", reason: str = "Resized", **more: Any) -> dict[str, Any]:
+        about = {"kind": kind, "name": "digits", "namespace": "team", "uid": uid}
+        return {"involvedObject": about, "reason": reason, **more}
+
+    jobs = [{"metadata": {"name": "digits", "uid": uid}} for uid in ("now", "plain")]
+    events = [event("before"), event("before", count=3), event("now"), event("now", reason="Running")]
+    events += [event("plain", "Job", count=2), event("target-of-plain", "ElasticTarget", count=2)]
+    assert resizes_of(jobs, events) == {"now": 1, "plain": 2}
 
 
 def test_without_kubectl_it_says_so_and_starts_nothing(tmp_path: Path) -> None:
