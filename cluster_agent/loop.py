@@ -199,7 +199,7 @@ class DecisionLoop:
             self._alternative.beside.ask(number, turn.other, other_asker, state, trigger)
         origin = Origin(candidate.identity.name, number)
         try:
-            progress = self._backend.apply(replace(guarded.decision, origin=origin))
+            progress = [_believable(entry) for entry in self._backend.apply(replace(guarded.decision, origin=origin))]
         finally:
             other = self._other_decided(state, guarded, before)
         seconds = self._backend.time_seconds - state.time_seconds
@@ -321,3 +321,18 @@ class DecisionLoop:
         self._telemetry.lesson_failures.inc()
         _log.error("lesson-failed", policy=held.identity.name, number=self.decisions - 1, error=repr(fault))
         return None
+
+
+def _believable(entry: Progress) -> Progress:
+    """What a job did, without a speed that no machine has: it would go to the beliefs of the whole fleet."""
+    if entry.is_possible:
+        return entry
+    _log.warning(
+        "progress-impossible",
+        job=entry.job_id,
+        samples=entry.samples,
+        seconds=entry.seconds,
+        workers=entry.allocation.workers,
+        meaning="no machine trains so fast; nothing is learned of it",
+    )
+    return entry.unmeasured

@@ -6,9 +6,11 @@ after the machine's death: the bytes and the folder's entry are on disk when the
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import secrets
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -25,10 +27,102 @@ _NO_LINKS = frozenset({errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK
 """What a file system says that knows no second name of a file."""
 _BUFFERS_A_WRITE = 512
 """Systems take 1024 at once."""
+SMALL_BYTES: Final = 16 << 20
+"""More than any record of ours has."""
+_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+"""To name what is in it, which needs no right to list it."""
+_AT_ONCE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+def open_ordinary(path: Path, flags: int = os.O_RDONLY, mode: int = PRIVATE, *, below: Path | None = None) -> int:
+    """Open a file where others, such as a user's script, may have put something else under its name.
+
+    A pipe makes nobody wait, and no link leads to another place.
+
+    Args:
+        path: the file; it is no link.
+        flags: as `os.open` has them.
+        mode: of a file that is made, less the process's umask.
+        below: a folder above it, from which on no folder may be a link either; None: its folder may.
+
+    Returns:
+        A descriptor of an ordinary file, not inherited.
+
+    Raises:
+        OSError: it is not there, is something else, or may not be opened.
+    """
+    folder = _open_folder(path.parent, below)
+    try:
+        descriptor = os.open(path.name, flags | _AT_ONCE, mode, dir_fd=folder)
+    except OSError as error:
+        raise _other_kind(error, path) from error
+    finally:
+        os.close(folder)
+    found = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(found):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, f"it is {_KINDS.get(stat.S_IFMT(found), 'something else')}, and no file", str(path))
+    return descriptor
+
+
+def read_ordinary(path: Path, most_bytes: int = SMALL_BYTES, *, below: Path | None = None) -> bytes:
+    """The whole content of a small file; see `open_ordinary`.
+
+    Raises:
+        OSError: it cannot be opened so, cannot be read, or has more than `most_bytes`.
+    """
+    with open(open_ordinary(path, below=below), "rb", buffering=0) as file:
+        if os.fstat(file.fileno()).st_size > most_bytes:
+            raise OSError(errno.EOVERFLOW, f"it has more than the {most_bytes:,} bytes of any such file", str(path))
+        try:
+            return file.read(most_bytes)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def _open_folder(folder: Path, below: Path | None) -> int:
+    """A folder's descriptor; no folder on the way from `below` is a link."""
+    if below is None:
+        return os.open(folder, _FOLDER)
+    descriptor, reached = os.open(below, _FOLDER), below
+    for name in folder.relative_to(below).parts:
+        outer, reached = descriptor, reached / name
+        try:
+            descriptor = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=outer)
+        except OSError as error:
+            raise _other_kind(error, reached) from error
+        finally:
+            os.close(outer)
+    return descriptor
+
+
+def _other_kind(error: OSError, path: Path) -> OSError:
+    """The error with the whole path, and with what stands there where the system says that in other words."""
+    said = error.strerror
+    if path.is_symlink():
+        said = "it is a link, which is not followed"
+    elif error.errno == errno.EISDIR:
+        said = "it is a folder, and no file"
+    elif error.errno == errno.ENXIO:
+        said = "it is a pipe or a socket, and no file"
+    return OSError(error.errno, said, str(path))
 
 
 def write_whole(
-    path: Path, data: str | Buffer | Sequence[Buffer], *, durable: bool = True, mode: int = 0o666, alone: bool = False
+    path: Path,
+    data: str | Buffer | Sequence[Buffer],
+    *,
+    durable: bool = True,
+    mode: int = 0o666,
+    alone: bool = False,
+    below: Path | None = None,
 ) -> None:
     """Put a file in place, as a whole or not at all.
 
@@ -39,26 +133,36 @@ def write_whole(
         mode: who may do what, less the process's umask; from the first byte on.
         alone: no other process writes into this folder. The partial's name is fixed then, so that what a crash left of
             it is written over; otherwise it holds the process's number.
+        below: a folder above it, from which on no folder may be a link; see `open_ordinary`.
 
     Raises:
         OSError: it could not be written; nothing is left of it, and what stood there before still stands.
     """
-    partial = path.with_name(path.name + PARTIAL if alone else f".{path.name}.{os.getpid()}{PARTIAL}")
+    partial = path.name + PARTIAL if alone else f".{path.name}.{os.getpid()}{PARTIAL}"
+    folder = _open_folder(path.parent, below)
     try:
-        partial.unlink(missing_ok=True)  # it may have another mode
-        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         try:
-            write_at(descriptor, 0, _buffers(data))
-            if durable:
-                os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        partial.replace(path)
-    except OSError:
-        partial.unlink(missing_ok=True)
-        raise
+            _remove(partial, folder)  # it may have another mode
+            descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode, dir_fd=folder)
+            try:
+                write_at(descriptor, 0, _buffers(data))
+                if durable:
+                    os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            os.replace(partial, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+        except OSError as error:
+            _remove(partial, folder)
+            raise OSError(error.errno, error.strerror, str(path)) from error
+    finally:
+        os.close(folder)
     if durable:
         sync_folder(path.parent)
+
+
+def _remove(name: str, folder: int) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=folder)
 
 
 def write_first(path: Path, data: bytes, *, mode: int = 0o666) -> bool:

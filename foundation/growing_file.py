@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from foundation.files import open_ordinary
+
 _CHUNK_BYTES = 1 << 20
 """A longer line is told in pieces: what is written may never end its line."""
 
@@ -63,7 +65,7 @@ class GrowingFile:
                 yield from self._lines(self._stream, last=True)
             # Opened before the file before it is read, which may take long: a third one may begin meanwhile.
             try:
-                found = self.path.open("rb")
+                found = open(open_ordinary(self.path), "rb")  # noqa: PTH123, SIM115  (it is open already)
             except FileNotFoundError:  # it got its old name just now; the next reading finds its successor
                 return
             try:
@@ -78,7 +80,7 @@ class GrowingFile:
     def _before(self, known: os.stat_result | None, now: os.stat_result) -> Iterator[bytes]:
         """The whole file before this one, unless it is the one that was being read, or has become this one."""
         try:
-            with self.path.with_name(f"{self.path.name}.1").open("rb") as stream:
+            with open(open_ordinary(self.path.with_name(f"{self.path.name}.1")), "rb") as stream:  # noqa: PTH123
                 before = os.fstat(stream.fileno())
                 if not any(other is not None and os.path.samestat(before, other) for other in (known, now)):
                     self._offset = 0

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
-from foundation.files import PRIVATE, write_at
+from foundation.files import PRIVATE, open_ordinary, write_at
 
 _NO_FOLDER_LOCKS = frozenset({errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP, errno.EISDIR})
 _TRIES = 5
@@ -44,14 +44,21 @@ class FileLock:
         path: the lock file; its folder is there.
         mode: of a file that is made.
         sleep: waits so many seconds.
+        below: a folder above it, from which on no folder may be a link; see `open_ordinary`.
 
     Raises:
         LockHeld: another living process, or another lock of this one, has it.
         OSError: the file cannot be made or opened.
     """
 
-    def __init__(self, path: Path, mode: int = PRIVATE, sleep: Callable[[float], None] = time.sleep) -> None:
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode)
+    def __init__(
+        self,
+        path: Path,
+        mode: int = PRIVATE,
+        sleep: Callable[[float], None] = time.sleep,
+        below: Path | None = None,
+    ) -> None:
+        self._file = open_ordinary(path, os.O_RDWR | os.O_CREAT, mode, below=below)
         try:
             _take(self._file, path, sleep)
             os.ftruncate(self._file, 0)
@@ -111,14 +118,18 @@ class FolderLock:
             self._folder = -1
 
 
-def lock_holder(path: Path) -> int | None:
+def lock_holder(path: Path, below: Path | None = None) -> int | None:
     """The process number of a lock's living holder; None if there is none, or no such file.
+
+    Args:
+        path: the lock file.
+        below: as for `FileLock`.
 
     Raises:
         OSError: it cannot be asked for.
     """
     try:
-        file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        file = open_ordinary(path, os.O_RDWR, below=below)
     except FileNotFoundError:
         return None
     try:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 import json
 import signal
-from collections.abc import Iterable
+import zlib
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 LONGEST_CHARACTERS: Final = 400
@@ -37,6 +38,28 @@ def parse_json(text: str | bytes) -> Any:
         return json.loads(text)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
+
+
+_CHECKSUM: Final = "checksum"
+
+
+def with_checksum(content: Mapping[str, Any]) -> dict[str, Any]:
+    """A JSON object with a CRC-32 of what is in it: a digit that was flipped on a disk is still a number."""
+    return {**content, _CHECKSUM: zlib.crc32(json.dumps(content, sort_keys=True).encode())}
+
+
+def without_checksum(content: Mapping[str, Any]) -> dict[str, Any]:
+    """What `with_checksum` was given; an object without one, as an earlier version wrote it, as it is.
+
+    Raises:
+        ValueError: it is not what was written.
+    """
+    if not isinstance(content, Mapping):
+        raise ValueError("holds no JSON object")  # noqa: TRY004  (it was read from a file)
+    rest = {name: value for name, value in content.items() if name != _CHECKSUM}
+    if _CHECKSUM in content and with_checksum(rest)[_CHECKSUM] != content[_CHECKSUM]:
+        raise ValueError("damaged: its checksum is another")
+    return rest
 
 
 def nearest(word: str, known: Iterable[str], least_likeness: float = 0.6) -> str | None:

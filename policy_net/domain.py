@@ -8,7 +8,7 @@ Source: DL2 §3 (jobs, workers, parameter servers, slots).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
@@ -22,6 +22,9 @@ MAX_TASKS_PER_ROLE = 16
 that asks for no more. Source: DL2 §6.1 (authors' set-up)."""
 
 MAX_ALLREDUCE_WORKERS = 64
+MOST_SAMPLES_PER_WORKER_SECOND = 1e8
+"""No worker trains more: a sample of some ten bytes, forward and back, is what the memory of a core lets through in ten
+nanoseconds, and what reaches a GPU over its bus."""
 """At most this many workers of an all-reduce job, if it asks for more than the usual 16: as many as were measured."""
 
 
@@ -264,6 +267,18 @@ class Progress:
     finished: bool = False
     paused_seconds: float = 0.0
     places: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether any machine could have trained so much; what a script says of itself may be anything."""
+        worker_seconds = self.seconds * self.allocation.workers
+        return 0.0 <= self.samples <= MOST_SAMPLES_PER_WORKER_SECOND * worker_seconds
+
+    @property
+    def unmeasured(self) -> Progress:
+        """The same without what it says of speed."""
+        paused = self.paused_seconds + self.seconds
+        return replace(self, seconds=0.0, samples=0.0, epochs=0.0, paused_seconds=paused)
 
 
 class SpeedModel(Protocol):

@@ -81,4 +81,6 @@ class Sharing:
     def _to_tell(self) -> Statistics:
         if not self._settings.enabled:
             return ()
-        return most_observed([entry for entry in self._statistics() if self._settings.shares(entry.job_type)])
+        # For a name that cannot be printed the learner would refuse the whole report.
+        told = (entry for entry in self._statistics() if entry.job_type.isprintable())
+        return most_observed([entry for entry in told if self._settings.shares(entry.job_type)])

@@ -19,7 +19,7 @@ import structlog
 from cluster_agent.errors import StateDamaged, VersionRejected
 from cluster_agent.fleet.learner_protocol import FetchedPolicy
 from cluster_agent.recording.state_files import read_json, write_json
-from foundation.text import plain_line
+from foundation.text import plain_line, with_checksum, without_checksum
 from policy_net.errors import NotTrusted
 from policy_net.exchange.rollout_duty import RolloutDuty
 from policy_net.exchange.signed_documents import (
@@ -68,6 +68,7 @@ class FleetTrust:
         if content is None:
             return
         try:
+            content = without_checksum(content)
             self._pinned = SignedDocument.from_json(content["root"])
             self._root: Root = read_root(self._pinned)
             self._number = int(content["timestamp_number"])
@@ -249,7 +250,8 @@ class FleetTrust:
 
     def _pin(self, document: SignedDocument, root: Root, number: int) -> None:
         before = self.pinned
-        write_json(self._path, {"root": document.to_json(), "timestamp_number": number}, indent=1)
+        content = {"root": document.to_json(), "timestamp_number": number}  # nobody has signed the number
+        write_json(self._path, with_checksum(content), indent=1)
         self._pinned, self._root, self._number = document, root, number
         if before is None or before.fleet != root.fleet:
             _log.info("fleet-keys-pinned", fleet=root.fleet, root=root.number, file=str(self._path))

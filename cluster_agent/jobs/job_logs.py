@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
+from foundation.files import open_ordinary
 from foundation.growing_file import GrowingFile
 
 _TAIL_BYTES = 4096
@@ -28,6 +30,7 @@ class JobLogs:
         self._task = task
         self._tail = tail
         self._read: dict[Path, GrowingFile] = {}
+        self._told: set[Path] = set()
 
     @property
     def files(self) -> list[Path]:
@@ -45,7 +48,13 @@ class JobLogs:
         for path in self.files:
             prefix = b"" if self._task or path == self._launcher else f"{path.stem} | ".encode()
             file = self._read.setdefault(path, GrowingFile(path, self._tail))
-            yield from (prefix + line for line in file.read(last=last))
+            try:
+                for line in file.read(last=last):
+                    yield prefix + line
+            except OSError as error:  # a script may have put something else there; the others are read all the same
+                if path not in self._told:
+                    yield f"{path}: cannot be read: {error.strerror}\n".encode()
+                self._told.add(path)
         self._tail = None  # of what begins from now on everything is new
 
 
@@ -63,7 +72,7 @@ def with_last_words(facts: dict[str, Any]) -> dict[str, Any]:
 def _last(path: Path) -> str:
     """The last line of a file that is no launcher's; empty if there is none."""
     try:
-        with path.open("rb") as stream:
+        with FileIO(open_ordinary(path)) as stream:
             stream.seek(max(0, stream.seek(0, 2) - _TAIL_BYTES))
             lines = stream.read().decode("utf-8", errors="replace").splitlines()
     except OSError:

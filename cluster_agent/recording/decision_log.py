@@ -23,7 +23,8 @@ from pathlib import Path
 
 from cluster_agent.errors import StateDamaged
 from cluster_agent.recording.decision_record import Checkpoint, CheckpointReason, DecisionRecord
-from cluster_agent.recording.state_files import write_bytes
+from cluster_agent.recording.state_files import PRIVATE_FOLDER, write_bytes
+from foundation.files import PRIVATE, open_ordinary
 from policy_net.domain import ClusterState
 from policy_net.errors import BadInput
 from policy_net.exchange.log_lines import CHECKPOINT_START, read_lines
@@ -39,7 +40,7 @@ class DecisionLog:
     """Appends records to the current file and rotates it; one writer a folder."""
 
     def __init__(self, folder: Path, max_bytes: int, keep: int, keep_policies: int = 32) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
         self._folder = folder
         self._max_bytes = max_bytes
         self._keep = keep
@@ -85,7 +86,8 @@ class DecisionLog:
         self._stream.close()
 
     def _open(self) -> FileIO:
-        stream = FileIO(self._path, "a+")
+        stream = FileIO(open_ordinary(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND), "a+")
+        os.fchmod(stream.fileno(), PRIVATE)  # an earlier agent made it for others to read
         size = stream.seek(0, os.SEEK_END)
         if size:
             stream.seek(size - 1)

@@ -16,6 +16,7 @@ import structlog
 
 from cluster_agent.errors import StateDamaged
 from cluster_agent.recording.state_files import read_json, write_json
+from foundation.text import with_checksum, without_checksum
 from policy_net.domain import SUSPENDED, ClusterState, Job, Progress
 from policy_net.exchange.state_codec import JsonObject
 
@@ -211,7 +212,7 @@ class LoadHistory:
             "steps": steps,
         }
         try:
-            write_json(self._file, content)
+            write_json(self._file, with_checksum(content))
         except OSError as error:
             _log.warning("load-not-kept", file=str(self._file), error=str(error))
 
@@ -220,6 +221,7 @@ class LoadHistory:
             saved = read_json(file)
             if saved is None:
                 return
+            saved = without_checksum(saved)
             steps = [
                 _Step(float(known), float(used), float(waiting), float(gpus))
                 for known, used, waiting, gpus in saved["steps"]

@@ -14,6 +14,7 @@ from typing import Any
 
 from cluster_agent.recording.load_history import LoadCurve
 from cluster_agent.recording.state_files import read_json, write_json
+from foundation.text import with_checksum, without_checksum
 
 KEPT = "replayed-past.json"
 
@@ -76,7 +77,7 @@ class ReplayedPast:
 
     def keep(self, state_dir: Path) -> None:
         """Write it down; an OSError where that fails."""
-        write_json(state_dir / KEPT, self.to_json())
+        write_json(state_dir / KEPT, with_checksum(self.to_json()))
 
     @classmethod
     def kept(cls, state_dir: Path) -> ReplayedPast | None:
@@ -86,7 +87,7 @@ class ReplayedPast:
             StateDamaged, KeyError, TypeError, ValueError: it cannot be used.
         """
         content = read_json(state_dir / KEPT)
-        return None if content is None else cls.from_json(content)
+        return None if content is None else cls.from_json(without_checksum(content))
 
 
 def _curve(content: Mapping[str, Any]) -> LoadCurve:

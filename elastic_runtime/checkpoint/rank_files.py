@@ -6,9 +6,11 @@ of whatever number, go on from that step: which samples a step takes depends on 
 
 FOLDER/progress.json    step, samples and epochs, every so often; no more than a hint after a crash
        checkpoint.pt    the newest whole model, with the optimizer's state; replaced whole
+       checkpoint.before.pt    the one before it, which is gone on with where the newest turns out to be damaged
        stop             is there while the processes are to write a checkpoint and end
 
-Checkpoints may be in an object store instead; the rest stays in the folder.
+What `torch.save` writes is a zip archive with a CRC-32 of each record, which `torch.load` does not look at; here all of
+them are checked. Checkpoints may be in an object store instead; the rest stays in the folder.
 """
 
 from __future__ import annotations
@@ -19,17 +21,23 @@ import json
 import math
 import os
 import time
+import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+
+import structlog
 
 from elastic_runtime.checkpoint.object_store import StorePath, place_of
 from elastic_runtime.checkpoint.rank_store import RankStore
-from elastic_runtime.errors import BadInput, CheckpointError
-from foundation.files import PRIVATE, write_whole
+from elastic_runtime.errors import BadInput, CheckpointDamaged, CheckpointError
+from foundation.errors import NO_ROOM
+from foundation.files import PRIVATE, open_ordinary, read_ordinary, sync_folder, write_whole
 from foundation.text import parse_json, plain_line
 
+_log = structlog.get_logger()
 FOLDER_VARIABLE = "ELASTIC_RANKS_FOLDER"
 STORE_VARIABLE = "ELASTIC_RANKS_CHECKPOINTS"
 CHECKPOINT_SECONDS_VARIABLE = "ELASTIC_CHECKPOINT_SECONDS"
@@ -78,8 +86,11 @@ class RankFiles:
         store: RankStore | None = None,
     ) -> None:
         self._store = store
+        self._folder = folder
         self.stop_file = folder / "stop"
         self.checkpoint_file = folder / "checkpoint.pt"
+        self._file_before = folder / "checkpoint.before.pt"
+        self._is_damaged = False
         self._progress_file = folder / "progress.json"
         self._checkpoint_seconds = checkpoint_seconds
         self._clock = clock
@@ -99,7 +110,7 @@ class RankFiles:
     def progress(self) -> RankProgress:
         """What was told last; nothing where that cannot be read."""
         with contextlib.suppress(OSError, ValueError, TypeError):
-            found = parse_json(self._progress_file.read_text(encoding="utf-8"))
+            found = parse_json(read_ordinary(self._progress_file, below=self._folder.parent))
             if isinstance(found, dict) and all(_is_sane(value) for value in found.values()):
                 return RankProgress(**found)
         return RankProgress()
@@ -111,7 +122,10 @@ class RankFiles:
             self._told_seconds = now
             with contextlib.suppress(OSError):
                 # Whoever goes on after a kill writes over what that left.
-                write_whole(self._progress_file, json.dumps(asdict(progress)), durable=False, mode=PRIVATE, alone=True)
+                text = json.dumps(asdict(progress))
+                write_whole(
+                    self._progress_file, text, durable=False, mode=PRIVATE, alone=True, below=self._folder.parent
+                )
 
     def save(self, content: Mapping[str, Any]) -> None:
         """Replace the checkpoint.
@@ -119,38 +133,94 @@ class RankFiles:
         Raises:
             CheckpointError: it cannot be written; the one before stands.
         """
-        import torch  # noqa: PLC0415  # whoever only looks after the job has no use for it
-
         self._saved_seconds = self._clock()
-        buffer = io.BytesIO()
-        torch.save(dict(content), buffer)
+        buffer = _archive(content)
         if self._store is not None:
             self._store.save(int(content["step"]), buffer.getvalue())
             return
         try:
-            write_whole(self.checkpoint_file, buffer.getbuffer(), mode=PRIVATE)
+            self._put(buffer.getbuffer())
         except OSError as error:
             raise CheckpointError(f"{self.checkpoint_file}: cannot be written ({error.strerror})") from error
 
+    def _put(self, data: memoryview) -> None:
+        """Replace the newest checkpoint; it becomes the one before, unless it is damaged."""
+        new = self.checkpoint_file.with_name("checkpoint.new.pt")
+        try:
+            write_whole(new, data, mode=PRIVATE, alone=True)
+        except OSError as error:
+            if error.errno not in NO_ROOM or not self._file_before.exists():
+                raise
+            self._file_before.unlink(missing_ok=True)  # where there is room for two alone, the older one makes it
+            write_whole(new, data, mode=PRIVATE, alone=True)
+        if not self._is_damaged:
+            with contextlib.suppress(FileNotFoundError):  # it is the first
+                self.checkpoint_file.replace(self._file_before)
+        new.replace(self.checkpoint_file)
+        sync_folder(new.parent)
+        self._is_damaged = False
+
     def load(self) -> dict[str, Any] | None:
-        """The newest checkpoint; None if there is none yet.
+        """The newest checkpoint that is as it was written; None if there is none yet.
 
         Raises:
-            CheckpointError: it cannot be read back.
+            CheckpointError: none can be used.
         """
-        import torch  # noqa: PLC0415  # see above
+        if self._store is not None:
+            kept = self._store.load()
+            try:
+                return None if kept is None else _content(io.BytesIO(kept), str(self._store))
+            except CheckpointDamaged as error:  # its digest is right: it was written so
+                raise CheckpointError(f"{error}; remove it to start the job over") from error
+        reason = ""
+        for path in (self.checkpoint_file, self._file_before):
+            try:
+                with FileIO(open_ordinary(path, below=self._folder.parent)) as file:
+                    return _content(file, str(path))
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                reason = reason or f"{path}: cannot be read ({error.strerror})"
+            except CheckpointDamaged as error:
+                reason = reason or str(error)
+            _log.warning("checkpoint-passed-over", reason=reason)
+            self._is_damaged = self._is_damaged or path == self.checkpoint_file
+        if reason:
+            raise CheckpointError(f"{reason}; no other can be used: remove it to start the job over")
+        return None
 
-        kept = self._store.load() if self._store is not None else None
-        if kept is None and (self._store is not None or not self.checkpoint_file.exists()):
-            return None
-        file = self.checkpoint_file if kept is None else io.BytesIO(kept)
-        try:
-            content: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
-        except Exception as error:  # torch raises what its parts raise
-            raise CheckpointError(
-                f"{self._store or self.checkpoint_file}: is no checkpoint; remove it to start the job over"
-            ) from error
-        return content
+
+def _archive(content: Mapping[str, Any]) -> io.BytesIO:
+    import torch  # noqa: PLC0415  # whoever only looks after the job has no use for it
+
+    buffer = io.BytesIO()
+    before = torch.serialization.get_crc32_options()
+    torch.serialization.set_crc32_options(True)  # the script may have turned it off for files of its own
+    try:
+        torch.save(dict(content), buffer)
+    finally:
+        torch.serialization.set_crc32_options(before)
+    return buffer
+
+
+def _content(file: IO[bytes], name: str) -> dict[str, Any]:
+    """What a checkpoint holds.
+
+    Raises:
+        CheckpointDamaged: it is not as it was written.
+    """
+    import torch  # noqa: PLC0415  # see above
+
+    try:
+        with zipfile.ZipFile(file) as archive:
+            damaged = archive.testzip()
+        file.seek(0)
+        content: dict[str, Any] = {} if damaged else torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:  # zipfile and torch raise what their parts raise
+        raise CheckpointDamaged(f"{name}: is no checkpoint, or damaged") from error
+    if damaged:
+        raise CheckpointDamaged(f"{name}: is damaged: {damaged} in it has not the checksum that was written with it")
+    return content
 
 
 def rank_files(environment: Mapping[str, str]) -> RankFiles | None:

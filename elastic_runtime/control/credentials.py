@@ -94,14 +94,18 @@ class ServerCredentials:
     pair: FollowedFiles[tuple[bytes, bytes]] | None = field(default=None, repr=False, compare=False)
 
 
-def read_token(path: Path) -> str:
+def read_token(path: Path, content: Content = Path.read_bytes) -> str:
     """The token in a file's first line.
+
+    Args:
+        path: the file.
+        content: reads a file.
 
     Raises:
         BadInput: the file cannot be read or holds none.
     """
     try:
-        token = path.read_text("ascii").strip()
+        token = content(path).decode("ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"the token file {_shown(path)} cannot be read: {_reason(error)}") from error
     if not (_SHORTEST_TOKEN <= len(token) <= _LONGEST_TOKEN and token.isprintable() and " " not in token):

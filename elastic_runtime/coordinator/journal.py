@@ -15,6 +15,7 @@ starting it again does not mend: exit code 2, so that nobody does.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import struct
@@ -30,7 +31,7 @@ from pydantic import TypeAdapter, ValidationError
 from elastic_runtime.coordinator.rules.state import State
 from elastic_runtime.errors import BadInput, ElasticError
 from foundation.errors import NO_ROOM
-from foundation.files import sync_folder, write_at
+from foundation.files import open_ordinary, sync_folder, write_at
 from foundation.locks import FileLock, LockHeld
 from foundation.record_tail import find_whole_record
 
@@ -93,7 +94,7 @@ class Journal:
         except OSError as error:
             raise BadInput(f"the journal's folder {folder} cannot be used: {error}") from error
         try:
-            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._file = open_ordinary(self._path, os.O_RDWR | os.O_CREAT)
             self.state = self._read()
         except OSError as error:
             self._lock.release()
@@ -150,24 +151,30 @@ class Journal:
         aside = self._path.with_name("journal.new")
         data = self._header() + pack(1, encode(whole(state)))
         try:
-            descriptor = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            self._check_place()
+            descriptor = open_ordinary(aside, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
             try:
                 write_at(descriptor, 0, (data,))
                 os.fsync(descriptor)
                 aside.replace(self._path)
             except OSError:
                 os.close(descriptor)
+                with contextlib.suppress(OSError):
+                    aside.unlink()
                 raise
         except OSError as error:
             _log.warning("journal-not-cut", path=str(self._path), error=str(error))
-            with contextlib.suppress(OSError):
-                aside.unlink()
             self._snapshot_bytes = self._end  # not again before it has grown much more
             return
         os.close(self._file)
         self._file, self._sequence = descriptor, 2
         self._end = self._reserved = self._snapshot_bytes = len(data)
         sync_folder(self._path.parent)
+
+    def _check_place(self) -> None:
+        """Raises OSError where the name is another file's: a job's script can put a link in its folder's place."""
+        if not os.path.samestat(os.fstat(self._file), self._path.lstat()):
+            raise OSError(errno.ESTALE, "something else stands in its place", str(self._path))
 
     def close(self) -> None:
         """Give file and lock back."""

@@ -10,7 +10,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from foundation.files import PRIVATE, write_whole
+from foundation.files import PRIVATE, read_ordinary, write_whole
 from foundation.text import parse_json
 
 
@@ -33,7 +33,9 @@ def write_gpus(gpu_file: Path, gpus: Sequence[str]) -> None:
 def read_used(gpu_file: Path) -> dict[str, tuple[str, ...]]:
     """The GPUs that a job's workers use, by worker; none where that cannot be read."""
     found = _read(used_file(gpu_file))
-    return {task: tuple(gpus) for task, gpus in found.items()} if isinstance(found, dict) else {}
+    if not isinstance(found, dict):
+        return {}
+    return {task: tuple(map(str, gpus)) for task, gpus in found.items() if isinstance(gpus, list)}
 
 
 def write_used(gpu_file: Path, used: Mapping[str, Sequence[str]]) -> None:
@@ -91,6 +93,6 @@ class GpuSeats:
 
 def _read(path: Path) -> object:
     try:
-        return parse_json(path.read_text(encoding="utf-8"))
+        return parse_json(read_ordinary(path))
     except (OSError, ValueError):
         return None

@@ -9,23 +9,28 @@ JOBS/NAME/job.json          what was asked for: script, arguments, options; enou
           logs/TASK.log     what each task wrote; TASK.log.1 before that
           state.json        how far it had come when its launcher last looked
           lock              held by the one launcher that looks after the job
+
+The job's script may write there too, so that nothing in it is believed: only ordinary files are opened, and neither the
+folder nor what is in it is followed where it is a link.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import secrets
 import shlex
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from elastic_runtime.control.credentials import read_token
 from elastic_runtime.errors import BadInput
-from foundation.files import PRIVATE, write_whole
+from foundation.files import PRIVATE, read_ordinary, write_whole
 from foundation.locks import FileLock, LockHeld, lock_holder
-from foundation.text import nearest, parse_json
+from foundation.text import nearest, parse_json, with_checksum, without_checksum
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,60}[a-z0-9])?")
 """Fits a host's label, and so a Kubernetes name."""
@@ -58,6 +63,17 @@ class JobFolder:
         self.log_folder = path / "logs"
         self.state_file = path / "state.json"
 
+    @property
+    def has_record(self) -> bool:
+        """Whether it holds a job, whatever has become of its record, or of the right to look at that."""
+        try:
+            self.record_file.lstat()
+        except PermissionError:
+            return True
+        except OSError:
+            return False
+        return True
+
     def log_file(self, process: str) -> Path:
         """What a task, or the coordinator, wrote."""
         return self.log_folder / f"{process}.log"
@@ -68,10 +84,20 @@ class JobFolder:
         Raises:
             BadInput: damaged, or not there.
         """
-        found = read_json(self.record_file)
-        if found is None:
-            raise BadInput(f"{self.record_file}: is no record of a job; remove {self.path} and start the job anew")
-        return found
+        try:
+            found = parse_json(read_own(self.record_file))
+        except OSError as error:
+            raise BadInput(_no_record(self, f": {error.strerror}")) from error
+        except ValueError as error:
+            raise BadInput(_no_record(self)) from error
+        if not isinstance(found, dict):
+            raise BadInput(_no_record(self))
+        try:
+            return without_checksum(found)
+        except ValueError as error:
+            raise BadInput(
+                f"{self.record_file}: {error}; start the job anew, or remove the line that has it"
+            ) from error
 
     def token(self) -> str:
         """The job's secret.
@@ -79,7 +105,35 @@ class JobFolder:
         Raises:
             BadInput: it cannot be read, or is none.
         """
-        return read_token(self.token_file)
+        return read_token(self.token_file, read_own)
+
+
+class FolderPlace:
+    """A folder that a launcher looks after, by what it is: its script may put something else under the name.
+
+    Args:
+        path: of the folder; it need not be there.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._first = self._look()
+
+    def check(self) -> None:
+        """See that nothing else stands in its place; nothing at all may.
+
+        Raises:
+            BadInput: something does, and what would be written there would be another's.
+        """
+        now = self._look()
+        if now is not None and (self._first is None or not os.path.samestat(now, self._first)):
+            raise BadInput(f"{self._path}: something else was put in the place of the job's folder; the job is ended")
+
+    def _look(self) -> os.stat_result | None:
+        try:
+            return self._path.lstat()
+        except OSError:
+            return None
 
 
 def jobs_folder(stated: Path | None, environment: Mapping[str, str]) -> Path:
@@ -157,7 +211,7 @@ def create(jobs: Path, name: str | None, script: Path, record: Mapping[str, Any]
         for inner in (folder.journal_folder, folder.log_folder):
             inner.mkdir(mode=0o700)
         write_whole(folder.token_file, secrets.token_urlsafe(32), durable=False, mode=PRIVATE)
-        write_json(folder.record_file, {"name": folder.name, **record})
+        write_json(folder.record_file, with_checksum({"name": folder.name, **record}))
     except OSError as error:
         raise BadInput(
             f"{error.filename or jobs}: no job can be kept there ({error.strerror}); name another --folder"
@@ -172,7 +226,7 @@ def open_job(jobs: Path, name: str) -> JobFolder:
         NoSuchJob: there is none of that name; the message names the one that is meant, or those that there are.
     """
     folder = JobFolder(jobs / name)
-    if NAME.fullmatch(name) is None or not folder.record_file.exists():
+    if NAME.fullmatch(name) is None or not folder.has_record:
         if (jobs / "job.json").exists():
             raise NoSuchJob(f"{jobs}: is the folder of one job; name the one that it lies in: --folder {jobs.parent}")
         there = [job.name for job in all_jobs(jobs)]
@@ -192,41 +246,58 @@ def all_jobs(jobs: Path) -> list[JobFolder]:
         BadInput: it is no folder, or cannot be read.
     """
     try:
-        inside = list(jobs.iterdir())
-        records = sorted((job / "job.json" for job in inside if (job / "job.json").exists()), key=_written)
+        inside = [JobFolder(path) for path in jobs.iterdir()]
     except FileNotFoundError:
         return []
     except OSError as error:
         raise BadInput(f"{jobs}: jobs cannot be looked for there ({error.strerror}); name another --folder") from error
-    return [JobFolder(record.parent) for record in records]
+    return sorted((job for job in inside if job.has_record), key=_written)
 
 
-def _written(record: Path) -> tuple[int, str, int]:
+def _written(job: JobFolder) -> tuple[int, str, int]:
     """By time; the system's clock for files has ticks of milliseconds, and of one tick the counters tell the order."""
-    stem, _, number = record.parent.name.rpartition("-")
-    counted = (stem, int(number)) if number.isdecimal() else (record.parent.name, 0)
+    stem, _, number = job.name.rpartition("-")
+    counted = (stem, int(number)) if number.isdecimal() else (job.name, 0)
     try:
-        return record.stat().st_mtime_ns, *counted
-    except FileNotFoundError:  # removed meanwhile
+        return job.record_file.lstat().st_mtime_ns, *counted
+    except OSError:  # removed meanwhile, or not to be looked at
         return 0, *counted
 
 
+def read_own(path: Path) -> bytes:
+    """A small file of a job's folder.
+
+    Raises:
+        OSError: it, or the folder, is not there, is something else, or cannot be read.
+    """
+    return read_ordinary(path, below=path.parent.parent)
+
+
 def read_json(path: Path) -> dict[str, Any] | None:
-    """A small JSON object; None if it is not there, or no such thing (yet)."""
+    """A small JSON object of a job's folder; None if it is not there, or no such thing (yet)."""
     try:
-        found = parse_json(path.read_text(encoding="utf-8"))
+        found = parse_json(read_own(path))
     except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) else None
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Put a small JSON object in a file's place, whole or not at all, for nobody else to read.
+    """Put a small JSON object in the place of a file of a job's folder, whole or not at all, for nobody else to read.
 
     Raises:
-        OSError: it could not be written.
+        OSError: it could not be written, or the folder is none.
     """
-    write_whole(path, json.dumps(content, indent=1) + "\n", durable=False, mode=PRIVATE)
+    text = json.dumps(content, indent=1) + "\n"
+    write_whole(path, text, durable=False, mode=PRIVATE, below=path.parent.parent)
+
+
+def remove_folder(path: Path) -> None:
+    """Remove a job's folder with all that is in it, as far as that can be; of a link, the link alone."""
+    if path.is_symlink() or path.is_file():
+        path.unlink(missing_ok=True)
+    else:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 class JobLock(FileLock):
@@ -241,14 +312,14 @@ class JobLock(FileLock):
 
     def __init__(self, folder: Path) -> None:
         try:
-            super().__init__(folder / LOCK_FILE)
+            super().__init__(folder / LOCK_FILE, below=folder.parent)
         except LockHeld as error:
             raise JobBusy(
                 f"job {folder.name}: process {error.holder or 'of another elastic-run'} looks after it already; "
                 f"ask it with `elastic-run status {folder.name}`"
             ) from error
         except OSError as error:
-            raise _unusable(folder, error) from error
+            raise _unusable(error) from error
 
 
 def holder_of(folder: Path) -> int | None:
@@ -258,9 +329,9 @@ def holder_of(folder: Path) -> int | None:
         BadInput: it cannot be asked for.
     """
     try:
-        return lock_holder(folder / LOCK_FILE)
+        return lock_holder(folder / LOCK_FILE, folder.parent)
     except OSError as error:
-        raise _unusable(folder, error) from error
+        raise _unusable(error) from error
 
 
 def _claimed(jobs: Path, name: str | None, script: Path) -> Path:
@@ -284,5 +355,12 @@ def _claimed(jobs: Path, name: str | None, script: Path) -> Path:
     raise BadInput(f"{jobs}: holds {_MOST_OF_A_NAME} jobs named {stem}; remove old ones, or give a --name")
 
 
-def _unusable(folder: Path, error: OSError) -> BadInput:
-    return BadInput(f"{folder / LOCK_FILE}: cannot be used ({error.strerror}); only the job's owner may ask it")
+def _unusable(error: OSError) -> BadInput:
+    advice = "remove it, or put back what was there"
+    if isinstance(error, PermissionError):
+        advice = "only the job's owner may ask it"
+    return BadInput(f"{error.filename}: cannot be used ({error.strerror}); {advice}")
+
+
+def _no_record(job: JobFolder, why: str = "") -> str:
+    return f"{job.record_file}: is no record of a job{why}; remove {job.path} and start the job anew"

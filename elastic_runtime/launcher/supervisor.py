@@ -16,11 +16,11 @@ from collections.abc import Callable
 from elastic_runtime.control.client import ControlClient
 from elastic_runtime.control.credentials import ClientCredentials
 from elastic_runtime.control.messages import Size
-from elastic_runtime.errors import CoordinatorUnreachable, ElasticError
+from elastic_runtime.errors import BadInput, CoordinatorUnreachable, ElasticError
 from elastic_runtime.launcher.coordinator_keeper import CoordinatorKeeper, JobFailed
 from elastic_runtime.launcher.coordinator_reporter import CoordinatorReporter
 from elastic_runtime.launcher.display import Display
-from elastic_runtime.launcher.job_folder import resume_command
+from elastic_runtime.launcher.job_folder import FolderPlace, resume_command
 from elastic_runtime.launcher.job_spec import Programs, is_worker
 from elastic_runtime.launcher.job_status import JobStateFile
 from elastic_runtime.launcher.process_plan import OVER, staying
@@ -100,6 +100,7 @@ class Supervisor:
         self._keeper = CoordinatorKeeper(programs, settings, display.show, display.tell, clock, self._warm)
         self._reporter = CoordinatorReporter(lambda: self._news.put(None))
         self._state = JobStateFile(programs.folder, clock)
+        self._place = FolderPlace(programs.folder.path)
         self._follower: ViewFollower | None = None
         self._client: ControlClient | None = None
         self._phase: Phase | None = None
@@ -119,7 +120,7 @@ class Supervisor:
             first_request: asked of the coordinator once it listens.
 
         Raises:
-            BadInput: the coordinator cannot use what it was given.
+            BadInput: the coordinator cannot use what it was given, or something else stands in the folder's place.
             JobFailed: the job failed, or had to be stopped without a checkpoint.
         """
         with StopSignals(self._news, self._clock) as signals:
@@ -161,6 +162,7 @@ class Supervisor:
         return self._reporter.empty or not self._keeper.running
 
     def _look(self, first_request: FirstRequest | None) -> None:
+        self._check_place()
         self._keeper.look(needed=self._phase not in (Phase.FINISHED, Phase.FAILED))
         if self._warm is not None:
             self._warm.look(self._tasks.pids | self._keeper.pids, needed=self._phase not in OVER)
@@ -194,6 +196,14 @@ class Supervisor:
         self._report_lost_members(view)
         if self._client is not None and self._reporter.empty and self._state.due():
             self._note_state(self._client)
+
+    def _check_place(self) -> None:
+        """See that the folder is the job's; a coordinator that ended in good order would clear up in another's."""
+        try:
+            self._place.check()
+        except BadInput:
+            self._at_once = True
+            raise
 
     def _starter(self) -> WarmStarter:
         server = self._programs.fork_server_process()

@@ -11,9 +11,11 @@ import selectors
 import threading
 from collections.abc import Callable
 from enum import StrEnum
+from io import FileIO
 from pathlib import Path
 from typing import IO
 
+from foundation.files import PRIVATE, open_ordinary
 from foundation.text import plain_line
 
 _PIECE_BYTES = 65536
@@ -34,6 +36,10 @@ class TaskLog:
 
     A disk that takes no bytes costs the lines, never the task that writes them.
 
+    Args:
+        path: JOBS/NAME/logs/TASK.log; a link in the place of the last three is not followed.
+        limit_bytes: of the file.
+
     Attributes:
         lost_bytes: what could not be written.
     """
@@ -41,7 +47,7 @@ class TaskLog:
     def __init__(self, path: Path, limit_bytes: int) -> None:
         self._path = path
         self._limit_bytes = limit_bytes
-        self._stream = path.open("ab", buffering=0)
+        self._stream = self._opened()
         self._size_bytes = self._stream.tell()
         self.lost_bytes = 0
 
@@ -63,8 +69,14 @@ class TaskLog:
     def _begin_anew(self) -> None:
         self._stream.close()
         self._path.replace(self._path.with_name(self._path.name + ".1"))
-        self._stream = self._path.open("ab", buffering=0)
+        self._stream = self._opened()
         self._size_bytes = 0
+
+    def _opened(self) -> FileIO:
+        """For its owner alone to read; the script may have put something else there, or in a folder's place."""
+        below = self._path.parents[2] if len(self._path.parents) > 2 else None
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        return FileIO(open_ordinary(self._path, flags, PRIVATE, below=below), "ab")
 
 
 class TaskOutput:

@@ -14,14 +14,15 @@ from global_learner.errors import BeliefRefusal, BeliefsRefused
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.section_settings import BeliefSettings
 from global_learner.telemetry import Telemetry
+from policy_net.domain import MOST_SAMPLES_PER_WORKER_SECOND
 from policy_net.errors import ImpossibleStatistics
 from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.exchange.wire import statistics_of
 
 _NOTHING = BeliefSummary(0, 0)
-_SLOWEST, _FASTEST = math.log(1e-6), math.log(1e9)
-"""Log samples/s: a sample in eleven days, and more than a GPU can read."""
+_SLOWEST = math.log(1e-6)
+"""Log samples/s: a sample in eleven days."""
 _MOST_OBSERVATIONS = 10**12
 _LARGEST_REVISION = 2**63 - 1
 """SQLite's largest integer."""
@@ -106,17 +107,18 @@ def checked_report(
             f"{count} statistics; at most {settings.max_statistics} are taken (beliefs.max_statistics)",
         )
     for message in messages:
-        if not message.job_type.isprintable():
+        if not message.job_type.isprintable():  # said before the statistics are, in words of its own
             raise BeliefsRefused(BeliefRefusal.BAD_NAME, f"job type {message.job_type[:64]!r} has unprintable letters")
     try:
         statistics = statistics_of(messages)
     except ImpossibleStatistics as error:
         raise BeliefsRefused(BeliefRefusal.IMPOSSIBLE, str(error)) from error
     for entry in statistics:
-        if not _SLOWEST <= entry.mean_log_speed <= _FASTEST or entry.count > _MOST_OBSERVATIONS:
+        fastest = math.log(MOST_SAMPLES_PER_WORKER_SECOND * entry.workers)
+        if not _SLOWEST <= entry.mean_log_speed <= fastest or entry.count > _MOST_OBSERVATIONS:
             raise BeliefsRefused(
                 BeliefRefusal.OUT_OF_RANGE,
                 f"type {entry.job_type[:64]!r}: a log speed of {entry.mean_log_speed:g} from {entry.count} "
-                f"observations is beyond all computers; speeds lie within {_SLOWEST:.1f} and {_FASTEST:.1f}",
+                f"observations is beyond all computers; speeds lie within {_SLOWEST:.1f} and {fastest:.1f}",
             )
     return statistics

@@ -14,7 +14,7 @@ from pathlib import Path
 import structlog
 
 from foundation.files import PRIVATE, write_whole
-from foundation.text import parse_json
+from foundation.text import parse_json, with_checksum, without_checksum
 from global_learner.errors import ParentRefused, StateUnusable
 from global_learner.upstream.messages import VersionAbove
 from policy_net.errors import NotTrusted
@@ -56,7 +56,7 @@ class TrustAbove:
         self._root: Root | None = None
         self._number = 0
         try:
-            content = parse_json(self._path.read_text())
+            content = without_checksum(parse_json(self._path.read_text()))
             self._pinned = SignedDocument.from_json(content["root"])
             self._root = read_root(self._pinned)
             self._number = int(content["timestamp_number"])
@@ -125,7 +125,8 @@ class TrustAbove:
     def _pin(self, document: SignedDocument, root: Root, number: int) -> None:
         if (document, number) == (self._pinned, self._number):
             return
-        content = json.dumps({"root": document.to_json(), "timestamp_number": number}, indent=1)
+        # Nobody has signed the number.
+        content = json.dumps(with_checksum({"root": document.to_json(), "timestamp_number": number}), indent=1)
         write_whole(self._path, content + "\n", mode=PRIVATE)
         if root.fleet != self.fleet:
             _log.info("keys-above-pinned", fleet=root.fleet, root=root.number, file=str(self._path))

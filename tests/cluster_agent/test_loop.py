@@ -1,8 +1,11 @@
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import structlog
 from agent_fakes import (
     PAIRS,
     SPEC,
@@ -26,7 +29,16 @@ from cluster_agent.recording.decision_recorder import DecisionRecorder
 from cluster_agent.recording.memory import MEMORY, AgentMemory
 from cluster_agent.settings import PolicySettings
 from cluster_agent.telemetry import Telemetry
-from policy_net.domain import Allocation, ClusterState, Decision, Origin, Progress, RewardKind, Trigger
+from policy_net.domain import (
+    MOST_SAMPLES_PER_WORKER_SECOND,
+    Allocation,
+    ClusterState,
+    Decision,
+    Origin,
+    Progress,
+    RewardKind,
+    Trigger,
+)
 from policy_net.errors import InvalidAllocation
 from policy_net.learning.replay import Experience
 from policy_net.throughput.parametric import OnlineFit
@@ -246,3 +258,22 @@ def test_behaviour_probabilities_are_those_of_the_draw() -> None:
     candidate, _ = active.begin_decision(0)
     _, samples = candidate.policy.decide_recorded(make_state(4, 6), Trigger.SLOT)  # type: ignore[attr-defined]
     assert np.all((samples.behaviour_M > 0.0) & (samples.behaviour_M <= 1.0))
+
+
+def test_a_speed_beyond_all_machines_reaches_no_beliefs(tmp_path: Path) -> None:
+    world = World(tmp_path, FixedRecordingPolicy(PAIRS, make_samples()))
+    apply = world.backend.apply
+    lie = MOST_SAMPLES_PER_WORKER_SECOND * 1.01
+
+    def applied(decision: Decision) -> list[Progress]:
+        return [
+            replace(entry, samples=lie * entry.seconds * entry.allocation.workers) if number == 0 else entry
+            for number, entry in enumerate(apply(decision))
+        ]
+
+    world.backend.apply = applied  # type: ignore[method-assign]
+    with structlog.testing.capture_logs() as logs:
+        world.run()
+    told = [line for line in logs if line["event"] == "progress-impossible"]
+    assert len(told) == 3
+    assert max(row.mean_log_speed for row in world.beliefs.statistics()) < math.log(1e6)

@@ -1,5 +1,6 @@
 import errno
 import os
+import socket
 import stat
 from pathlib import Path
 
@@ -15,12 +16,63 @@ from foundation.files import (
     is_folder,
     make_durable_folder,
     near_file,
+    open_ordinary,
+    read_ordinary,
     write_at,
     write_first,
     write_whole,
 )
 
+KINDS = {
+    "folder": lambda path: path.mkdir(),
+    "pipe": os.mkfifo,
+    "socket": lambda path: socket.socket(socket.AF_UNIX).bind(str(path)),
+    "link": lambda path: path.symlink_to("/dev/zero"),
+    "link to nothing": lambda path: path.symlink_to("nowhere"),
+}
 BUFFERS = st.lists(st.binary(max_size=64), max_size=1100)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("flags", [os.O_RDONLY, os.O_RDWR | os.O_CREAT, os.O_WRONLY | os.O_CREAT | os.O_APPEND])
+def test_only_an_ordinary_file_is_opened_and_nobody_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, flags: int
+) -> None:
+    monkeypatch.chdir(tmp_path)  # a socket's name may be no longer than 107 bytes
+    KINDS[kind](Path("it"))
+    with pytest.raises(OSError, match=r"^\[Errno \d+\] it is a (folder|pipe|socket|link)") as error:
+        open_ordinary(tmp_path / "it", flags)
+    assert error.value.filename == str(tmp_path / "it")
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "it").write_bytes(b"1234")
+    assert read_ordinary(tmp_path / "it", 4) == b"1234"
+    with pytest.raises(OSError, match="it has more than the 3 bytes of any such file"):
+        read_ordinary(tmp_path / "it", 3)
+    os.truncate(tmp_path / "it", 1 << 40)  # of holes: a disk may be smaller
+    with pytest.raises(OSError, match="it has more than"):
+        read_ordinary(tmp_path / "it")
+
+
+def test_no_link_in_a_folders_place_is_followed_below_the_one_that_is_named(tmp_path: Path) -> None:
+    (tmp_path / "disk" / "real").mkdir(parents=True)
+    (tmp_path / "disk" / "real" / "it").write_bytes(b"1")
+    (tmp_path / "jobs").symlink_to(tmp_path / "disk")
+    (tmp_path / "disk" / "linked").symlink_to("real")
+    real, linked, below = tmp_path / "jobs" / "real", tmp_path / "jobs" / "linked", tmp_path / "jobs"
+    assert read_ordinary(real / "it", below=below) == b"1"
+    write_whole(real / "it", b"2", below=below)
+    assert read_ordinary(linked / "it") == b"2"
+    for refused in (
+        lambda: read_ordinary(linked / "it", below=below),
+        lambda: write_whole(linked / "it", "3", below=below),
+    ):
+        with pytest.raises(OSError, match="it is a link, which is not followed") as error:
+            refused()
+        assert error.value.filename == str(linked)
+    assert [path.name for path in (tmp_path / "disk" / "real").iterdir()] == ["it"]
+    assert (real / "it").read_bytes() == b"2"
 
 
 @pytest.mark.parametrize("durable", [True, False])

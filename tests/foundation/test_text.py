@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foundation.text import nearest, parse_json, plain_line
+from foundation.text import nearest, parse_json, plain_line, with_checksum, without_checksum
 
 
 @given(st.text(), st.integers(min_value=1, max_value=50))
@@ -38,3 +38,17 @@ def test_a_misspelt_word_finds_the_one_that_was_meant() -> None:
     assert nearest("xyz", ["resize", "resume"]) is None
     assert nearest("resume", []) is None
     assert nearest("reset", ["resize"], least_likeness=0.9) is None
+
+
+@given(st.dictionaries(st.text(), st.integers() | st.floats(allow_nan=False) | st.text() | st.lists(st.integers())))
+def test_a_checksum_goes_with_an_object_through_a_file_and_an_older_one_has_none(content: dict[str, object]) -> None:
+    content.pop("checksum", None)
+    assert without_checksum(json.loads(json.dumps(with_checksum(content), indent=1))) == content
+    assert without_checksum(content) == content
+
+
+def test_a_number_that_was_changed_is_damage() -> None:
+    written = json.dumps(with_checksum({"workers": 2, "args": ["0.05"]}))
+    for damaged in (written.replace("2,", "3,"), written.replace("0.05", "0.85"), written.replace("args", "argz")):
+        with pytest.raises(ValueError, match="its checksum is another"):
+            without_checksum(json.loads(damaged))

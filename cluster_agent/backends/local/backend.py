@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -40,7 +39,7 @@ from cluster_agent.backends.local.shares.machine_shares import MachineShares, Sh
 from cluster_agent.backends.local.shares.nvml import gpus_here
 from cluster_agent.errors import BackendUnavailable, BadConfig, JobRefused, StateDamaged
 from cluster_agent.job_messages import default_socket
-from elastic_runtime.launcher.job_folder import AGENT_MARK, launcher_lock
+from elastic_runtime.launcher.job_folder import AGENT_MARK, launcher_lock, remove_folder
 from elastic_runtime.launcher.warm.launcher_starter import LauncherStarter
 from policy_net.domain import (
     SUSPENDED,
@@ -215,12 +214,12 @@ class LocalBackend:
         if self._jobs[name].launcher is not None:
             raise JobRefused(f"{name} is still ending; delete it in some seconds")
         folder = self._parts.state_dir / "jobs"
-        if (folder / name).exists():
+        if os.path.lexists(folder / name):
             # Under another name nobody finds it half removed. Its record goes last: without it a folder that is left
             # would be gone on with by the next job of this name.
             doomed = folder / f".deleted-{name}-{secrets.token_hex(4)}"
             (folder / name).rename(doomed)
-            shutil.rmtree(doomed, ignore_errors=True)
+            remove_folder(doomed)
         (folder / f"{name}.launcher.log").unlink(missing_ok=True)
         launcher_lock(folder, name).unlink(missing_ok=True)
         self._jobs.drop(name)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import shutil
 import signal
 import sys
 import time
@@ -27,9 +26,11 @@ from cluster_agent.backends.local.shares.machine_shares import thread_variables
 from elastic_runtime.control.client import ControlClient
 from elastic_runtime.control.messages import JobStatus, RequestOutcome, Size
 from elastic_runtime.errors import ElasticError
-from elastic_runtime.launcher.job_folder import JobFolder, holder_of, read_json
+from elastic_runtime.launcher.job_folder import JobFolder, holder_of, read_json, remove_folder
+from elastic_runtime.launcher.job_spec import spec_of
 from elastic_runtime.launcher.job_status import client_of, read_state
 from elastic_runtime.protocol.plan import Phase
+from foundation.text import plain_line
 from policy_net.domain import SUSPENDED, Allocation
 
 _log = structlog.get_logger()
@@ -78,7 +79,10 @@ class ElasticJob:
     @property
     def launcher(self) -> int | None:
         """Process number of the launcher that looks after it now, or is about to: it imports for a second first."""
-        holder = holder_of(self._folder.path) if self._folder.record_file.exists() else None
+        try:
+            holder = holder_of(self._folder.path) if self._folder.has_record else None
+        except ElasticError:  # its own lock cannot be asked; what is handed to it by this agent can
+            holder = None
         return self._launchers.running(self.name) if holder is None else holder
 
     def start(self, allocation: Allocation) -> None:
@@ -89,10 +93,10 @@ class ElasticJob:
         """
         size = [f"--ps={allocation.ps}", f"--workers={allocation.workers}", f"--folder={self._jobs}", "--quiet"]
         program = [sys.executable, "-m", "elastic_runtime.cli"]
-        if self._folder.record_file.exists():
+        if self._folder.has_record:
             command = [*program, "resume", self.name, *size]
         else:
-            shutil.rmtree(self._folder.path, ignore_errors=True)  # a launcher died before it had written what it is
+            remove_folder(self._folder.path)  # a launcher died before it had written what it is
             command = [
                 *program,
                 *size,
@@ -112,7 +116,7 @@ class ElasticJob:
 
     def measure(self) -> Measured:
         """How it is doing: as its coordinator says, or as its launcher wrote down last."""
-        if not self._folder.record_file.exists():
+        if not self._folder.has_record:
             return Measured()
         began = self._clock()
         if began < self._silent_until_seconds:
@@ -124,6 +128,10 @@ class ElasticJob:
             if self._clock() - began >= _CALL_SECONDS / 2:
                 self._silent_until_seconds = self._clock() + _SILENCE_SECONDS
             return self._resting()
+
+    def cpu_seconds(self) -> None:
+        """See `JobProcesses`: its coordinator counts what it trains."""
+        return
 
     def request(self, request_id: str, allocation: Allocation, *, resume: bool) -> str:
         """Ask for another size, or for none; what is refused is told in a line, empty: it was taken.
@@ -157,7 +165,7 @@ class ElasticJob:
     def begin_anew(self) -> None:
         """See `JobProcesses`."""
         self.clear()
-        shutil.rmtree(self._folder.path, ignore_errors=True)
+        remove_folder(self._folder.path)
 
     def _gpu_options(self) -> list[str]:
         each = self._file.worker.gpu
@@ -178,12 +186,14 @@ class ElasticJob:
             self._client = None
 
     def _resting(self) -> Measured:
-        state = read_state(self._folder)
+        state, damage = read_state(self._folder), self._damage()
         try:
             phase = Phase(str(state.get("phase")))
         except ValueError:  # nobody has written anything yet: it has what it was started with
-            started = self._folder.record()
-            asked = Allocation(int(started["workers"]), int(started["servers"])) if self.launcher else SUSPENDED
+            if damage:
+                return Measured(damage=damage)
+            started = spec_of(self._folder.record(), self._folder.record_file)
+            asked = Allocation(started.workers, started.servers) if self.launcher else SUSPENDED
             return Measured(Phase.STARTING, SUSPENDED, asked)
         return Measured(
             phase,
@@ -197,7 +207,18 @@ class ElasticJob:
             steps=float(state.get("step", 0)),
             failures=int(state.get("failures", 0)),
             last_failure=str(state.get("last_failure", "")),
+            damage=damage,
         )
+
+    def _damage(self) -> str:
+        """What of its folder keeps anybody from asking it, in a line; empty if nothing does."""
+        try:
+            holder_of(self._folder.path)
+            spec_of(self._folder.record(), self._folder.record_file)
+            self._folder.token()
+        except ElasticError as error:
+            return plain_line(str(error))
+        return ""
 
 
 def _allocation(size: Mapping[str, int]) -> Allocation:

@@ -9,13 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import structlog
+
 from cluster_agent.backends.local.changes import Change
-from cluster_agent.backends.local.job_table import JobState
+from cluster_agent.backends.local.job_table import JobRecord, JobState
 from cluster_agent.backends.local.job_views import samples_per_epoch, steps_per_epoch
 from cluster_agent.backends.local.measured import Measured
 from cluster_agent.backends.local.running_jobs import RunningJobs
 from elastic_runtime.protocol.plan import Phase
-from policy_net.domain import SUSPENDED, Allocation, Job, Progress
+from policy_net.domain import MOST_SAMPLES_PER_WORKER_SECOND, SUSPENDED, Allocation, Job, Progress
+
+_log = structlog.get_logger()
+_GPU_SECONDS_PER_CPU_SECOND = 100.0
+_TICK_SECONDS = 0.01
+"""The system counts processor time in these."""
 
 
 @dataclass(slots=True)
@@ -27,6 +34,7 @@ class _Interval:
         allocation: that it holds in the part that is measured.
         since_seconds: from when on; None: not yet.
         samples: that had been counted by then, and `stall_seconds` likewise.
+        cpu_seconds: that its processes had used by then; None: nobody needs to know.
         waits: whether it is measured as soon as it trains, without another size.
     """
 
@@ -35,6 +43,7 @@ class _Interval:
     since_seconds: float | None = None
     samples: float = 0.0
     stall_seconds: float = 0.0
+    cpu_seconds: float | None = None
     waits: bool = False
 
 
@@ -61,6 +70,7 @@ class Intervals:
         if measured.phase is Phase.RUNNING and measured.held == job.current:
             interval.since_seconds = self._decided_seconds
             interval.samples, interval.stall_seconds = measured.samples, measured.stall_seconds
+            interval.cpu_seconds = self._jobs[job.job_id].cpu_seconds()
         self._intervals[job.job_id] = interval
 
     def on_change_over(self, change: Change) -> None:
@@ -91,6 +101,7 @@ class Intervals:
         interval.waits = False
         interval.since_seconds = self._clock()
         interval.samples, interval.stall_seconds = measured.samples, measured.stall_seconds
+        interval.cpu_seconds = self._jobs[interval.job.job_id].cpu_seconds()
 
     def progress(self, change: Change) -> Progress:
         """What a job did; to be asked once, as the job's own sums grow by it."""
@@ -121,7 +132,8 @@ class Intervals:
         stalled = max(0.0, measured.stall_seconds - interval.stall_seconds)
         seconds = max(0.0, now - interval.since_seconds - stalled)
         samples = max(0.0, measured.samples - interval.samples)
-        if record is not None:
+        believed = record is None or self._is_believed(interval, record, samples, seconds)
+        if record is not None and believed:
             self._jobs.table.change(
                 job.job_id,
                 run_seconds=record.run_seconds + seconds,
@@ -130,8 +142,8 @@ class Intervals:
                 steps_per_epoch=steps_per_epoch(record, measured),
                 total_epochs=measured.total_epochs or record.total_epochs,
             )
-        if record is not None and record.file.fixed:
-            seconds = 0.0  # nobody counts what it trains: no speed is to be learned from that
+        if not believed or (record is not None and record.file.fixed):
+            seconds = samples = 0.0  # nobody counts what it trains: no speed is to be learned from that
         return Progress(
             job.job_id,
             job.job_type,
@@ -143,3 +155,25 @@ class Intervals:
             finished,
             max(0.0, whole - seconds),
         )
+
+    def _is_believed(self, interval: _Interval, record: JobRecord, samples: float, seconds: float) -> bool:
+        """Whether a job's processes can have trained what its script alone says, by the processor time that they used.
+
+        No device trains without a processor that feeds it, but a GPU needs it for a small part of the time.
+        """
+        before, workers = interval.cpu_seconds, interval.allocation.workers
+        now = None if before is None else self._jobs[record.name].cpu_seconds()
+        worked = seconds * workers
+        if before is not None and now is not None and now >= before:  # else a process has ended meanwhile
+            worked = min(worked, (now - before) * (_GPU_SECONDS_PER_CPU_SECOND if record.file.worker.gpu else 1))
+        most = MOST_SAMPLES_PER_WORKER_SECOND * max(worked, _TICK_SECONDS)
+        if samples > most:
+            _log.warning(
+                "progress-impossible",
+                job=record.name,
+                samples=samples,
+                seconds=seconds,
+                cpu_seconds=None if before is None or now is None else round(now - before, 2),
+                meaning="its processes cannot have trained so much; nothing is learned of its speed",
+            )
+        return samples <= most

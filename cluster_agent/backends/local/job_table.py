@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import re
 import threading
 from collections.abc import Iterator
@@ -19,8 +20,8 @@ from pydantic import ConfigDict, Field, ValidationError
 
 from cluster_agent.backends.local.job_file import NAME, JobFile
 from cluster_agent.errors import JobRefused, StateDamaged
-from foundation.files import make_durable_folder, write_whole
-from foundation.text import plain_line
+from foundation.files import make_durable_folder, read_ordinary, write_whole
+from foundation.text import parse_json, plain_line, with_checksum, without_checksum
 from policy_net.domain import Allocation
 from policy_net.settings import Section
 from policy_net.settings_problems import FileWords, first_problems
@@ -232,7 +233,7 @@ class JobTable:
             self.changes += 1
 
     def _write(self, record: JobRecord) -> None:
-        text = record.model_dump_json(indent=1)
+        text = json.dumps(with_checksum(record.model_dump(mode="json")), indent=1)
         write_whole(self._path(record.name), text + "\n", mode=0o600, alone=True)
         self._records[record.name] = record
         self.changes += 1
@@ -281,10 +282,13 @@ def _taken(record: JobRecord | None, name: str) -> str:
 
 def _read(path: Path) -> JobRecord:
     try:
-        record = JobRecord.model_validate_json(path.read_bytes())
-    except (OSError, ValidationError) as error:
-        words = FileWords("field", json=True)
-        said = error.strerror if isinstance(error, OSError) else first_problems(error, JobRecord, words)
+        content = parse_json(read_ordinary(path))
+        content = without_checksum(content) if isinstance(content, dict) else content
+        record = JobRecord.model_validate_json(json.dumps(content))
+    except (OSError, ValueError) as error:
+        said = error.strerror if isinstance(error, OSError) else error
+        if isinstance(error, ValidationError):
+            said = first_problems(error, JobRecord, FileWords("field", json=True))
         raise StateDamaged(_damaged(path, plain_line(str(said)))) from error
     if record.name != path.stem:
         raise StateDamaged(_damaged(path, f"it is of a job named {plain_line(record.name)}"))

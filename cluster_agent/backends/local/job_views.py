@@ -193,6 +193,7 @@ def user_facts(
         "cancelling": record.cancelling,
         "note": record.failure
         or ("is being cancelled" if record.cancelling and not record.state.ended else phase or waits)
+        or ("" if record.state.ended else measured.damage)
         or (f"keeps to its least size: {record.too_large}" if record.too_large else "")
         or ("" if record.state.ended else _failed_before(measured))
         or record.misstated

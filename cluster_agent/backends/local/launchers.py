@@ -19,6 +19,7 @@ import structlog
 from elastic_runtime.launcher.job_folder import AGENT_MARK, launcher_lock
 from elastic_runtime.launcher.warm.launcher_starter import LauncherStarter
 from foundation import marked_processes
+from foundation.files import PRIVATE, open_ordinary
 from foundation.locks import lock_holder
 
 _log = structlog.get_logger()
@@ -57,7 +58,7 @@ class Launchers:
             OSError: it could not be started, or the job has a launcher.
         """
         self._jobs.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = os.open(self._lock_file(job), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = open_ordinary(self._lock_file(job), os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.ftruncate(lock, 0)
@@ -136,6 +137,10 @@ class Launchers:
         """Process numbers of all that run for a job."""
         return marked_processes.marked_processes(AGENT_MARK, self._mark(job))
 
+    def cpu_seconds(self, job: str) -> float:
+        """Processor time that the processes which run for a job have used."""
+        return marked_processes.cpu_seconds(self.processes(job))
+
     def _spawn_cold(
         self, job: str, command: list[str], folder: Path, environment: Mapping[str, str], log: int, lock: int
     ) -> int:
@@ -176,7 +181,7 @@ def end_marked(mark: str) -> int:
 
 
 def _is_held(path: Path) -> bool:
-    with path.open("rb") as file:
+    with open(open_ordinary(path), "rb") as file:  # noqa: PTH123  (it is open already)
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -190,5 +195,9 @@ def _log_file(path: Path) -> Iterator[int]:
     with contextlib.suppress(OSError):
         if path.stat().st_size > _LOG_BYTES:
             path.replace(path.with_name(path.name + ".1"))
-    with path.open("ab") as log:
-        yield log.fileno()
+    log = open_ordinary(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    try:
+        os.fchmod(log, PRIVATE)  # an earlier agent made it for others to read
+        yield log
+    finally:
+        os.close(log)

@@ -29,6 +29,7 @@ class Measured:
         seen_unix_seconds: when it was fresh last; 0: not since this agent began.
         failures: of its script, after which it went on.
         last_failure: the newest of these, in a line.
+        damage: what of the job's folder cannot be used, in a line; empty if it was not in the way.
     """
 
     phase: Phase | None = None
@@ -45,6 +46,7 @@ class Measured:
     steps: float = 0.0
     failures: int = 0
     last_failure: str = ""
+    damage: str = ""
 
     @property
     def current(self) -> Allocation:
@@ -100,6 +102,10 @@ class JobProcesses(Protocol):
 
     def measure(self) -> Measured:
         """How it is doing: as its coordinator says, or as its launcher wrote down last."""
+        ...
+
+    def cpu_seconds(self) -> float | None:
+        """Processor time that its processes have used, where its script alone says what it has trained; else None."""
         ...
 
     def request(self, request_id: str, allocation: Allocation, *, resume: bool) -> str:

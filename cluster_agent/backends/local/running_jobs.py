@@ -15,6 +15,7 @@ from cluster_agent.backends.local.job_views import misstated
 from cluster_agent.backends.local.measured import JobProcesses, Measured
 from cluster_agent.backends.local.shares.machine_shares import Shares
 from cluster_agent.backends.local.training_time import TrainingTimes
+from elastic_runtime.errors import ElasticError
 from elastic_runtime.protocol.plan import Phase
 from foundation.text import plain_line
 from policy_net.domain import SUSPENDED, Allocation, Resources
@@ -99,10 +100,16 @@ class RunningJobs(Mapping[str, JobProcesses]):
         if record is None or record.state is JobState.QUEUED:
             return Measured()
         process = self[name]
-        measured = process.measure()
+        try:
+            measured = process.measure()
+        except (ElasticError, OSError) as error:  # of this job's folder, which is no matter of the others
+            measured = Measured(damage=plain_line(str(error)))
+        if measured.damage and measured.damage != self.latest(name).damage:
+            _log.warning("job-folder-damaged", job=name, line=measured.damage)
+        damage = measured.damage
         if measured.phase is None and record.state is JobState.RUNNING:
             # Its launcher is about to begin: what it was given is its own already.
-            measured = Measured(Phase.STARTING, target=record.granted)
+            measured = Measured(Phase.STARTING, target=record.granted, damage=damage)
         elif record.state is JobState.RUNNING and not measured.fresh and process.launcher is not None:
             # What its launcher wrote down last may be older than what it was given since.
             measured = replace(measured, target=measured.target.most(record.granted))
@@ -276,7 +283,7 @@ class RunningJobs(Mapping[str, JobProcesses]):
         """It was killed, or could not begin; what it trained until its last checkpoint is kept."""
         futile = self._futile_starts.get(record.name, 0) + 1 if measured.samples <= record.samples else 1
         if futile >= _STARTS:
-            why = measured.failure or "its launcher ended before it had trained; see its logs"
+            why = measured.failure or measured.damage or "its launcher ended before it had trained; see its logs"
             self._end(record, replace(measured, failure=why))
         else:
             self.table.change(record.name, state=JobState.SUSPENDED, suspended_unix_seconds=self._now())

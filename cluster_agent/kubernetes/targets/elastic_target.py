@@ -163,7 +163,7 @@ def _number(spec: Json, name: str, default: int | None) -> int:
 
 def _text(spec: Json, name: str, default: str) -> str:
     value = spec.get(name, default)
-    if not isinstance(value, str) or not value:
+    if not isinstance(value, str) or not value or not value.isprintable():
         raise _Wrong(f"spec.{name} is {value!r}: use a word")
     return value
 

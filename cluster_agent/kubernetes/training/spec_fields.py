@@ -95,7 +95,7 @@ def count(found: Json, name: str, default: int | None, most: int) -> int:
 def word(spec: Json, name: str, default: str) -> str:
     """A short text."""
     value = spec.get(name, default)
-    if not isinstance(value, str) or not 1 <= len(value) <= _LONGEST_TYPE:
+    if not isinstance(value, str) or not 1 <= len(value) <= _LONGEST_TYPE or not value.isprintable():
         raise Wrong(f"spec.{name} is {value!r}: use a word of at most {_LONGEST_TYPE} letters")
     return value
 

@@ -15,6 +15,7 @@ import sys
 import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 from typing import IO, Any
 
@@ -24,6 +25,7 @@ from elastic_runtime.launcher.settings import LauncherSettings, RestartLimit
 from elastic_runtime.launcher.warm import inherited, running, wire
 from elastic_runtime.launcher.warm.script_imports import obstacle_in
 from foundation import kinship
+from foundation.files import open_ordinary
 
 _PROGRAM = Path(__file__).with_name("fork_server.py")
 _READ_WHEN_USED = (
@@ -124,7 +126,7 @@ class WarmStarter:
         program = [sys.executable, str(_PROGRAM), str(its.fileno()), launcher, script]
         tied = [sys.executable, "-I", "-S", str(parent_death.__file__), launcher, *program]
         try:
-            with its, self._spec.log_file.open("wb") as log:
+            with its, self._log() as log:
                 self._process = subprocess.Popen(  # noqa: S603  (our own program)
                     [*tied, self._padding(program)],
                     stdin=subprocess.DEVNULL,
@@ -150,13 +152,18 @@ class WarmStarter:
             "folder": str(self._spec.working_folder),
         }
         try:
-            with self._spec.log_file.open("wb") as log:
+            with self._log() as log:
                 self._channel.settimeout(self._settings.fork_seconds)
                 wire.send(self._channel, request, (log.fileno(), log.fileno()))
         except OSError as error:
             self._on_death(f"the process that was to fork them does not answer ({error})")
             return
         self._listen(self._channel)
+
+    def _log(self) -> FileIO:
+        """Begun anew; the script may have put something else there."""
+        path, flags = self._spec.log_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        return FileIO(open_ordinary(path, flags, below=path.parents[1]), "wb")
 
     def _listen(self, channel: socket.socket) -> None:
         channel.settimeout(None)

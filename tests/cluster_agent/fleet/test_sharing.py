@@ -101,6 +101,13 @@ def test_only_types_on_the_list_are_told() -> None:
     assert not SharingSettings(job_types=("bert",), enabled=False).shares("bert")
 
 
+def test_a_type_whose_name_cannot_be_printed_keeps_no_other_from_being_told() -> None:
+    world = World()
+    world.statistics = (seen(3, "a\nb"), seen(3, "a\x1b[31m"), seen(4, "bert"))
+    world.beat()
+    assert world.learner.told == [(1, 1, (seen(4, "bert"),))]
+
+
 @given(st.lists(st.integers(1, 1000), min_size=MOST_SHARED_TYPES + 1, max_size=MOST_SHARED_TYPES + 40))
 def test_too_many_types_are_cut_to_those_seen_most(counts: list[int]) -> None:
     kept = most_observed([seen(count, f"t{number}") for number, count in enumerate(counts)])

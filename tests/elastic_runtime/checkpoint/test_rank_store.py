@@ -129,5 +129,5 @@ def test_a_process_keeps_its_model_there_and_its_progress_in_its_folder(tmp_path
     assert kept["step"] == 3
     assert not files.checkpoint_file.exists()
     RankStore(place).save(4, b"no checkpoint of PyTorch's")
-    with pytest.raises(CheckpointError, match=r"memory://.*: is no checkpoint; remove it to start the job over"):
+    with pytest.raises(CheckpointError, match=r"memory://.*: is no checkpoint, or damaged; remove it to start"):
         files.load()

@@ -2,6 +2,7 @@
 
 import io
 import os
+import resource
 import selectors
 import threading
 from pathlib import Path
@@ -114,12 +115,35 @@ def test_a_log_keeps_the_newest_within_its_bound(tmp_path: Path) -> None:
     assert (tmp_path / "a.log").read_bytes().endswith(b"00000299\nnext life\n")
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_full_disk_costs_lines_and_nothing_else() -> None:
-    log = TaskLog(Path("/dev/full"), LIMIT)
-    log.write(b"lost\n")
+def test_a_full_disk_costs_lines_and_nothing_else(tmp_path: Path) -> None:
+    log = TaskLog(tmp_path / "worker-0.log", LIMIT)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        log.write(b"lost\n")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert log.lost_bytes == 5
     log.close()
+
+
+def test_a_log_is_an_ordinary_file_of_its_owner_alone_or_none(tmp_path: Path) -> None:
+    logs = tmp_path / "jobs" / "job" / "logs"
+    logs.mkdir(parents=True)
+    before = os.umask(0)
+    try:
+        TaskLog(logs / "worker-0.log", LIMIT).close()
+    finally:
+        os.umask(before)
+    assert (logs / "worker-0.log").stat().st_mode & 0o777 == 0o600
+    os.mkfifo(logs / "worker-1.log")
+    with pytest.raises(OSError, match="pipe"):
+        TaskLog(logs / "worker-1.log", LIMIT)
+    other = tmp_path / "jobs" / "other"
+    logs.parent.rename(other)
+    logs.parent.symlink_to(other)
+    with pytest.raises(OSError, match="it is a link, which is not followed"):
+        TaskLog(logs / "worker-0.log", LIMIT)
 
 
 def test_the_lowest_worker_is_shown_and_another_takes_its_place() -> None:

@@ -32,8 +32,9 @@ from cluster_agent.backends.local.scripts.script_folder import (
     Target,
 )
 from elastic_runtime.checkpoint.rank_files import RankFiles, RankProgress
+from elastic_runtime.errors import BadInput
 from elastic_runtime.launcher.gpu_seats import read_gpus, write_used
-from elastic_runtime.launcher.job_folder import JobBusy, JobLock
+from elastic_runtime.launcher.job_folder import FolderPlace, JobLock
 from elastic_runtime.launcher.job_spec import ProcessSpec
 from elastic_runtime.launcher.settings import LauncherSettings, launcher_clock
 from elastic_runtime.launcher.supervisor import StopSignals
@@ -42,9 +43,12 @@ from elastic_runtime.launcher.warm.starter import WarmStarter
 from elastic_runtime.protocol.plan import Phase
 from elastic_runtime.telemetry import configure_logging
 from foundation.backoff import Failures
+from foundation.errors import BAD_INPUT, NO_ROOM
 
 _log = structlog.get_logger()
 _LOOK_SECONDS = 0.05
+_RETRY_SECONDS = 1.0
+"""Between two starts while the disk is full."""
 _KEPT_CHANGES = 200
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 60.0
 _OVER = frozenset({Phase.FINISHED, Phase.FAILED, Phase.SUSPENDED})
@@ -75,6 +79,7 @@ class ScriptSupervisor:
         self._clock = clock
         self._unix_clock = unix_clock
         self._files = RankFiles(folder.path, record.checkpoint_seconds, clock)
+        self._place = FolderPlace(folder.path)
         before = folder.state()
         kept = {} if before is None else before.model_dump(include={"stall_seconds", "failures", "last_failure"})
         self._state = ScriptState(phase=Phase.STARTING, **kept)
@@ -90,14 +95,21 @@ class ScriptSupervisor:
         self._again_at = -math.inf
 
     def run(self) -> Phase:
-        """Until the job has ended, or is suspended."""
+        """Until the job has ended, or is suspended.
+
+        Raises:
+            BadInput: something else was put in the place of the job's folder.
+        """
         with StopSignals(self._news) as signals:
             try:
                 self._files.stop_file.unlink(missing_ok=True)
                 self._begin(self._wanted())
                 while self._state.phase not in _OVER:
+                    self._place.check()
                     self._look(signals.count)
                     self._sleep()
+            except OSError as error:  # of the job's own folder: what is not there can be told to nobody
+                self._note(Phase.FAILED, workers=0, target=0, failure=f"{error.filename}: {error.strerror}")
             finally:
                 if self._group is not None:
                     self._group.kill()
@@ -153,7 +165,16 @@ class ScriptSupervisor:
                 self._record, self._folder.path, target.workers, gpus, self._environment, self._clock, self._warm
             )
         except OSError as error:
-            self._note(Phase.FAILED, target=0, failure=f"no process can be started: {error.strerror or error}")
+            line = f"no process can be started: {error.strerror or error}"
+            if error.errno not in NO_ROOM:
+                self._note(Phase.FAILED, target=0, failure=line)
+                return
+            self._coming, self._again_at = target, self._clock() + _RETRY_SECONDS  # there may be room by then
+            if self._state.failure != line:
+                _log.warning("workers-wait-for-room", folder=str(self._folder.path), line=line)
+        else:
+            line = ""
+        self._state = self._state.model_copy(update={"failure": line})
 
     def _look(self, signals: int) -> None:
         group = self._group
@@ -279,6 +300,8 @@ class ScriptSupervisor:
                 if phase not in _OVER:
                     return
                 _log.warning("state-not-written", folder=str(self._folder.path), error=str(error))
+                if error.errno not in NO_ROOM:  # its folder is gone, say: that will not pass
+                    return
                 time.sleep(1.0)
             else:
                 return
@@ -299,9 +322,9 @@ def main() -> int:
     try:
         with JobLock(folder.path):
             phase = ScriptSupervisor(folder, folder.record(), os.environ, launcher_clock()).run()
-    except JobBusy as error:
+    except BadInput as error:  # somebody else's launcher, or files that are not as they were written
         print(error, file=sys.stderr)
-        return 2
+        return BAD_INPUT
     return int(phase is Phase.FAILED)
 
 

@@ -16,8 +16,10 @@ from typing import TypeVar
 
 from pydantic import Field, ValidationError
 
-from elastic_runtime.launcher.job_folder import LOCK_FILE, holder_of, read_json, write_json
+from elastic_runtime.errors import BadInput
+from elastic_runtime.launcher.job_folder import holder_of, read_json, read_own, write_json
 from elastic_runtime.protocol.plan import Phase
+from foundation.text import parse_json, plain_line
 from policy_net.settings import Section
 
 
@@ -112,8 +114,27 @@ class ScriptFolder:
 
     @property
     def launcher(self) -> int | None:
-        """Process number of the launcher that looks after the job now."""
-        return holder_of(self.path) if (self.path / LOCK_FILE).exists() else None
+        """Process number of the launcher that looks after the job now.
+
+        Raises:
+            BadInput: it cannot be asked for.
+        """
+        return holder_of(self.path)
+
+    def damage(self) -> str:
+        """What of the folder keeps anybody from telling how the job is, in a line; empty if nothing does."""
+        try:
+            holder_of(self.path)
+            ScriptState.model_validate(parse_json(read_own(self._state_file)))
+        except FileNotFoundError:
+            return "" if self.record_file.exists() else f"{self.path}: the job's folder is gone, or empty"
+        except OSError as error:
+            return plain_line(f"{error.filename}: cannot be read: {error.strerror}")
+        except ValueError:
+            return plain_line(f"{self._state_file}: is no state of a job")
+        except BadInput as error:
+            return plain_line(str(error))
+        return ""
 
     def make(self) -> None:
         """Make the folder, for its owner alone.
@@ -132,9 +153,12 @@ class ScriptFolder:
         """What to run.
 
         Raises:
-            ValidationError: it is no such thing.
+            BadInput: it is no such thing.
         """
-        return ScriptRecord.model_validate(read_json(self.record_file) or {})
+        try:
+            return ScriptRecord.model_validate(read_json(self.record_file) or {})
+        except ValidationError as error:
+            raise BadInput(f"{self.record_file}: does not say what to run; the file was changed") from error
 
     def write_target(self, target: Target) -> None:
         """Say what is wanted. Raises OSError."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import sys
 from collections.abc import Mapping
@@ -20,6 +19,7 @@ from cluster_agent.backends.local.shares.gpu_ledger import gpu_file
 from cluster_agent.backends.local.shares.machine_shares import thread_variables
 from elastic_runtime.checkpoint.rank_files import RankFiles
 from elastic_runtime.errors import ElasticError
+from elastic_runtime.launcher.job_folder import remove_folder
 from elastic_runtime.launcher.warm.script_imports import MORE_VARIABLE
 from elastic_runtime.protocol.plan import Phase
 from policy_net.domain import SUSPENDED, Allocation
@@ -107,9 +107,9 @@ class ScriptJob:
 
     def measure(self) -> Measured:
         """How it is doing: what its launcher and its first worker wrote down last."""
-        state = self._folder.state()
+        state, damage = self._folder.state(), self._folder.damage()
         if state is None:
-            return Measured()
+            return Measured(damage=damage)
         alive = self.launcher is not None
         progress = RankFiles(self._folder.path).progress()
         return Measured(
@@ -125,7 +125,12 @@ class ScriptJob:
             steps=float(progress.step),
             failures=state.failures,
             last_failure=state.last_failure,
+            damage=damage,
         )
+
+    def cpu_seconds(self) -> float | None:
+        """See `JobProcesses`."""
+        return self._launchers.cpu_seconds(self.name) if self._file.elastic else None
 
     def request(self, request_id: str, allocation: Allocation, *, resume: bool) -> str:
         """See `JobProcesses`; its launcher ends when it is suspended, so there is never one to resume."""
@@ -149,4 +154,4 @@ class ScriptJob:
     def begin_anew(self) -> None:
         """See `JobProcesses`."""
         self.clear()
-        shutil.rmtree(self._folder.path, ignore_errors=True)
+        remove_folder(self._folder.path)

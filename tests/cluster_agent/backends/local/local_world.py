@@ -74,6 +74,11 @@ class SimulatedJob:
     """For how long the process of a worker that its coordinator has let go is still there, and uses its GPU."""
     leaving: dict[str, float] = field(default_factory=dict)
     newcomers: int = 0
+    lies_samples: float = 0.0
+    """That its script says it has trained beside what it has."""
+    busy: float | None = None
+    """Share of a core that each of its workers is at work; None: nobody needs to know, its coordinator counts."""
+    worked_seconds: float = 0.0
 
     @property
     def launcher(self) -> int | None:
@@ -138,7 +143,7 @@ class SimulatedJob:
             self.phase,
             self.held if alive else SUSPENDED,
             self.target if alive else SUSPENDED,
-            self.samples,
+            self.samples + self.lies_samples,
             self.samples / SAMPLES_PER_EPOCH,
             self.total_samples / SAMPLES_PER_EPOCH if self.says_total else 0.0,
             failure=self.failure,
@@ -146,6 +151,9 @@ class SimulatedJob:
             fresh=alive and self.now() >= self.silent_until_seconds,
             steps=self.samples // SAMPLES_PER_STEP,
         )
+
+    def cpu_seconds(self) -> float | None:
+        return None if self.busy is None else self.worked_seconds
 
     def lose_coordinator(self) -> None:
         """It is started again by its launcher, from its journal; nobody answers meanwhile."""
@@ -219,6 +227,7 @@ class SimulatedJob:
         self.let_go()
         if self.process is None:
             return
+        self.worked_seconds += seconds * self.held.workers * (self.busy or 0.0)
         if self.phase is Phase.FINISHED:
             if self.now() >= self.due_seconds:
                 self.seat(0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -48,16 +49,19 @@ DAMAGES: dict[str, Damage] = {
     "huge numbers": lambda data: re.sub(rb"[0-9]+", b"9" * 400, data),
     "deep": lambda data: b"[" * 100_000,
 }
+DIGIT: Damage = lambda data: re.sub(rb'"number": \d', b'"number": 7', data)  # noqa: E731  (one of them)
+"""What only a checksum shows."""
 
 
 def job_of(folder: Path, name: str, **more: object) -> JobRecord:
+    folder.mkdir(exist_ok=True)
     script = folder / "train.py"
     script.write_text("import elastic_runtime\n", encoding="utf-8")
     file = check_job({"name": name, "modelType": "any", "script": "train.py", **more}, folder, "it")
     return JobRecord(name=name, number=1, file=file, submitted_unix_seconds=0.0)
 
 
-@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+@pytest.mark.parametrize("damage", [*DAMAGES.values(), DIGIT], ids=[*DAMAGES, "digit"])
 def test_a_damaged_record_is_told_of_and_the_other_jobs_are_there(tmp_path: Path, damage: Damage) -> None:
     table = JobTable(tmp_path / "submitted")
     for name in ("first", "second", "third"):
@@ -131,6 +135,79 @@ def ring_job(folder: Path) -> JobProcesses:
     made.write_target(Target(request_id="", workers=1))
     RankFiles(made.path).tell(RankProgress(1, 1, 10, 640, 1.0, 2.0), at_once=True)
     return job
+
+
+def as_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def as_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def as_link(path: Path) -> None:
+    path.rename(path.with_name(f"was-{path.name}"))
+    path.symlink_to(path.with_name(f"was-{path.name}"))
+
+
+def as_endless(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("/dev/zero")
+
+
+def as_huge(path: Path) -> None:
+    os.truncate(path, 1 << 40)
+
+
+KINDS = (as_folder, as_pipe, as_link, as_endless, as_huge, Path.unlink)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("make", [elastic_job, ring_job])
+def test_whatever_stands_in_a_files_place_the_agent_looks_at_the_job_and_goes_on(
+    tmp_path: Path, make: Callable[[Path], JobProcesses], kind: Callable[[Path], None]
+) -> None:
+    job = make(tmp_path / "whole")
+    gpus = tmp_path / "whole" / "jobs" / "job.gpus"
+    write_gpus(gpus, ["GPU-0"])
+    write_used(gpus, {"worker-0": ["GPU-0"]})
+    (tmp_path / "whole" / "jobs" / "job" / "lock").write_bytes(b"123\n")
+    (tmp_path / "whole" / "jobs" / "job.launcher.lock").write_bytes(b"123\n")
+    whole = job.measure()
+    files = [path for path in (tmp_path / "whole" / "jobs").rglob("*") if path.is_file()]
+    names = [path.relative_to(tmp_path / "whole") for path in files]
+    assert len(names) > 5
+    for number, name in enumerate(names):
+        folder = tmp_path / str(number)
+        shutil.copytree(tmp_path / "whole", folder)
+        kind(folder / name)
+        record = job_of(folder, "job", worker={"gpu": 1})
+        launchers = Launchers(folder / "jobs")
+        after: JobProcesses = type(job)(folder / "jobs", record, os.environ, launchers)  # type: ignore[call-arg]
+        assert after.launcher is None
+        measured = after.measure()
+        assert measured.samples in (0.0, whole.samples), name
+        if name.name in ("job.json", "token") and kind is not Path.unlink:
+            assert f"{folder / name}" in measured.damage
+        ledger = GpuLedger(folder / "jobs", ["GPU-0", "GPU-1"], ["job"])
+        ledger.settle("job", 1)
+
+
+@pytest.mark.parametrize("make", [elastic_job, ring_job])
+def test_a_job_whose_folder_is_a_link_is_not_looked_into(tmp_path: Path, make: Callable[[Path], JobProcesses]) -> None:
+    job = make(tmp_path)
+    place = tmp_path / "jobs" / "job"
+    assert job.measure().samples == 640
+    place.rename(tmp_path / "jobs" / "other")
+    place.symlink_to(tmp_path / "jobs" / "other")
+    before = {path: path.read_bytes() for path in (tmp_path / "jobs" / "other").rglob("*") if path.is_file()}
+    measured = job.measure()
+    assert (job.launcher, measured.samples) == (None, 0.0)
+    assert f"{place}" in measured.damage
+    assert "it is a link, which is not followed" in measured.damage
+    assert {path: path.read_bytes() for path in (tmp_path / "jobs" / "other").rglob("*") if path.is_file()} == before
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)

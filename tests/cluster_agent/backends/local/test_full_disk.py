@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
+import sys
 from pathlib import Path
 
 import pytest
+import structlog
 from local_world import LocalWorld, SimulatedJob
 
 from cluster_agent.backends.local.job_table import JobState
+from cluster_agent.backends.local.scripts.launcher import ScriptSupervisor
+from cluster_agent.backends.local.scripts.script_folder import ScriptFolder, ScriptRecord, Target
 from cluster_agent.errors import BackendUnavailable
+from elastic_runtime.launcher.gpu_seats import write_gpus
+from elastic_runtime.protocol.plan import Phase
 from policy_net.domain import Allocation, Decision
 
 FIXED = {"elastic": False, "communication": "AllReduce", "worker": {"min": 1, "max": 1, "replicas": 1, "cpu": 1}}
@@ -104,3 +111,36 @@ def test_a_job_whose_folder_is_gone_fails_with_that_line(tmp_path: Path) -> None
     assert (record.state, record.failure) == (JobState.FAILED, "it cannot be started (/gone: No such file)")
     assert world.ledger.held == {}
     assert world.backend.finished
+
+
+def test_a_launcher_that_finds_no_room_for_its_workers_starts_them_once_there_is(tmp_path: Path) -> None:
+    now = 100.0
+    (tmp_path / "script.py").write_text("", encoding="utf-8")
+    folder = ScriptFolder(tmp_path / "job")
+    folder.make()
+    gpus = tmp_path / "job.gpus"
+    write_gpus(gpus, ["GPU-0"])
+    record = ScriptRecord(
+        python=sys.executable, script=tmp_path / "script.py", workdir=tmp_path, elastic=False, gpus=1, gpu_file=gpus
+    )
+    launcher = ScriptSupervisor(folder, record, os.environ, lambda: now)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        with structlog.testing.capture_logs() as logs:
+            launcher._begin(Target(request_id="", workers=1))
+            now += 1.0
+            launcher._look(signals=0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert (launcher._state.phase, launcher._group) == (Phase.STARTING, None)
+    assert launcher._state.failure == "no process can be started: File too large"
+    assert [line["event"] for line in logs] == ["workers-wait-for-room"], "said once"
+    launcher._look(signals=0)
+    assert launcher._group is None, "not ten times a second"
+    now += 1.0
+    launcher._look(signals=0)
+    assert launcher._group is not None
+    assert launcher._state.failure == ""
+    launcher._group.kill()
+    launcher._group.close()

@@ -316,3 +316,45 @@ def test_a_job_that_has_ended_and_was_not_noted_yet_is_not_started_again(tmp_pat
     record = world.backend.table.get("a")
     assert record is not None
     assert record.state is JobState.DONE
+
+
+@pytest.mark.parametrize(
+    ("kind", "lies_per_second", "busy", "gpu", "believed"),
+    [
+        ("AllReduce", 0.0, 0.9, 0, True),
+        ("AllReduce", 1e6, 0.9, 0, True),
+        ("AllReduce", 1e9, 0.9, 0, False),  # beyond all machines
+        ("PS", 1e9, None, 0, False),
+        ("AllReduce", 1e6, 0.01, 0, False),  # its processes did next to nothing
+        ("AllReduce", 1e6, 0.01, 1, True),  # a GPU did
+        ("AllReduce", 1e6, 0.0, 1, False),
+    ],
+)
+def test_a_speed_that_the_machine_cannot_have_had_is_not_learned_from(
+    tmp_path: Path, kind: str, lies_per_second: float, busy: float | None, gpu: int, believed: bool
+) -> None:
+    world = LocalWorld(tmp_path, gpus=gpu)
+    job = world.submit("a", epochs=50, communication=kind, worker={"cpu": 1, "gpu": gpu, "max": 1})
+    job.busy = busy
+    wanted = {"a": (1, 0 if kind == "AllReduce" else 1)}
+    decide(world, **wanted)
+    began, wait = world.now, world.backend._parts.wait
+
+    def lying(seconds: float) -> bool:
+        stopped = wait(seconds)
+        job.lies_samples = lies_per_second * (world.now - began)
+        return stopped
+
+    object.__setattr__(world.backend._parts, "wait", lying)
+    observed = world.backend.observe()
+    assert observed is not None
+    (entry,) = world.backend.apply(Decision({"a": Allocation(*wanted["a"])}))
+    assert entry.seconds + entry.paused_seconds == pytest.approx(10.0, abs=1.0)
+    record = world.backend.table.get("a")
+    assert record is not None
+    if believed:
+        assert entry.samples / entry.seconds == pytest.approx(SAMPLES_PER_WORKER_SECOND + lies_per_second, rel=0.1)
+        assert record.samples > 0
+    else:
+        assert (entry.seconds, entry.samples, entry.epochs) == (0.0, 0.0, 0.0)
+        assert record.samples < 1e6

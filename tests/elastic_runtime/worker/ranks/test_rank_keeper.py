@@ -91,7 +91,7 @@ def test_a_checkpoint_that_is_none_is_named(tmp_path: Path) -> None:
     assert kept is not None
     assert kept["step"] == 3
     files.checkpoint_file.write_bytes(files.checkpoint_file.read_bytes()[:-100])
-    with pytest.raises(CheckpointError, match=r"checkpoint\.pt: is no checkpoint; remove it to start the job over"):
+    with pytest.raises(CheckpointError, match=r"checkpoint\.pt: is no checkpoint, or damaged; no other can be used"):
         files.load()
 
 
