@@ -25,7 +25,7 @@ from cluster_agent.fleet.sharing import Sharing
 from cluster_agent.fleet.sketch_sharing import SketchSharing
 from cluster_agent.fleet.trust import FleetTrust
 from cluster_agent.guard import Guard
-from cluster_agent.health import Health
+from cluster_agent.health import GAP_SECONDS, Health
 from cluster_agent.learning.comparing import PastComparer, comparer_of
 from cluster_agent.learning.experience import BelievedReward, ExperienceQueue
 from cluster_agent.learning.learning_source import LearningSource
@@ -47,6 +47,7 @@ from cluster_agent.rollout.conduct import Conduct
 from cluster_agent.settings import Acting, AgentSettings, LearnerSettings
 from cluster_agent.telemetry import Telemetry
 from foundation.backoff import Backoff
+from foundation.clocks import AwakeClock
 from policy_net.domain import PolicyContext
 from policy_net.exchange.secrets_in_use import what_expired
 from policy_net.exchange.spec import WeightSpec
@@ -91,7 +92,7 @@ class Agent:
         self._queue = ExperienceQueue(settings.learning.queue_decisions) if settings.learns else None
         self._health = Health(
             settings.telemetry.alive_seconds,
-            time.monotonic,
+            AwakeClock(GAP_SECONDS),
             lambda: self._backend.not_ready or what_expired(self._telemetry.secrets, time.time()),
         )
         self._wait = self._health.told_by(stop.wait)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+GAP_SECONDS = 60.0
+"""Between two looks more is a time in which this process was stopped, or nobody asked: a loop that woke is alive."""
+
 
 class Health:
     """Told by the decision loop, asked by any thread.
@@ -14,7 +17,7 @@ class Health:
 
     Args:
         longest_seconds: between two turns of a loop that is alive.
-        clock: monotonic seconds.
+        clock: seconds in which this process ran; looked at when it is asked, as a probe does.
         not_ready: why no decision can be taken so far, in a line; empty where one can.
     """
 

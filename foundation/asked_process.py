@@ -13,6 +13,8 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
+from foundation.clocks import AwakeClock
+
 LOOK_SECONDS = 0.5
 """Between two looks at whether the asker ends."""
 _LONGEST_REST_SECONDS = 5.0
@@ -134,6 +136,7 @@ def answer_of(
 def _ended(
     process: subprocess.Popen[bytes], longest_seconds: float, ending: Callable[[], bool], clock: Callable[[], float]
 ) -> tuple[bytes, bytes]:
+    clock = AwakeClock(20 * LOOK_SECONDS, clock)  # it got nothing done while both were stopped
     deadline = clock() + longest_seconds
     while True:
         try:

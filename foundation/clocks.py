@@ -27,7 +27,7 @@ def boot_seconds() -> float:
 class AwakeClock:
     """Seconds in which its process ran: a gap between two looks counts `most_seconds` at most. From any thread.
 
-    Somebody has to look more often than that, whatever else happens: a loop that turns, or a `Ticker`.
+    Who judges by it looks more often than that: in the loop that hears the others, so that this is what a gap is of.
 
     Args:
         most_seconds: that one look may bring; longer than the looks are apart on a busy machine.
@@ -55,27 +55,3 @@ class AwakeClock:
         """Seconds that were not counted, of all gaps together."""
         with self._lock:
             return self._missed
-
-
-class Ticker:
-    """A thread that looks at a clock now and then, for a process with no loop that would.
-
-    Args:
-        look: what is called.
-        every_seconds: how often.
-    """
-
-    def __init__(self, look: Callable[[], object], every_seconds: float) -> None:
-        self._look, self._every_seconds = look, every_seconds
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="clock", daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        """Look no more."""
-        self._ending.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._ending.wait(self._every_seconds):
-            self._look()

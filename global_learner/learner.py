@@ -15,6 +15,7 @@ from typing import Any, Generic
 
 import structlog
 
+from foundation.clocks import AwakeClock
 from global_learner.aggregation.region import RegionAggregator
 from global_learner.aggregation.settings import Mode
 from global_learner.background_task import BackgroundTask
@@ -56,6 +57,9 @@ from policy_net.exchange.wire import GradientUpdate, RoundAnswer, RoundTask
 _log = structlog.get_logger()
 
 _KEEP_HEARD_SECONDS = 60.0
+_LOOK_SECONDS = 1.0
+_GAP_SECONDS = 10.0
+"""Between two looks at the clock more is a time in which this process was stopped, or its loop was: it heard nobody."""
 _QUARANTINED_POLL_SECONDS = 1.0
 """A quarantined cluster that polls is answered after this, so that it does not ask without pause."""
 
@@ -79,13 +83,15 @@ class Learner(Generic[Status]):
         settings: LearnerSettings,
         opened: Opened,
         telemetry: Telemetry,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] | None = None,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._settings = settings
         self._registry = opened.registry
         self._telemetry = telemetry
         self._wall_clock = wall_clock
+        # Clusters are not silent while this process is stopped, or its loop kept from hearing them.
+        clock = clock or AwakeClock(_GAP_SECONDS)
         self._state_dir = opened.state.path
         self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         self.beliefs = opened.beliefs
@@ -101,6 +107,7 @@ class Learner(Generic[Status]):
         self._clock = clock
         self._heard_kept_seconds = clock()
         self._keeping = BackgroundTask("last-heard")
+        self._looking = BackgroundTask("clock")
         process = Process(telemetry, wall_clock, self.failed)
         self._lease = opened.state.lease
         end = LogEnd(
@@ -148,10 +155,12 @@ class Learner(Generic[Status]):
             self.rounds.start()
         self.rollouts.start()
         self._keeping.begin(self._keep_heard_on)
+        self._looking.begin(self._look_at_clock)
 
     async def close(self) -> None:
         """Take a last snapshot and end; no update may be offered any more."""
         await self._keeping.close()
+        await self._looking.close()
         await self.rollouts.close()
         if not self.failed.done():
             await self.keep_heard()
@@ -207,6 +216,11 @@ class Learner(Generic[Status]):
             self._heard_kept_seconds = at
         except LearnerError as error:
             _log.warning("last-heard-not-kept", reason=str(error), advice="tried again")
+
+    async def _look_at_clock(self) -> None:
+        while not self.failed.done():
+            self._clock()
+            await asyncio.sleep(_LOOK_SECONDS)
 
     async def _keep_heard_on(self) -> None:
         while not self.failed.done():

@@ -1,9 +1,10 @@
 """An elector: of several agents of one cluster, the one that holds a Lease acts, and knows for how long it may.
 
 The client's own election reads the wall clock and never gives a lease back. Here a lease of others is watched on this
-machine's own clock from when it last changed; one's own counts from *before* the request that renewed it; and whoever
-has not renewed in time stops writing well before another may begin. The API has no fencing: a frozen holder that wakes
-up sees by its clock that it is late, and what it had already sent carries an epoch that whoever is written to compares.
+machine's own clock from when it last changed, without the time in which this process was stopped; one's own counts
+from *before* the request that renewed it; and whoever has not renewed in time stops writing well before another may
+begin. The API has no fencing: a frozen holder that wakes up sees by its clock that it is late, and what it had already
+sent carries an epoch that whoever is written to compares.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import structlog
 from cluster_agent.kubernetes.api_server import Json, Query, micro_time
 from cluster_agent.kubernetes.errors import AlreadyExists, ApiError, Conflict, NotFound
 from cluster_agent.kubernetes.resources import LEASES
+from foundation.clocks import AwakeClock
 from foundation.text import plain_line
 
 _log = structlog.get_logger()
@@ -84,6 +86,8 @@ class Elector:
         self._store, self._namespace, self._name, self._identity = store, namespace, name, identity
         self._clock, self._wall_clock = clock, wall_clock
         self._times = times or LeaseTimes()
+        # A holder is late by the time that passes for all; a watcher that was stopped could not see it renew.
+        self._watch = AwakeClock(self._times.renew_deadline_seconds, clock)
         self._random = random.Random(identity)
         self._lock = threading.Lock()
         self._lease: Json | None = None
@@ -117,6 +121,7 @@ class Elector:
 
         What fails is tried again; a lease that could not be renewed in time is lost.
         """
+        self._watch()
         if self._released:
             return self._times.retry_seconds
         if self._is_held and not self.seconds_left:
@@ -180,8 +185,8 @@ class Elector:
         if self._seen is None:
             self._acquire(None)
         elif self._seen:
-            self._lease, self._seen, self._seen_at = None, (), self._clock()
-        elif self._clock() - self._seen_at > self._times.lease_seconds:
+            self._lease, self._seen, self._seen_at = None, (), self._watch()
+        elif self._watch() - self._seen_at > self._times.lease_seconds:
             self._acquire(None)
 
     def _see(self, lease: Json) -> None:
@@ -189,14 +194,14 @@ class Elector:
         seen = tuple(str(spec.get(name)) for name in ("holderIdentity", "renewTime", "leaseTransitions"))
         self._lease = lease
         if seen != self._seen:
-            self._seen, self._seen_at = seen, self._clock()
+            self._seen, self._seen_at = seen, self._watch()
 
     def _is_free(self, spec: Json) -> bool:
         if _holder_of(spec) in ("", self._identity):  # its own: the answer to an earlier request was lost
             return True
         stated = spec.get("leaseDurationSeconds")
         seconds = stated if isinstance(stated, int) and stated > 0 else 0
-        return self._clock() - self._seen_at > max(seconds, self._times.lease_seconds)
+        return self._watch() - self._seen_at > max(seconds, self._times.lease_seconds)
 
     def _acquire(self, lease: Json | None) -> None:
         old = {} if lease is None else _spec_of(lease)

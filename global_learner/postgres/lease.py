@@ -7,11 +7,11 @@ lease, this one has stopped. Where no database is shared there is no lease, and 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 
 import structlog
 
+from foundation.clocks import boot_seconds
 from global_learner.errors import LearnerError, LeaseLost, NotActive
 from global_learner.postgres.lease_table import LeaseTable
 
@@ -23,11 +23,6 @@ _RENEWALS = 5
 """Renewals in a lease's time: some may fail."""
 _CLOSE_SECONDS = 5.0
 """How long a database may take to hear that the lease is given back."""
-
-
-def boot_seconds() -> float:
-    """Seconds that also pass while the machine sleeps."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 class Lease:

@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from foundation.clocks import boot_seconds
 from global_learner.errors import BadConfig, DatabaseAway, LeaseLost, StateUnusable
 from global_learner.operator_socket import OPERATOR_SOCKET, socket_name
-from global_learner.postgres.lease import Lease, LeaseKeeper, boot_seconds
+from global_learner.postgres.lease import Lease, LeaseKeeper
 from global_learner.postgres.lease_table import LeaseTable
 from global_learner.postgres.server import Server
 from global_learner.service.http_endpoint import HttpEndpoint

@@ -8,7 +8,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -17,6 +16,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, Generic, TypeVar
 
+from foundation.clocks import AwakeClock
 from foundation.errors import ExpectedError
 from foundation.kinship import die_with_parent
 from policy_net.errors import BadInput, PolicyNetError
@@ -47,7 +47,7 @@ class TaskProcesses(Generic[Task, Answer]):
         processes: how many at a time.
         work: what a process does with a task; it is sent by its name.
         longest_seconds: of a task.
-        clock: monotonic seconds.
+        clock: seconds in which this process ran; a task that was stopped with it got nothing done.
         name: of the processes, for whoever lists them.
 
     Raises:
@@ -59,7 +59,7 @@ class TaskProcesses(Generic[Task, Answer]):
         processes: int,
         work: Callable[[Task], Answer],
         longest_seconds: float,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] | None = None,
         name: str = "task",
     ) -> None:
         cores = usable_cores()
@@ -67,7 +67,7 @@ class TaskProcesses(Generic[Task, Answer]):
             raise BadInput(
                 f"--processes {processes}: this machine has {cores} cores for this program; use at most {cores}"
             )
-        self._clock, self._longest_seconds = clock, longest_seconds
+        self._clock, self._longest_seconds = clock or AwakeClock(2 * _LOOK_SECONDS), longest_seconds
         self._workers = [_Worker(work, name) for _ in range(processes)]
 
     def answers(self, tasks: Sequence[Task]) -> Iterator[tuple[int, Answer | Unanswered]]:

@@ -1,6 +1,7 @@
 """A loop that hangs is told from one that waits."""
 
 from cluster_agent.health import Health
+from foundation.clocks import AwakeClock
 
 
 def health_at(now: list[float], not_ready: str = "") -> Health:
@@ -41,3 +42,15 @@ def test_who_is_not_alive_is_not_ready_and_who_is_says_what_is_missing() -> None
     now[0] = 61.0
     assert "has not turned" in health.not_ready
     assert health_at(now).not_ready == ""
+
+
+def test_a_loop_that_was_stopped_with_its_process_is_alive_and_one_that_hangs_afterwards_is_not() -> None:
+    now = [0.0]
+    health = Health(100.0, AwakeClock(60.0, lambda: now[0]), lambda: "")
+    health.turned()
+    now[0] += 3600.0
+    assert health.not_alive == ""
+    for _ in range(10):
+        now[0] += 10.0
+        late = health.not_alive
+    assert late

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import threading
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foundation.clocks import AwakeClock, Ticker, boot_seconds
+from foundation.clocks import AwakeClock, boot_seconds
 
 
 class MadeUpClock:
@@ -44,17 +43,6 @@ def test_it_never_goes_back_and_what_it_did_not_count_is_known(gaps: list[float]
     assert seen == sorted(seen)
     assert all(later - earlier <= 5.0 + 1e-6 for earlier, later in itertools.pairwise(seen))
     assert abs(seen[-1] - seen[0] + clock.missed_seconds - (source.seconds - 1000.0)) < 1e-3
-
-
-def test_a_ticker_looks_until_it_is_closed() -> None:
-    looks = threading.Semaphore(0)
-    ticker = Ticker(looks.release, 0.001)
-    assert looks.acquire(timeout=60.0)
-    assert looks.acquire(timeout=60.0)
-    ticker.close()
-    while looks.acquire(blocking=False):
-        pass
-    assert not looks.acquire(timeout=0.05)
 
 
 def test_time_since_boot_passes() -> None:

@@ -3,6 +3,7 @@
 import pytest
 from folding_clock import FoldingClock
 
+from foundation.clocks import AwakeClock
 from global_learner.fleet import Fleet
 from global_learner.registry.registrations import Registration
 
@@ -86,3 +87,23 @@ def test_a_call_that_was_under_way_when_its_agent_registered_anew_is_no_second_a
         names.clock.now += 0.01
         assert names.fleet.on_heard("north", before) is None
         assert not names.contested
+
+
+def test_a_learner_that_was_stopped_takes_no_cluster_for_silent_and_one_that_listens_does() -> None:
+    source = FoldingClock()
+    clock = AwakeClock(10.0, source)
+    fleet: Fleet[None] = Fleet((), {}, clock)
+    fleet.on_registered(Registration("north", 1, 1))
+    entry = fleet.get("north")
+    assert entry is not None
+    fleet.on_applied(entry)
+    for _ in range(45):
+        source.now += 1.0
+        clock()
+    source.now += 12 * 3600.0
+    assert fleet.silent_seconds(entry) == 55.0
+    assert fleet.present() == ["north"]
+    for _ in range(6):
+        source.now += 1.0
+        clock()
+    assert fleet.present() == [], "it has had a minute"

@@ -45,6 +45,7 @@ from cluster_agent.kubernetes.targets.batch_job import BatchJob
 from cluster_agent.kubernetes.targets.target_kind import TargetFacts, TargetKind
 from cluster_agent.kubernetes.training.credentials import JobKeys, follow_agent_key, read_agent_key
 from cluster_agent.recording.reasons import asked_about
+from foundation.clocks import boot_seconds
 from foundation.followed_files import LOOK_SECONDS as FILES_LOOK_SECONDS
 from foundation.followed_files import FollowedFiles
 from policy_net.domain import SUSPENDED, ClusterState, Decision, Job, Progress, Trigger
@@ -106,7 +107,7 @@ def open_backend(settings: BackendSettings, parts: AgentParts) -> KubernetesBack
             settings.lease_namespace,
             settings.lease_name,
             f"{socket.gethostname()}_{uuid.uuid4()}",
-            lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
+            boot_seconds,
             time.time,
             times,
         )

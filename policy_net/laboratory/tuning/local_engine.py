@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 
 from policy_net.laboratory.task_processes import TaskFailed, TaskProcesses, Unanswered
@@ -16,7 +15,7 @@ class LocalEngine:
     Args:
         processes: how many trials run at a time.
         work: what a process does with a task; it is sent by its name.
-        clock: monotonic seconds.
+        clock: see `TaskProcesses`.
         longest_seconds: of a trial.
 
     Raises:
@@ -27,7 +26,7 @@ class LocalEngine:
         self,
         processes: int = 1,
         work: Work = run_trial,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] | None = None,
         longest_seconds: float = LONGEST_TRIAL_SECONDS,
     ) -> None:
         self._processes = TaskProcesses(processes, work, longest_seconds, clock, name="tuning")

@@ -7,6 +7,7 @@ status. A write whose answer was lost is looked for before it is made again.
 from __future__ import annotations
 
 import functools
+import math
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -38,6 +39,7 @@ from cluster_agent.kubernetes.training.manifests import COORDINATOR, leader, rol
 from cluster_agent.kubernetes.training.training_job import LAST_CHECKPOINT, TrainingJob
 from elastic_runtime.control.messages import Size
 from elastic_runtime.protocol.plan import Phase
+from foundation.clocks import AwakeClock
 from foundation.text import plain_line
 from policy_net.domain import SUSPENDED, Allocation
 
@@ -46,6 +48,9 @@ RoomNow = Callable[[], Room]
 Wishes = list[tuple[str, str]]
 Clock = Callable[[], float]
 _NO_LAST_CHECKPOINT = "NoLastCheckpoint", EventType.WARNING
+_GAP_SECONDS = 60.0
+"""Between two looks more is a time in which this process was stopped: a look at many jobs takes seconds."""
+_RENEWED_SECONDS = 600.0
 _NODES_SECONDS = 10.0
 """Between two looks for a node that would be large enough for a job that waits."""
 
@@ -64,6 +69,8 @@ class TrainingController:
         self._lock = threading.Lock()
         self._chosen, self._pace = ChosenNodes(), pace or Pace(clock)
         self._memories: dict[str, Memory] = {}
+        self._awake = AwakeClock(_GAP_SECONDS, clock)
+        self._missed_seconds, self._renewed_seconds = 0.0, -math.inf
         self._steps: dict[str, Step] = {}
         self._objects = JobObjects(hands.api, sight.pods, sight.services, hands.keys, hands.may_write)
         self._teller = Teller(
@@ -95,8 +102,22 @@ class TrainingController:
         with self._lock:
             return self._steps.get(uid)
 
+    def _see_to_gaps(self) -> None:
+        """Whoever is waited for has the whole time again after a while in which this process was stopped.
+
+        Not again and again: where each look takes so long, who does not come is given up all the same.
+        """
+        now, missed_seconds = self._awake(), self._awake.missed_seconds
+        gap_seconds, self._missed_seconds = missed_seconds - self._missed_seconds, missed_seconds
+        if gap_seconds and now - self._renewed_seconds > _RENEWED_SECONDS:
+            self._renewed_seconds = now
+            _log.warning("agent-was-stopped", seconds=round(gap_seconds, 1), waits="count anew")
+            for memory in self._memories.values():
+                memory.on_gap(self._clock())
+
     def step(self) -> bool:
         """Look at the jobs, and do what is to be done; whether some are left for a step right after this one."""
+        self._see_to_gaps()
         unread, seen = self._sight.unread(), self._sight.jobs.entries()
         jobs = self._pace.begin([entry.kept for key, entry in seen.items() if key[0] not in unread])
         pods: dict[tuple[str, str], list[TaskPod]] = {}

@@ -124,6 +124,13 @@ class Memory:
         self.ended_since = {uid: since for uid, since in self.ended_since.items() if uid in uids}
         self.unneeded_since = {task: since for task, since in self.unneeded_since.items() if task in tasks}
 
+    def on_gap(self, now: float) -> None:
+        """Nobody looked for a while: whoever has kept it waiting has the whole time again."""
+        self.gang_since = None if self.gang_since is None else now
+        self.silent_since = None if self.silent_since is None else now
+        self.ended_since = dict.fromkeys(self.ended_since, now)
+        self.unneeded_since = dict.fromkeys(self.unneeded_since, now)
+
     def is_said_before(self, told: Told, task: str) -> bool:
         """Whether a coordinator spoke before a task's pod was gone: it may want the pod that it had, and no other."""
         return told.at_seconds <= self.gone_at.get(task, -math.inf)

@@ -6,6 +6,7 @@ import pytest
 from simulated_training import Killed, World
 from training_objects import job_object
 
+from cluster_agent.backends.kubernetes.training.plan import GANG_SECONDS
 from cluster_agent.backends.kubernetes.training.story.statuses import Granted
 from elastic_runtime.protocol.plan import Phase
 from policy_net.domain import Allocation
@@ -147,3 +148,30 @@ def test_no_gang_is_made_beside_one_that_was_not_seen(journal: bool) -> None:
     assert world.made[made:] == []
     assert world.brain is not None
     assert world.brain.phase is Phase.RUNNING
+
+
+def given_back(world: World) -> list[str]:
+    return [path for verb, path in world.writes if verb == "delete"]
+
+
+def test_an_agent_that_was_stopped_gives_pods_that_do_not_come_the_whole_time_again() -> None:
+    world = World(job_object())
+    decide(world, 2, "d1")
+    world.look()
+    made = list(world.tasks())
+    assert made
+
+    def stands_still(seconds: float) -> None:
+        for _ in range(round(seconds / 30.0)):
+            world.now += 30.0
+            world.look()
+
+    stands_still(GANG_SECONDS - 60.0)
+    assert list(world.tasks()) == made
+    world.now += 3600.0  # stopped: its nodes may have been made meanwhile
+    world.look()
+    stands_still(GANG_SECONDS - 60.0)
+    assert list(world.tasks()) == made
+    assert not given_back(world)
+    stands_still(120.0)
+    assert given_back(world), "who does not come is given up all the same"
