@@ -121,7 +121,9 @@ def verify_versions(
     options.show(results, verify_table(results))
     unsound = [facts["name"] for facts in results if not facts["ok"]]
     if unsound:
-        raise VersionsUnsound(f"not as signed: {', '.join(unsound)}; restore the state directory from a copy")
+        raise VersionsUnsound(
+            f"not as signed: {', '.join(unsound)}; put a sound copy of the file back with `policyctl version restore`"
+        )
 
 
 @version_app.command("pin")

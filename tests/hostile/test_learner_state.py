@@ -26,7 +26,7 @@ from global_learner.beliefs.intake import FleetBeliefs
 from global_learner.beliefs.priors import PriorsSource
 from global_learner.learner import Learner
 from global_learner.service.identity_setup import open_identities, read_external_credentials
-from global_learner.service.server import _recovered_learner, _registry
+from global_learner.service.server import _recovered_learner, open_registry
 from global_learner.settings import LearnerSettings
 from global_learner.storage.state_dir import StateDir
 from global_learner.telemetry import Telemetry
@@ -45,7 +45,7 @@ async def opened(settings: LearnerSettings) -> AsyncIterator[tuple[Learner[Any],
     telemetry = Telemetry()
     with contextlib.ExitStack() as stack:
         state = stack.enter_context(StateDir(settings.state_dir))
-        thread = stack.enter_context(contextlib.closing(_registry(settings, state)))
+        thread = stack.enter_context(contextlib.closing(open_registry(settings, state)))
         external = read_external_credentials(settings, time.time)
         identities = stack.enter_context(open_identities(settings, external, state.path, thread, telemetry, time.time))
         store = stack.enter_context(contextlib.closing(BeliefStore(state.path, settings.beliefs, state.commits)))
