@@ -58,6 +58,21 @@ BUILT_IN = (
     Served("apps", "v1", "deployments", "Deployment", short=("deploy",), categories=("all",)),
     Served("apps", "v1", "statefulsets", "StatefulSet", short=("sts",), categories=("all",)),
     Served("batch", "v1", "jobs", "Job", categories=("all",)),
+    Served(
+        "admissionregistration.k8s.io",
+        "v1",
+        "validatingadmissionpolicies",
+        "ValidatingAdmissionPolicy",
+        namespaced=False,
+    ),
+    Served(
+        "admissionregistration.k8s.io",
+        "v1",
+        "validatingadmissionpolicybindings",
+        "ValidatingAdmissionPolicyBinding",
+        namespaced=False,
+        has_status=False,
+    ),
     Served("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", has_status=False, short=("netpol",)),
     Served("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", short=("pdb",)),
     *(
