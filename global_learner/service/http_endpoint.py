@@ -45,6 +45,7 @@ class HttpEndpoint:
         refused: Callable[[HttpRefusal], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
         health: Callable[[], str] = lambda: "ok",
+        remark: Callable[[], str] = lambda: "",
     ) -> None:
         """Listen.
 
@@ -53,13 +54,14 @@ class HttpEndpoint:
             live: the page at `/`; None if nothing about the fleet is shown here.
             refused: is told of everything that gets no page.
             health: what /healthz says.
+            remark: what /readyz says besides while updates are taken; empty where there is nothing.
 
         Raises:
             BadConfig: the address cannot be listened on.
         """
         pages: dict[str, Callable[[], HttpAnswer]] = {
             "/healthz": lambda: HttpAnswer(200, f"{health()}\n".encode()),
-            "/readyz": lambda: _readiness(not_ready()),
+            "/readyz": lambda: _readiness(not_ready(), remark),
             "/metrics": lambda: HttpAnswer(200, generate_latest(registry), CONTENT_TYPE_LATEST),
         }
         if live is not None:
@@ -98,8 +100,11 @@ class HttpEndpoint:
         self._server.server_close()
 
 
-def _readiness(not_ready: str) -> HttpAnswer:
-    return HttpAnswer(503, f"not ready: {not_ready}\n".encode()) if not_ready else HttpAnswer(200, b"ready\n")
+def _readiness(not_ready: str, remark: Callable[[], str]) -> HttpAnswer:
+    if not_ready:
+        return HttpAnswer(503, f"not ready: {not_ready}\n".encode())
+    said = remark()
+    return HttpAnswer(200, f"ready; {said}\n".encode() if said else b"ready\n")
 
 
 def _page(live: LiveReport) -> HttpAnswer:

@@ -306,7 +306,8 @@ def _http(
         refusal = learner.maintenance.refusal
         if refusal is not None:
             return str(refusal)
-        return what_expired(telemetry.secrets, time.time()) or lanes.starved()
+        serving = (secret for secret in telemetry.secrets if secret.serves)
+        return what_expired(serving, time.time()) or lanes.starved()
 
     endpoint = HttpEndpoint(
         address,
@@ -314,6 +315,7 @@ def _http(
         not_ready,
         live,
         lambda reason: telemetry.http_refusals.labels(reason).inc(),
+        remark=lambda: what_expired(telemetry.secrets, time.time()),
     )
     endpoint.start()
     try:

@@ -118,7 +118,11 @@ class ConnectionAbove:
         def authority_validity() -> Validity:
             return NO_CERTIFICATE if (found := present()) is None else found.authority_validity
 
-        return [SecretInUse("upstream", validity), SecretInUse("upstream-authority", authority_validity)]
+        # The region's own clusters are served without.
+        return [
+            SecretInUse("upstream", validity, serves=False),
+            SecretInUse("upstream-authority", authority_validity, serves=False),
+        ]
 
     async def close(self) -> None:
         """Close the channel; a call under way fails."""

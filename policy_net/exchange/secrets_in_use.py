@@ -47,12 +47,14 @@ class SecretInUse:
         validity: of its certificate now; None of a secret that is no certificate.
         refusal: why the files that are there now are not used; empty where they are.
         look: looks at the files if it is time.
+        serves: whether callers can be served with it alone; where it has expired, the program is not ready.
     """
 
     name: str
     validity: Callable[[], Validity] | None = None
     refusal: Callable[[], str] = lambda: ""
     look: Callable[[], object] = lambda: None
+    serves: bool = True
 
 
 def validity_of(certificate: x509.Certificate) -> Validity:

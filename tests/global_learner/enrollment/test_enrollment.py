@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from identity_makers import NOON, Clock, enrolling
+from made_certificates import MadeAuthority
 
 from global_learner.enrollment.identity_store import IdentityStore
 from global_learner.enrollment.types import State
@@ -246,6 +247,21 @@ def test_an_administrators_file_is_renewed_by_a_start_in_its_last_third(tmp_path
     with enrolling(tmp_path, clock) as here:
         second = read_identity(here.folder / "admin.pem")
     assert second.ends_unix_seconds > first.ends_unix_seconds + 299 * DAY
+
+
+def test_a_renewed_authority_leaves_the_administrators_file_good_and_writes_another_one(tmp_path: Path) -> None:
+    clock, made = Clock(), MadeAuthority("platform-ca")
+    files = {"ca_certificate_file": str(tmp_path / "ca.pem"), "ca_key_file": str(tmp_path / "ca.key")}
+    (tmp_path / "ca.key").write_bytes(made.private_key())
+    (tmp_path / "ca.key").chmod(0o600)
+    seen = []
+    for days in (400, 4000):
+        (tmp_path / "ca.pem").write_bytes(made.certificate(clock.now - DAY, clock.now + days * DAY))
+        with enrolling(tmp_path, clock, **files) as here:
+            seen.append(read_identity(here.folder / "admin.pem"))
+            for identity in seen:
+                assert here.identities.identity.person(here.context(identity)) == "policyctl"
+    assert seen[0].authority != seen[1].authority == (tmp_path / "ca.pem").read_bytes()
 
 
 def test_secrets_are_for_their_owner_only_and_an_exposed_key_is_not_used(tmp_path: Path) -> None:

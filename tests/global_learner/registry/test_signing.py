@@ -130,6 +130,19 @@ def test_a_rotated_key_signs_what_the_old_one_signed(state: State, role: Role) -
     assert FleetKeys(state.folder / FOLDER).root == signing.root
 
 
+@pytest.mark.parametrize("content", [b"", b"another's"])
+def test_a_key_file_that_is_changed_while_the_learner_runs_counts_for_nothing(state: State, content: bytes) -> None:
+    path = state.folder / FOLDER / "version.key"
+    path.write_bytes(content)
+    state.registry.publish(policy(seed=20), 20, 1e9 + 20, {}, 0.0, assign_all=False)
+    assert state.believed() == [1, 2, 3]
+    assert state.registry.signing is not None
+    state.registry.signing.rotate(Role.VERSION)
+    state.registry.sign_versions()
+    assert state.believed() == [1, 2, 3]
+    assert FleetKeys(state.folder / FOLDER).root.number == 2, "a rotation leaves files that a start can read"
+
+
 def test_a_rotation_that_was_cut_off_is_of_the_old_key_before_the_root_is_written_and_of_the_new_after(
     state: State, tmp_path: Path
 ) -> None:

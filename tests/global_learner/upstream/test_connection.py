@@ -11,6 +11,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+from made_certificates import MadeAuthority
 from page_server import pages
 from reserved_port import ReservedPort
 
@@ -18,6 +19,7 @@ from global_learner.errors import ParentRefused, ParentUnreachable
 from global_learner.settings import UpstreamSettings
 from global_learner.upstream.connection import ConnectionAbove
 from policy_net.exchange.generated import fleet_pb2
+from policy_net.exchange.secrets_in_use import what_expired
 
 GRPC_WORDS = (
     *("failed to connect", "last error", "ipv4:", "HTTP/2", "Handshake", "Method not found", "refused (", "Deadline"),
@@ -72,6 +74,19 @@ def test_silence_is_said_with_how_long_it_was(tmp_path: Path) -> None:
     with silence() as port:
         line = told(tmp_path, f"127.0.0.1:{port}", ParentUnreachable, call_seconds=0.2)
     assert line == f"Register: the learner above at 127.0.0.1:{port} gave no answer within 0.2 s"
+
+
+def test_a_regions_certificate_is_told_of_and_its_own_clusters_are_served_without(tmp_path: Path) -> None:
+    made, now = MadeAuthority(), 1_790_000_000.0
+    certificate, key = made.pair("east", now, now + 100.0)
+    (tmp_path / "identity.pem").write_bytes(key + certificate + made.certificate(now, now + 1000.0))
+    (tmp_path / "identity.pem").chmod(0o600)
+    settings = UpstreamSettings(address="127.0.0.1:1", name="east", enrollment_file=tmp_path / "none")
+    secrets = ConnectionAbove(settings, tmp_path, lambda _: None).secrets
+    ends = [secret.validity().ends_unix_seconds for secret in secrets if secret.validity is not None]
+    assert ends == [now + 100.0, now + 1000.0]
+    assert "certificate upstream has expired" in what_expired(secrets, now + 100.0)
+    assert not any(secret.serves for secret in secrets)
 
 
 @contextmanager
