@@ -11,12 +11,14 @@ import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
 from elastic_runtime.launcher.warm import wire
 from elastic_runtime.launcher.warm.launcher_server import ROOM_VARIABLE
 from elastic_runtime.launcher.warm.script_imports import Import
+from foundation.files import open_ordinary
 
 ROOM_BYTES = 4096
 """For the variable by which launchers are found, with its name."""
@@ -66,7 +68,8 @@ class LauncherProcess:
         """
         ours, its = socket.socketpair()
         try:
-            with its, log_file.open("wb") as log:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+            with its, FileIO(open_ordinary(log_file, flags), "wb") as log:
                 process = subprocess.Popen(  # noqa: S603  (our own program)
                     [sys.executable, str(_PROGRAM), str(its.fileno()), " " * _LONGEST_COMMAND_BYTES],
                     stdin=subprocess.DEVNULL,

@@ -83,6 +83,34 @@ def test_processes_that_were_stopped_are_followed_by_any_number_of_others_to_the
         torch.testing.assert_close(load_file(tmp_path / other), straight, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.heavy
+def test_from_a_damaged_checkpoint_nobody_goes_on_but_from_the_one_before(forks: Forks, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT, encoding="utf-8")
+    files = RankFiles(tmp_path)
+    files.stop_file.touch()
+    for _ in range(2):
+        run(forks, tmp_path, 1, tmp_path / "early", tmp_path)
+    assert files.progress().step == 2
+    whole = files.checkpoint_file.read_bytes()
+    at = whole.index(bytes(load_weight(files)))
+    files.checkpoint_file.write_bytes(whole[:at] + bytes(64) + whole[at + 64 :])
+    run(forks, tmp_path, 1, tmp_path / "early", tmp_path)
+    assert files.progress().step == 2, "one step after the one before"
+    assert "checkpoint-passed-over" in (tmp_path / "0.log").read_text(encoding="utf-8")
+    files.stop_file.unlink()
+    run(forks, tmp_path, 1, tmp_path / "resumed", tmp_path)
+    run(forks, tmp_path, 1, tmp_path / "straight", None)
+    torch.testing.assert_close(load_file(tmp_path / "resumed"), load_file(tmp_path / "straight"), rtol=1e-4, atol=1e-5)
+
+
+def load_weight(files: RankFiles) -> bytes:
+    """The first layer's weights, as they lie in the newest checkpoint."""
+    content = files.load()
+    assert content is not None
+    weight: torch.Tensor = content["tensors"][0]
+    return weight.numpy().tobytes()
+
+
 def test_a_checkpoint_that_is_none_is_named(tmp_path: Path) -> None:
     files = RankFiles(tmp_path)
     assert files.load() is None
