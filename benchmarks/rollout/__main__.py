@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import statistics
 import sys
@@ -57,6 +58,10 @@ BLIND_ROLLOUTS = 40
 CANARIES, CANARY_DAYS = 2, 14.0
 """As in the default plan: without a verdict by then an operator is asked."""
 MONTH_DAYS = 30.0
+WITH_LIAR = 5
+"""Clusters of the rollouts in which one of them lies."""
+LIES = (0.05, 0.15, 1.0)
+"""Losses that it tells of every pair where a version is no worse; where one is worse, gains."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -128,6 +133,7 @@ def measure(records: Sequence[ClusterRecord], rollouts: int) -> dict[str, Any]:
         run_rollout(records, MUCH_WORSE, seed, days=CANARY_DAYS, with_twin=True, clusters=places)
         for seed, places in enumerate(sorted(generator.permutation(count)[:CANARIES]) for _ in range(rollouts))
     ]
+    told = _with_liar(records, rollouts)
     fleet_jobs = sum(record.mean_jobs for record in records)
     gate = judge_replays(
         {record.name: [Replayed(record.jct_ratios[NEGATED], 1.0, 1.0)] for record in records}, Rule().margin
@@ -151,11 +157,50 @@ def measure(records: Sequence[ClusterRecord], rollouts: int) -> dict[str, Any]:
         "equal_passed_share": shares(equal)[Outcome.PASS],
         "bad_on_two_outcomes": {outcome.value: share for outcome, share in shares(mixed).items() if share},
         "bad_on_two_held_share": sum(bool(one.held) for one in mixed) / rollouts,
+        **told,
         "measured_5_percent": round(statistics.fmean(record.jct_ratios[WORSE_5] for record in records) - 1.0, 4),
         "measured_much_worse": round(statistics.fmean(record.jct_ratios[NEGATED] for record in records) - 1.0, 4),
         "rollouts": rollouts,
         "clusters": count,
         "recorded_pairs": sum(len(record.pairs[WORSE_5]) for record in records),
+    }
+
+
+def _with_liar(records: Sequence[ClusterRecord], rollouts: int) -> dict[str, float]:
+    """Figures of rollouts in which one of five clusters lies, each with the lie that does the most harm to it."""
+
+    def ended(contest: Contest, lie: float | None = None) -> list[Ended]:
+        generator = np.random.default_rng(SEED)
+        count = min(WITH_LIAR, len(records))
+        return [
+            run_rollout(
+                records,
+                contest,
+                SEED * 100_000 + seed,
+                days=STAGE_DAYS,
+                with_twin=True,
+                clusters=generator.permutation(len(records))[:count].tolist(),
+                lie=lie,
+            )
+            for seed in range(rollouts)
+        ]
+
+    def pairs_to_a_pass(of: Sequence[Ended]) -> float:
+        passed = [one.pairs for one in of if one.outcome is Outcome.PASS]
+        return statistics.fmean(passed) if passed else math.inf
+
+    praised = [shares(ended(WORSE, -lie)) for lie in LIES]
+    blamed = [ended(EQUAL, lie) for lie in LIES]
+    honest = ended(EQUAL)
+    return {
+        "caught_5_percent_worse_share_of_five": shares(ended(WORSE))[Outcome.FAIL],
+        "caught_5_percent_worse_share_if_one_of_five_praises_it": min(share[Outcome.FAIL] for share in praised),
+        "passed_5_percent_worse_share_if_one_of_five_praises_it": max(share[Outcome.PASS] for share in praised),
+        "false_alarm_share_if_one_of_five_blames_it": max(shares(one)[Outcome.FAIL] for one in blamed),
+        "pairs_to_a_pass_of_five": round(pairs_to_a_pass(honest), 1),
+        "pairs_to_a_pass_ratio_if_one_of_five_blames_it": round(
+            max(map(pairs_to_a_pass, blamed)) / pairs_to_a_pass(honest), 2
+        ),
     }
 
 

@@ -74,12 +74,14 @@ class Ended:
 
     Attributes:
         days: until then.
+        pairs: of blocks that all clusters had brought by then.
         held: clusters that were worse off by themselves; from then on the incumbent acted there.
         extra_job_days: of all clusters, what the candidate's blocks cost in jobs in the system times days.
     """
 
     outcome: Outcome
     days: float
+    pairs: int
     held: tuple[str, ...]
     extra_job_days: float
 
@@ -92,18 +94,24 @@ def run_rollout(
     days: float,
     with_twin: bool,
     clusters: Sequence[int] | None = None,
+    lie: float | None = None,
     rule: Rule | None = None,
 ) -> Ended:
     """One stage in which clusters alternate until there is a verdict, or its time is over.
 
     Args:
         clusters: the places of those that alternate; all unless given.
+        lie: the loss that the first of them tells of every pair, and has its twin foresee, whatever happens there.
     """
     rule = rule or Rule()
     generator = np.random.default_rng(seed)
     taken = range(len(records)) if clusters is None else clusters
     drawn = {records[place].name: _draw(records[place], contest.of(place), contest, days, generator) for place in taken}
-    known = {name: _evidence(one.scores(with_twin=with_twin), rule) for name, one in drawn.items()}
+    scores = {name: one.scores(with_twin=with_twin) for name, one in drawn.items()}
+    if lie is not None:
+        liar = next(iter(scores))
+        scores[liar] = [Score(lie, lie)] * len(scores[liar])
+    known = {name: _evidence(own, rule) for name, own in scores.items()}
     held_at: dict[str, int] = {}
     at = 0.0
     while True:
@@ -114,7 +122,8 @@ def run_rollout(
             held_at.setdefault(name, drawn[name].pairs_by(at))
         if verdict.outcome is not Outcome.WAIT:
             extra = sum(one.extra_job_days(held_at.get(name, one.pairs_by(at))) for name, one in drawn.items())
-            return Ended(verdict.outcome, at, tuple(held_at), extra)
+            pairs = sum(own.loss.pairs for own in seen.values())
+            return Ended(verdict.outcome, at, pairs, tuple(held_at), extra)
 
 
 @dataclass(frozen=True)

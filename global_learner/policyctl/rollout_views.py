@@ -98,6 +98,7 @@ def rollout_facts(rollout: fleet_pb2.Rollout) -> Facts:
                 "reasons": list(verdict.reasons),
                 "loss_at_least": verdict.loss_at_least if verdict.HasField("loss_at_least") else None,
                 "loss_at_most": verdict.loss_at_most if verdict.HasField("loss_at_most") else None,
+                "rests_on": verdict.rests_on or None,
             }
             for verdict in rollout.verdicts
         ],
@@ -283,7 +284,9 @@ def _below(facts: Facts) -> list[str]:
 def _shown_by(verdict: Facts) -> str:
     """What a verdict rests on: replays where no cluster has acted on the version yet, and pairs of blocks else."""
     pairs, known = verdict["pairs"], ""
-    if verdict["loss_lower"] is not None and verdict["loss_upper"] is not None:
+    if verdict["rests_on"]:
+        known = f"; what is known rests on {verdict['rests_on']} alone"
+    elif verdict["loss_lower"] is not None and verdict["loss_upper"] is not None:
         what = "jobs in the system" if pairs else "time of jobs in replays"
         span = f"{verdict['loss_lower']:+.1%} to {verdict['loss_upper']:+.1%}"
         known = f"; {what} {verdict['loss']:+.1%} ({span}), + is worse"

@@ -40,7 +40,8 @@ def _point(verdict: fleet_pb2.RolloutVerdict, rollout: fleet_pb2.Rollout) -> dic
         "seconds": max(verdict.unix_seconds - rollout.started_unix_seconds, 0.0),
         "stage": verdict.stage,
         "pairs": verdict.pairs,
-        "estimate": verdict.loss if known else None,
+        "estimate": verdict.loss if known and not verdict.rests_on else None,
+        "rests_on": verdict.rests_on or None,
         "least": max(verdict.loss_at_least, _NO_JOB) if known else None,
         "most": verdict.loss_at_most if known else None,
         "outcome": verdict.outcome,
@@ -60,7 +61,8 @@ def _finding(point: dict[str, Any], rollout: fleet_pb2.Rollout) -> str:
         known = f"at least {_share(least if least > 0.0 else most)}"
     elif least <= _NO_JOB:
         known = f"at most {_share(most)}"
-    estimate = f"{_share(point['estimate'])} by estimate"
+    alone = point["rests_on"]
+    estimate = f"the estimate rests on {alone} alone" if alone else f"{_share(point['estimate'])} by estimate"
     return f"With v{version} the clusters have {known} jobs in the system, {after}: {estimate}."
 
 

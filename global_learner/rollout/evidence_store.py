@@ -50,6 +50,7 @@ class KeptVerdict:
     Attributes:
         loss_at_least, loss_at_most: whichever cluster is left out, by which a version fails or passes; older verdicts
             were kept without them.
+        rests_on: the cluster by whose word alone the loss is on its side of nought; empty: there is none.
     """
 
     unix_seconds: float
@@ -63,6 +64,7 @@ class KeptVerdict:
     reasons: tuple[str, ...]
     loss_at_least: float | None = None
     loss_at_most: float | None = None
+    rests_on: str = ""
 
     @classmethod
     def of(cls, verdict: Verdict, stage: int, pairs: int, now: float) -> KeptVerdict:
@@ -79,6 +81,7 @@ class KeptVerdict:
             tuple(reason[:500] for reason in verdict.reasons[:20]),
             _known(verdict.decides.lower),
             _known(verdict.decides.upper),
+            verdict.rests_on,
         )
 
 

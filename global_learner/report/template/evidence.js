@@ -34,7 +34,7 @@ function drawEvidence(partId, card) {
 function evidenceRange(points, margin) {
   const known = points.filter(({ least }) => least !== null);
   const late = known.slice(Math.floor(known.length / 3));
-  const values = [0, margin, ...late.flatMap(({ least, most, estimate }) => [least, most, estimate])];
+  const values = [0, margin, ...late.flatMap(({ least, most, estimate }) => [least, most, estimate ?? least])];
   const [least, most] = [Math.min(...values), Math.max(...values)];
   const room = Math.max((most - least) * 0.06, 0.005);
   return [least - room, Math.min(most, 3) + room];
@@ -66,16 +66,16 @@ function paintEvidence(root, width, { evidence: { points, margin }, stages, star
   }
   for (const run of runsOfKnown(points)) {
     const at = ({ seconds }) => sx(seconds / size);
-    const line = (of) => run.map((point, index) => `${index ? "L" : "M"}${at(point)} ${sy(of(point))}`).join("");
+    const line = (of, over = run) => over.map((point, index) => `${index ? "L" : "M"}${at(point)} ${sy(of(point))}`).join("");
     const back = [...run].reverse().map((point) => `L${at(point)} ${sy(point.least)}`).join("");
     inside.append(svg("path", { class: "area c0", d: `${line(({ most }) => most)}${back}Z` }),
       svg("path", { class: "line edge c0", d: line(({ most }) => most) }), svg("path", { class: "line edge c0", d: line(({ least }) => least) }),
-      svg("path", { class: "line c0", d: line(({ estimate }) => estimate) }));
+      svg("path", { class: "line c0", d: line(({ estimate }) => estimate, run.filter(({ estimate }) => estimate !== null)) }));
     if (run.length === 1) {
       inside.append(svg("line", { class: "span c0", x1: at(run[0]), x2: at(run[0]), y1: sy(run[0].least), y2: sy(run[0].most) }));
     }
     const end = run.at(-1);
-    inside.append(svg("circle", { class: "c0", cx: at(end), cy: sy(end.estimate), r: 4 }));
+    if (end.estimate !== null) inside.append(svg("circle", { class: "c0", cx: at(end), cy: sy(end.estimate), r: 4 }));
   }
   for (const [value, kind] of [[margin, "passes"], [0, "fails"]]) {
     root.append(svg("line", { class: `line ${kind}`, x1: left, x2: width - right, y1: sy(value), y2: sy(value) }));

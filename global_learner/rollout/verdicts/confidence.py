@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from global_learner.rollout.verdicts.evidence import Score
+from global_learner.rollout.verdicts.evidence import LEAST_TO_ENDURE, Score
 
 LEAST_PAIRS = 6
 """In all, below which no interval is given."""
@@ -45,6 +45,8 @@ LARGEST_WEIGHT = 4.0
 LARGEST_LIKENESS = 0.9
 """Of neighbours; beyond, a hundred values would say less than five."""
 _LEAST_VARIANCE = 1e-8
+LARGEST_SHARE = 0.5
+"""Of all weights, that one cluster has at most: never more than all others together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,24 +107,58 @@ def summed(scores: Sequence[Score]) -> Summed:
     )
 
 
-def interval_of(clusters: Mapping[str, Summed], alpha: float, without: str | None = None) -> Interval:
-    """The mean loss over clusters, each of the two bounds wrong at any time with a probability of `alpha`.
+def interval_of(clusters: Mapping[str, Summed], alpha: float) -> Interval:
+    """The mean loss over clusters, each of the two bounds wrong at any time with a probability of `alpha`."""
+    estimate, radius = _estimates(_columns(clusters).sum(axis=1), alpha)
+    return (
+        Interval(float(estimate), float(estimate - radius), float(estimate + radius)) if radius < math.inf else UNKNOWN
+    )
 
-    Args:
-        without: a cluster that is left out.
+
+def bound_without_any(clusters: Mapping[str, Summed], alpha: float, *, upper: bool) -> float:
+    """The bound that holds whichever cluster is left out; with fewer than two clusters there is none.
+
+    Without a cluster that blames a version falsely, one that praises it falsely would still be there, and hold up
+    whatever the others show. So from four clusters on the bound may also leave out one more, whichever it likes, at
+    half of `alpha`. One that lies either way is then always out; where nobody lies both ends lose one, as in a trimmed
+    mean.
     """
-    taken = [sums for name, sums in clusters.items() if name != without and sums.pairs]
-    pairs = sum(sums.pairs for sums in taken)
-    degrees = pairs - len(taken)
-    if pairs < LEAST_PAIRS or degrees <= 2:
-        return UNKNOWN
-    weights = sum(sums.weights for sums in taken)
-    estimate = sum(sums.weighted_scores for sums in taken) / weights
-    fleet = sum(max(sums.pairs - 1, 0) * sums.variance for sums in taken) / degrees
-    variance = sum(sums.squared_weights * _shrunk(sums, fleet) for sums in taken) * degrees / (degrees - 2)
-    variance *= _long_run(taken)
-    radius = boundary(variance, TUNED_PAIRS * variance / pairs, alpha) / weights
-    return Interval(estimate, estimate - radius, estimate + radius)
+    columns = _columns(clusters)
+    count = columns.shape[1]
+    if count < 2:
+        return math.inf if upper else -math.inf
+    if upper:
+        columns[_SCORES] *= -1.0
+    total = columns.sum(axis=1)
+    estimates, radii = _estimates(total[:, None] - columns, alpha)
+    without = estimates - radii
+    least = math.inf
+    for left_out in np.argsort(without):
+        bound = float(without[left_out])
+        if bound >= least:
+            break  # nor do those behind it lower anything
+        if count >= LEAST_TO_ENDURE:
+            rest = np.delete(columns, left_out, axis=1)
+            estimates, radii = _estimates(rest.sum(axis=1)[:, None] - rest, alpha / 2.0)
+            bound = max(bound, float((estimates - radii).max()))
+        least = min(least, bound)
+    return -least if upper else least
+
+
+def rests_on(clusters: Mapping[str, Summed], alpha: float) -> str:
+    """The cluster without which the mean loss would not be known to be on the side of nought on which it is known to be
+    with it, nor unknown where it is unknown; the one that moves it most. Empty where there is none.
+    """
+    columns = _columns(clusters)
+    names = [name for name, sums in clusters.items() if sums.pairs]
+    estimate, radius = _estimates(columns.sum(axis=1), alpha)
+    if not names or math.isinf(radius):
+        return ""
+    estimates, radii = _estimates(columns.sum(axis=1)[:, None] - columns, alpha)
+    differs = _signs(estimates, radii) != _signs(estimate, radius)
+    if not differs.any():
+        return ""
+    return names[int(np.argmax(np.where(differs, np.abs(estimates - estimate), -1.0)))]
 
 
 def boundary(variance: float, tuned_variance: float, alpha: float) -> float:
@@ -132,9 +168,7 @@ def boundary(variance: float, tuned_variance: float, alpha: float) -> float:
         variance: of the sum until now.
         tuned_variance: of the sum where the line is to be lowest.
     """
-    mixed = _TIGHTEST * tuned_variance
-    together = variance + mixed
-    return math.sqrt(2.0 * together * math.log1p(math.sqrt(together / mixed) / (2.0 * alpha)))
+    return float(_boundaries(np.array(variance), np.array(tuned_variance), alpha))
 
 
 def likeness(values: NDArray[np.float64]) -> float:
@@ -150,15 +184,77 @@ def likeness(values: NDArray[np.float64]) -> float:
     return min(found + (1.0 + 4.0 * found) / count, LARGEST_LIKENESS)
 
 
-def _long_run(taken: Sequence[Summed]) -> float:
-    """By how much the variance of a sum exceeds that of as many values that know nothing of each other.
+_PAIRS, _CLUSTERS, _WEIGHTS, _SCORES, _SQUARES, _OF_FLEET, _OF_OWN, _LIKENESS = range(8)
+"""Rows of `_columns`."""
 
-    Of all clusters together, as one has too few values to tell. Never below 1: neighbours that are opposites by
-    accident make nothing surer.
+
+def _columns(clusters: Mapping[str, Summed]) -> NDArray[np.float64]:
+    """A column for each cluster that brought pairs, of what is added up over clusters.
+
+    A sum's variance has two parts: what draws each cluster's own variance to the fleet's while its scores are few, a
+    multiple of the fleet's variance, and the rest.
     """
-    pairs = sum(sums.pairs for sums in taken)
-    alike = sum(sums.pairs * sums.likeness for sums in taken) / pairs
-    return max(1.0, (1.0 + alike) / (1.0 - alike))
+    taken = [sums for sums in clusters.values() if sums.pairs]
+    columns = np.empty((8, len(taken)))
+    shares = _weight_shares([sums.weights for sums in taken])
+    for at, (sums, share) in enumerate(zip(taken, shares, strict=True)):
+        own = max(sums.pairs - 1, 0)
+        squared = share * share * sums.squared_weights / (PRIOR_PAIRS + own)
+        columns[:, at] = (
+            sums.pairs,
+            1.0,
+            share * sums.weights,
+            share * sums.weighted_scores,
+            own * sums.variance,
+            squared * PRIOR_PAIRS,
+            squared * own * sums.variance,
+            sums.pairs * sums.likeness,
+        )
+    return columns
+
+
+def _weight_shares(weights: Sequence[float]) -> list[float]:
+    """What of each cluster's weight counts: all of it, but of one that outweighs all others together."""
+    total = sum(weights)
+    if len(weights) < 3:  # two weigh what they brought: each has to say the same by itself
+        return [1.0] * len(weights)
+    return [
+        min(1.0, (total - own) * LARGEST_SHARE / (1.0 - LARGEST_SHARE) / own) if own > 0.0 else 1.0 for own in weights
+    ]
+
+
+def _estimates(sums: NDArray[np.float64], alpha: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Estimates of mean losses, and how far their bounds are from them: infinitely where too little is known.
+
+    Args:
+        sums: of columns, along the last axis one set of clusters after the other.
+    """
+    pairs, degrees = np.rint(sums[_PAIRS]), np.rint(sums[_PAIRS] - sums[_CLUSTERS])
+    known = (pairs >= LEAST_PAIRS) & (degrees > 2) & (sums[_WEIGHTS] > 0.0)
+    pairs, degrees = np.where(known, pairs, LEAST_PAIRS), np.where(known, degrees, 3.0)
+    weights = np.where(known, sums[_WEIGHTS], 1.0)
+    fleet = sums[_SQUARES] / degrees
+    variance = (sums[_OF_FLEET] * fleet + sums[_OF_OWN]) * degrees / (degrees - 2.0)
+    # What neighbours have in common is of all clusters together, as one has too few pairs to tell. Never below what
+    # strangers would have: neighbours that are opposites by accident make nothing surer.
+    alike = np.minimum(sums[_LIKENESS] / pairs, LARGEST_LIKENESS)
+    variance = np.maximum(variance * np.maximum((1.0 + alike) / (1.0 - alike), 1.0), np.finfo(float).tiny)
+    radii = _boundaries(variance, TUNED_PAIRS * variance / pairs, alpha) / weights
+    return np.where(known, sums[_SCORES] / weights, 0.0), np.where(known, radii, math.inf)
+
+
+def _signs(estimates: NDArray[np.float64], radii: NDArray[np.float64]) -> NDArray[np.float64]:
+    """On which side of nought means are known to be; 0 where that is not known."""
+    return np.where(np.abs(estimates) > radii, np.sign(estimates), 0.0)
+
+
+def _boundaries(
+    variance: NDArray[np.float64], tuned_variance: NDArray[np.float64], alpha: float
+) -> NDArray[np.float64]:
+    mixed = _TIGHTEST * tuned_variance
+    together = variance + mixed
+    found: NDArray[np.float64] = np.sqrt(2.0 * together * np.log1p(np.sqrt(together / mixed) / (2.0 * alpha)))
+    return found
 
 
 class _Spread:
@@ -184,9 +280,3 @@ def _emphasis(foreseen: float | None) -> float:
     if foreseen is None:
         return 1.0
     return min((USUAL_DIFFERENCE + abs(foreseen)) / (2.0 * USUAL_DIFFERENCE), LARGEST_WEIGHT)
-
-
-def _shrunk(sums: Summed, fleet: float) -> float:
-    """A cluster's variance, drawn to the fleet's while its own scores are few."""
-    own = max(sums.pairs - 1, 0)
-    return (PRIOR_PAIRS * fleet + own * sums.variance) / (PRIOR_PAIRS + own)

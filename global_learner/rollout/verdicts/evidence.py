@@ -29,6 +29,8 @@ TRUST_PAIRS = 4.0
 """As many pairs' worth of evidence as the first trust of 1 counts for."""
 ALIKE_BLOCKS = 5
 """Blocks of the past with which one is compared; with fewer in all, every one."""
+LEAST_TO_ENDURE = 4
+"""Clusters among which one that lies cannot hold a verdict up: two are left without it and whoever is left out."""
 
 
 @dataclass(frozen=True, slots=True)

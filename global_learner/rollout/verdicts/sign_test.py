@@ -13,9 +13,11 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
 from scipy.special import betainc, betaln
 
-from global_learner.rollout.verdicts.evidence import Pair, Score
+from global_learner.rollout.verdicts.evidence import LEAST_TO_ENDURE, Pair, Score
 
 _SHAPE = 0.5
 _LOG_2 = math.log(2.0)
@@ -37,24 +39,38 @@ NO_SIGNS = Signs()
 
 def log_evidence(signs: Signs) -> float:
     """The log of a gambler's fortune who bets on the candidate being worse; above log 1/α it is."""
-    heads, tails = signs.more + _SHAPE, signs.less + _SHAPE
-    above_half = float(betainc(tails, heads, 0.5))  # the posterior weight of chances above one half
-    if above_half <= 0.0:
-        return -math.inf
-    return (
-        (signs.more + signs.less) * _LOG_2
-        + float(betaln(heads, tails) - betaln(_SHAPE, _SHAPE))
-        + math.log(above_half)
-        + _LOG_2
-    )
+    return float(_log_evidence(np.array(float(signs.more)), np.array(float(signs.less))))
 
 
 def without_any(by_cluster: Mapping[str, Signs]) -> float:
-    """The evidence that is left whichever cluster is left out: none alone makes a version fail."""
-    if len(by_cluster) < 2:
+    """The evidence that is left whichever cluster is left out: none alone makes a version fail, or keeps it from it.
+
+    As with the mean loss (`confidence.bound_without_any`) one more may be left out from four clusters on, for half of
+    the fortune.
+    """
+    count = len(by_cluster)
+    if count < 2:
         return -math.inf
-    together = sum(by_cluster.values(), Signs())
-    return min(log_evidence(Signs(together.more - own.more, together.less - own.less)) for own in by_cluster.values())
+    more, less = (np.array([float(getattr(own, name)) for own in by_cluster.values()]) for name in ("more", "less"))
+    without = _log_evidence(more.sum() - more, less.sum() - less)
+    least = math.inf
+    for left_out in np.argsort(without):
+        left = float(without[left_out])
+        if left >= least:
+            break  # nor is there less behind it
+        if count >= LEAST_TO_ENDURE:
+            others, fewer = np.delete(more, left_out), np.delete(less, left_out)
+            left = max(left, float(_log_evidence(others.sum() - others, fewer.sum() - fewer).max()) - _LOG_2)
+        least = min(least, left)
+    return least
+
+
+def _log_evidence(more: NDArray[np.float64], less: NDArray[np.float64]) -> NDArray[np.float64]:
+    heads, tails = more + _SHAPE, less + _SHAPE
+    above_half = betainc(tails, heads, 0.5)  # the posterior weight of chances above one half
+    with np.errstate(divide="ignore"):
+        found = (more + less + 1.0) * _LOG_2 + betaln(heads, tails) - betaln(_SHAPE, _SHAPE) + np.log(above_half)
+    return np.asarray(found, dtype=np.float64)
 
 
 def loss_signs(scores: Iterable[Score], tolerance: float) -> Signs:

@@ -6,9 +6,10 @@ together at most `false_alarm`. It passes if the fleet's mean loss is below the 
 has brought its pairs.
 
 One cluster alone decides nothing, whether it lies, is broken, or is unlike the others. The fleet's tests have to say
-the same with any one cluster left out. A cluster that is worse off by itself is held: it goes back to the incumbent,
-and the rollout goes on without it; the second one ends it. Where fewer than two are left to say anything, an operator
-is asked at once: what one of two canaries suffers from is not tried on the other until its time is over.
+the same with any one cluster left out; and from four clusters on one that contradicts the others holds nothing up. A
+cluster that is worse off by itself is held: it goes back to the incumbent, and the rollout goes on without it; the
+second one ends it. Where fewer than two are left to say anything, an operator is asked at once: what one of two
+canaries suffers from is not tried on the other until its time is over.
 """
 
 from __future__ import annotations
@@ -18,7 +19,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from global_learner.rollout.verdicts.confidence import UNKNOWN, Interval, Summed, interval_of, summed
+from global_learner.rollout.verdicts.confidence import (
+    UNKNOWN,
+    Interval,
+    Summed,
+    bound_without_any,
+    interval_of,
+    rests_on,
+    summed,
+)
 from global_learner.rollout.verdicts.evidence import Foresight, Pair, Score, scores_of, twin_foresight
 from global_learner.rollout.verdicts.sign_test import (
     NO_SIGNS,
@@ -99,6 +108,8 @@ class Verdict:
         decides: the same, with the bounds that hold whichever cluster is left out: a lower one above 0 is a fail, an
             upper one below the margin a pass.
         held: clusters that are worse off by themselves.
+        rests_on: the cluster without which `loss` would be known to be on another side of nought, or on none: it is
+            one cluster's word, and no figure of the fleet. Empty where there is no such cluster.
         reasons: for people, one line each.
     """
 
@@ -107,6 +118,7 @@ class Verdict:
     decides: Interval = field(default=UNKNOWN, kw_only=True)
     held: tuple[str, ...] = ()
     reasons: tuple[str, ...] = field(default=())
+    rests_on: str = field(default="", kw_only=True)
 
 
 def evidence_of(pairs: Sequence[Pair], rule: Rule, foresight: Foresight = twin_foresight) -> ClusterEvidence:
@@ -139,14 +151,19 @@ def judge(evidence: Mapping[str, ClusterEvidence], of_stage: Sequence[str], rule
     held = _held(evidence, rule)
     others = {cluster: own for cluster, own in losses.items() if cluster not in held}
     loss = interval_of(others, FLEET_SHARE * rule.false_alarm)
-    lower = _without_any(others, FLEET_SHARE * rule.false_alarm, largest_upper=False)
-    upper = _without_any(others, rule.false_pass, largest_upper=True)
+    lower = bound_without_any(others, FLEET_SHARE * rule.false_alarm, upper=False)
+    upper = bound_without_any(others, rule.false_pass, upper=True)
     decides = Interval(loss.estimate, lower, upper)
     faults = [*_fleet_faults(lower), *_sign_faults(evidence, rule)]
     if len(held) > 1:
         faults.append(f"worse off by themselves: {', '.join(held)}")
+    alone = rests_on(others, FLEET_SHARE * rule.false_alarm)
+
+    def said(outcome: Outcome, *reasons: str) -> Verdict:
+        return Verdict(outcome, loss, held, reasons, decides=decides, rests_on=alone)
+
     if faults:
-        return Verdict(Outcome.FAIL, loss, held, tuple(faults), decides=decides)
+        return said(Outcome.FAIL, *faults)
     missing = [
         cluster
         for cluster in of_stage
@@ -155,26 +172,17 @@ def judge(evidence: Mapping[str, ClusterEvidence], of_stage: Sequence[str], rule
     left = {*others, *of_stage} - {*held}
     if held and len(left) < 2:
         reason = f"{held[0]} is worse off by itself, and too few are left to say that others are not"
-        return Verdict(Outcome.INCONCLUSIVE, loss, held, (reason,), decides=decides)
+        return said(Outcome.INCONCLUSIVE, reason)
     if upper < rule.margin and not missing:
         most = f"{_at_most(upper)} in the system, whichever cluster is left out"
         reason = f"{most}; less than {rule.margin:.1%} more passes"
-        return Verdict(Outcome.PASS, loss, held, (reason,), decides=decides)
+        return said(Outcome.PASS, reason)
     lacks = [f"{cluster}: fewer than {rule.least_pairs} pairs of blocks" for cluster in missing]
     if upper >= rule.margin:
         known = "nothing is known yet" if math.isinf(upper) else f"{_at_most(upper)} in the system are shown"
         lacks.insert(0, f"{known}; less than {rule.margin:.1%} more passes")
     outcome = Outcome.INCONCLUSIVE if time_over else Outcome.WAIT
-    return Verdict(outcome, loss, held, tuple(lacks), decides=decides)
-
-
-def _without_any(losses: Mapping[str, Summed], alpha: float, *, largest_upper: bool) -> float:
-    """The bound that holds whichever cluster is left out; with fewer than two clusters there is none."""
-    taken = [cluster for cluster, own in losses.items() if own.pairs]
-    if len(taken) < 2:
-        return math.inf if largest_upper else -math.inf
-    intervals = [interval_of(losses, alpha, without=cluster) for cluster in taken]
-    return max(each.upper for each in intervals) if largest_upper else min(each.lower for each in intervals)
+    return said(outcome, *lacks)
 
 
 def _fleet_faults(lower: float) -> list[str]:

@@ -1174,7 +1174,7 @@ class RolloutMember(_message.Message):
     def __init__(self, cluster: _Optional[str] = ..., incumbent_version: _Optional[int] = ..., role: _Optional[str] = ..., acting_version: _Optional[int] = ..., away: _Optional[bool] = ..., blocks: _Optional[int] = ..., shadow_decisions: _Optional[int] = ..., shadow_agreed: _Optional[int] = ..., since_stage: _Optional[int] = ..., refused_version: _Optional[int] = ..., refused_reason: _Optional[str] = ...) -> None: ...
 
 class RolloutVerdict(_message.Message):
-    __slots__ = ("unix_seconds", "stage", "outcome", "loss", "loss_lower", "loss_upper", "pairs", "held", "reasons", "loss_at_least", "loss_at_most")
+    __slots__ = ("unix_seconds", "stage", "outcome", "loss", "loss_lower", "loss_upper", "pairs", "held", "reasons", "loss_at_least", "loss_at_most", "rests_on")
     UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
     STAGE_FIELD_NUMBER: _ClassVar[int]
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
@@ -1186,6 +1186,7 @@ class RolloutVerdict(_message.Message):
     REASONS_FIELD_NUMBER: _ClassVar[int]
     LOSS_AT_LEAST_FIELD_NUMBER: _ClassVar[int]
     LOSS_AT_MOST_FIELD_NUMBER: _ClassVar[int]
+    RESTS_ON_FIELD_NUMBER: _ClassVar[int]
     unix_seconds: float
     stage: int
     outcome: str
@@ -1197,7 +1198,8 @@ class RolloutVerdict(_message.Message):
     reasons: _containers.RepeatedScalarFieldContainer[str]
     loss_at_least: float
     loss_at_most: float
-    def __init__(self, unix_seconds: _Optional[float] = ..., stage: _Optional[int] = ..., outcome: _Optional[str] = ..., loss: _Optional[float] = ..., loss_lower: _Optional[float] = ..., loss_upper: _Optional[float] = ..., pairs: _Optional[int] = ..., held: _Optional[_Iterable[str]] = ..., reasons: _Optional[_Iterable[str]] = ..., loss_at_least: _Optional[float] = ..., loss_at_most: _Optional[float] = ...) -> None: ...
+    rests_on: str
+    def __init__(self, unix_seconds: _Optional[float] = ..., stage: _Optional[int] = ..., outcome: _Optional[str] = ..., loss: _Optional[float] = ..., loss_lower: _Optional[float] = ..., loss_upper: _Optional[float] = ..., pairs: _Optional[int] = ..., held: _Optional[_Iterable[str]] = ..., reasons: _Optional[_Iterable[str]] = ..., loss_at_least: _Optional[float] = ..., loss_at_most: _Optional[float] = ..., rests_on: _Optional[str] = ...) -> None: ...
 
 class RolloutEvent(_message.Message):
     __slots__ = ("number", "unix_seconds", "actor", "what", "subject", "came_of_it", "why")

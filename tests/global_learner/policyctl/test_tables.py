@@ -199,6 +199,18 @@ def test_a_verdict_of_the_gate_is_of_replays_and_has_no_pairs() -> None:
     assert "pairs" not in printed(rollout_table(facts), 100)
 
 
+def test_a_figure_that_rests_on_one_cluster_alone_is_not_told_as_the_fleets() -> None:
+    rollout = pb.Rollout(number=1, candidate_version=2, phase="asking", stages=["gate", "fleet"])
+    rollout.verdicts.add(
+        outcome="inconclusive", loss=-0.15, loss_lower=-0.2, loss_upper=-0.1, pairs=90, rests_on="mallory"
+    )
+    facts = rollout_facts(rollout)
+    assert facts["verdicts"][0]["rests_on"] == "mallory"
+    shown = printed(rollout_table(facts), 100)
+    assert "inconclusive, 90 pairs of blocks; what is known rests on mallory alone" in shown
+    assert "-15.0%" not in shown
+
+
 def test_a_rollouts_line_changes_only_when_it_stands_elsewhere() -> None:
     rollout = pb.Rollout(number=1, candidate_version=2, phase="asking", stages=["gate", "fleet"], reason="few pairs")
     line = line_of(rollout_facts(rollout))

@@ -129,7 +129,7 @@ def test_the_chart_crosses_its_limits_where_the_verdicts_say_so(cards: list[dict
         for point in points:
             if point["least"] is None:
                 continue
-            assert point["least"] <= point["estimate"] <= point["most"]
+            assert point["estimate"] is None or point["least"] <= point["estimate"] <= point["most"]
             if point["outcome"] == "pass":
                 assert point["most"] < evidence["margin"]
             elif point["outcome"] == "wait":
@@ -156,6 +156,17 @@ def test_a_bound_that_cannot_be_is_not_told_and_fewer_jobs_than_none_are_never_s
     )
     assert later is not None
     assert "have at least 10.0% fewer jobs in the system" in later["finding"]
+
+
+def test_an_estimate_that_rests_on_one_cluster_alone_is_no_figure() -> None:
+    said = pb.Rollout(number=1, candidate_version=2)
+    said.verdicts.add(
+        stage=2, pairs=90, loss=-0.15, loss_at_least=-0.02, loss_at_most=0.2, outcome="wait", rests_on="mallory"
+    )
+    told = evidence(said, Plan())
+    assert told is not None
+    assert told["points"][0]["estimate"] is None
+    assert told["finding"].endswith("after 90 pairs of blocks: the estimate rests on mallory alone.")
 
 
 def test_no_rollout_yet_is_no_card() -> None:

@@ -72,6 +72,14 @@ def test_a_loss_is_found() -> None:
     assert found.estimate == pytest.approx(0.05, abs=0.03)
 
 
+def test_one_cluster_weighs_no_more_than_all_others_together() -> None:
+    honest = {str(name): summed([Score(0.0)] * 20) for name in range(4)}
+    loud = summed([Score(1.0, 1.0)] * 2000)
+    assert loud.weights > 4 * sum(own.weights for own in honest.values())
+    estimate = interval_of({**honest, "loud": loud}, ALPHA).estimate
+    assert estimate == pytest.approx(loud.weighted_scores / loud.weights / 2.0)
+
+
 def test_few_pairs_say_nothing() -> None:
     sums = {"north": summed([Score(0.1)] * (LEAST_PAIRS - 1))}
     assert interval_of(sums, ALPHA) == UNKNOWN

@@ -48,6 +48,12 @@ def test_no_cluster_alone_makes_the_evidence() -> None:
     assert without_any({name: Signs(8, 1) for name in ("a", "b", "c")}) > math.log(100.0)
 
 
+def test_one_that_says_the_opposite_again_and_again_keeps_no_evidence_from_the_others() -> None:
+    four = {name: Signs(8, 1) for name in ("a", "b", "c", "d")}
+    assert without_any({**four, "liar": Signs(0, 2000)}) > math.log(100.0)
+    assert without_any({**dict.fromkeys(four, Signs(1, 1)), "liar": Signs(2000, 0)}) < math.log(2.0)
+
+
 def _pair(incumbent: Block, candidate: Block) -> Pair:
     return Pair(incumbent, candidate)
 

@@ -89,6 +89,51 @@ def test_one_cluster_that_lies_neither_fails_nor_passes_a_version(lie: float, pa
         assert outcome is not (Outcome.FAIL if lie else Outcome.PASS)
 
 
+FIVE = CLUSTERS[:5]
+
+
+def _first_with_liar(seed: int, loss: float, told: float, most: int = 40, twin_error: float = 0.05) -> Verdict:
+    """The first word on a version of which the first of five clusters tells a loss that is none of its own."""
+    losses = {FIVE[0]: told} | dict.fromkeys(FIVE[1:], loss)
+    brought = {name: blocks_of(seed, most, name=name, loss=losses[name], twin_error=twin_error) for name in FIVE}
+    for pairs in range(2, most + 1, 2):
+        evidence = {name: evidence_of(pairs_of(blocks[: 2 * pairs]), RULE) for name, blocks in brought.items()}
+        verdict = judge(evidence, FIVE, RULE, time_over=pairs >= most)
+        if verdict.outcome is not Outcome.WAIT:
+            return verdict
+    raise AssertionError("the last look has to say something")
+
+
+@pytest.mark.parametrize("praise", [-0.05, -0.15, -0.9])
+def test_one_of_five_that_praises_a_worse_version_does_not_keep_it_from_failing(praise: float) -> None:
+    outcomes = [_first_with_liar(seed, 0.05, praise).outcome for seed in range(30)]
+    assert outcomes.count(Outcome.FAIL) >= 24
+    assert outcomes.count(Outcome.PASS) <= 1
+
+
+def test_one_that_praises_holds_verdicts_up_less_where_they_take_long() -> None:
+    outcomes = [_first_with_liar(seed, 0.05, -0.15, twin_error=0.1).outcome for seed in range(20)]
+    assert outcomes.count(Outcome.FAIL) >= 10  # 4 where the praise stayed in what was judged
+    assert Outcome.PASS not in outcomes
+
+
+@pytest.mark.parametrize("blame", [0.05, 0.15, 0.9])
+def test_one_of_five_that_blames_an_equal_version_hardly_ever_stops_it(blame: float) -> None:
+    outcomes = [_first_with_liar(seed, 0.0, blame).outcome for seed in range(40)]
+    assert outcomes.count(Outcome.FAIL) <= 2
+    assert outcomes.count(Outcome.PASS) >= 30
+
+
+def test_a_figure_that_one_cluster_alone_makes_is_called_that_clusters() -> None:
+    honest = {name: blocks_of(1, 20, name=name, loss=0.05) for name in FIVE[1:]}
+    evidence = {name: evidence_of(pairs_of(blocks), RULE) for name, blocks in honest.items()}
+    assert judge(evidence, FIVE, RULE, time_over=False).rests_on == ""
+    lies = blocks_of(1, 20, name=FIVE[0], loss=-0.9)
+    verdict = judge({**evidence, FIVE[0]: evidence_of(pairs_of(lies), RULE)}, FIVE, RULE, time_over=False)
+    assert verdict.loss.estimate < 0.0
+    assert verdict.rests_on == FIVE[0]
+
+
 def test_one_cluster_by_itself_gets_no_verdict() -> None:
     alone = {"cluster-0": _evidence(1, 40)["cluster-0"]}
     assert judge(alone, ["cluster-0"], RULE, time_over=False).outcome is Outcome.WAIT
