@@ -127,7 +127,7 @@ def print_report(report: Report, files: Sequence[Path], console: Console) -> Non
         console.print(told, soft_wrap=True, highlight=False)
     for end in report.fleet.rollouts:
         what = "made by the fleet" if end.foretold == Phase.DONE else "made worse on purpose"
-        console.print(f"rollout {end.number} of v{end.version}, {what}: {end.ended}", soft_wrap=True, highlight=False)
+        console.print(f"rollout {end.number} of v{end.version}, {what}: {end.word}", soft_wrap=True, highlight=False)
     last = report.fleet.last
     console.print(
         f"learner: head step {last.head_step}, {last.updates_accepted} updates accepted, {last.updates_rejected}"

@@ -97,6 +97,11 @@ class RolloutEnd:
         """Whether a verdict was the opposite of what was foretold."""
         return self.ended not in (self.foretold, INCONCLUSIVE)
 
+    @property
+    def word(self) -> str:
+        """How it ended, for people."""
+        return "not decided" if self.ended == INCONCLUSIVE else self.ended
+
     def to_json(self) -> dict[str, Any]:
         """For `summary.json`."""
         return {**asdict(self), "stages": [asdict(stage) for stage in self.stages]}
@@ -175,10 +180,11 @@ class Rollouts:
         self._wait_for(acting)
         ended = INCONCLUSIVE if aborted else rollout.phase
         seconds = self._clock() - began
-        self._display.say(f"  {ended}: v{acting} acts in all clusters ({seconds:.0f} s)")
-        return RolloutEnd(
+        end = RolloutEnd(
             number, version, incumbent, foretold.value, ended, rollout.reason, tuple(judged(rollout)), acting, seconds
         )
+        self._display.say(f"  {end.word}: v{acting} acts in all clusters ({seconds:.0f} s)")
+        return end
 
     def say(self, line: str) -> None:
         """A line for whoever watches."""

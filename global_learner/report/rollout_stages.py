@@ -19,7 +19,7 @@ _ENDED: Mapping[str, tuple[str, str]] = MappingProxyType(
         "running": ("now", "now"),
         "asking": ("asks", "warn"),
         "paused": ("paused", "warn"),
-        "abort": ("aborted", "bad"),
+        "abort": ("aborted", "warn"),
         "version-gone": ("version gone", "bad"),
         "verdict": ("failed", "bad"),
     }

@@ -58,6 +58,8 @@ def _card(rollout: fleet_pb2.Rollout, now: float) -> dict[str, Any]:
     plan = Plan.model_validate_json(rollout.plan_json)
     stages = stages_of(rollout, plan)
     word, tone = _WORDS.get(rollout.phase, (rollout.phase, "now"))
+    if _is_undecided(rollout):
+        word, tone = "not decided", "warn"
     return {
         "number": rollout.number,
         "version": rollout.candidate_version,
@@ -77,12 +79,18 @@ def _card(rollout: fleet_pb2.Rollout, now: float) -> dict[str, Any]:
     }
 
 
+def _is_undecided(rollout: fleet_pb2.Rollout) -> bool:
+    """Whether an operator ended it before there was a verdict: nothing was found against the version."""
+    aborted = any(event.what == "abort" for event in rollout.events)
+    return rollout.phase == "rolled-back" and aborted and not any(v.outcome == "fail" for v in rollout.verdicts)
+
+
 def _title(rollout: fleet_pb2.Rollout, stages: Stages) -> str:
     version = f"v{rollout.candidate_version}"
     acting = _with_role(rollout, "candidate")
     stood = {
         "done": f"reached the fleet: it acts in {counted(len(acting), 'cluster')}",
-        "rolled-back": f"was taken back in {stages.present}",
+        "rolled-back": f"was {'aborted' if _is_undecided(rollout) else 'taken back'} in {stages.present}",
         "rolling-back": "is being taken back",
         "paused": f"is paused in {stages.present}",
         "asking": f"waits for an operator in {stages.present}",

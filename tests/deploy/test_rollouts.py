@@ -91,6 +91,7 @@ def test_without_a_verdict_it_is_aborted_and_inconclusive(tmp_path: Path) -> Non
     assert learner.asked == ["start v7", "abort"]
     assert (end.ended, end.acting, end.is_otherwise) == ("inconclusive", 1, False)
     assert "canary: no verdict after" in said
+    assert "not decided: v1 acts in all clusters" in said
     assert contradiction([end]) == ""
 
 

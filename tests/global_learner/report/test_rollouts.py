@@ -158,6 +158,12 @@ def test_a_bound_that_cannot_be_is_not_told_and_fewer_jobs_than_none_are_never_s
     assert "have at least 10.0% fewer jobs in the system" in later["finding"]
 
 
+def test_one_that_was_aborted_without_a_verdict_is_not_decided_and_no_alarm() -> None:
+    aborted = only(after(Promote(), Abort(why="no verdict in time")))
+    assert (aborted["word"], aborted["tone"]) == ("not decided", "warn")
+    assert "was aborted in the shadow stage" in aborted["title"]
+
+
 def test_an_estimate_that_rests_on_one_cluster_alone_is_no_figure() -> None:
     said = pb.Rollout(number=1, candidate_version=2)
     said.verdicts.add(
