@@ -70,8 +70,11 @@ class Authority:
     def has_signed_for(self, authority_pem: bytes) -> bool:
         """Whether this is an authority's certificate of the same key, such as one before it was renewed."""
         try:
-            return x509.load_pem_x509_certificate(authority_pem).public_key() == self._key.public_key()
-        except (ValueError, UnsupportedAlgorithm, x509.InvalidVersion):
+            certificate = x509.load_pem_x509_certificate(authority_pem)
+            if certificate.issuer == certificate.subject:
+                certificate.verify_directly_issued_by(certificate)  # else a damaged copy would pass for another one
+            return certificate.public_key() == self._key.public_key()
+        except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm, x509.InvalidVersion):
             return False
 
     def renew(self, other: Authority) -> None:
