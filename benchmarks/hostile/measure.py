@@ -23,7 +23,7 @@ from global_learner.errors import LearnerError
 from global_learner.operator_socket import OPERATOR_SOCKET, SCHEME
 from global_learner.policyctl.client import AdminClient, TlsFiles
 
-HONEST = ("north", "south", "east")
+HONEST = ("north", "south", "east", "west", "centre")
 ATTACKER = "mallory"
 OPERATOR_PATIENCE_SECONDS = 30.0
 OPERATOR_PACE_SECONDS = 0.2
