@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from foundation.figures import counted
 from policy_net.accelerators import MOST_ON_A_NODE, Counted, counted_as, is_counted, not_counted, too_many
 from policy_net.errors import BadInput, MalformedRow
 from policy_net.laboratory.csv_rows import MOST_GPUS, shown
@@ -110,7 +111,7 @@ def read_k8s(path: Path, strict: bool = False) -> Recording:
         with intake.one():
             intake.keep(_record(job_id if times[job_id] == 1 else f"{job_id} ({times[job_id]})", job))
             in_parts += job.parts
-    parts = [f"{in_parts} jobs ask for parts of devices, and count one for each"] if in_parts else []
+    parts = [f"{counted(in_parts, 'job')} asked for parts of devices, and count one for each"] if in_parts else []
     return intake.recording(
         *parts,
         "pods of one namespace and job name are one job, submitted when its first pod was created",

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from foundation.figures import counted
 from policy_net.accelerators import MOST_ON_A_NODE, Counted, gres_counted_as, not_counted, too_many
 from policy_net.errors import BadInput, MalformedRow, OtherColumns
 from policy_net.laboratory.csv_rows import MOST_GPUS, Row, read_rows, shown
@@ -201,8 +202,8 @@ def read_sacct(path: Path, strict: bool = False) -> Recording:
     ]
     if in_pieces:
         notes.append(
-            f"{in_pieces} jobs ran more than once (requeued, preempted, resized): each is one request, with the sum of"
-            " its runs"
+            f"{counted(in_pieces, 'job')} ran more than once (requeued, preempted, resized): each is one request, with"
+            " the sum of its runs"
         )
     else:
         notes.append("no job is in it more than once: without sacct -D, earlier runs of requeued jobs are missing")

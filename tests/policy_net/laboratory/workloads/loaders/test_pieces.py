@@ -52,7 +52,7 @@ def test_runs_that_gave_way_are_one_request_with_the_job_that_came_of_them(tmp_p
         run("7", 9.5, 10, 14, "CANCELLED by 1000"),
     )
     assert [hours(job) for job in recording.records] == [("7", 3 + 2 + 1 + 4, 4, 1, 14), ("8", 1, 1, 2, 3)]
-    assert any(note.startswith("1 jobs ran more than once") for note in recording.notes)
+    assert any(note.startswith("1 job ran more than once") for note in recording.notes)
     assert not any("malformed" in note or "left out" in note for note in recording.notes)
 
 
