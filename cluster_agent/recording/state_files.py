@@ -12,15 +12,12 @@ import json
 import os
 from pathlib import Path
 
-import structlog
-
 from cluster_agent.errors import BadConfig, StateDamaged
 from foundation.files import PRIVATE, read_ordinary, write_whole
 from foundation.locks import FileLock, LockHeld
 from foundation.text import parse_json
 from policy_net.exchange.state_codec import JsonObject
 
-_log = structlog.get_logger()
 LOCK = "lock"
 PRIVATE_FOLDER = 0o700
 _LARGEST_BYTES = 1 << 30
@@ -56,7 +53,11 @@ def _keep_private(folder: Path) -> None:
     found = folder.stat()
     if found.st_uid == os.getuid() and found.st_mode & 0o077:
         folder.chmod(PRIVATE_FOLDER)
-        _log.info("state-dir-closed", folder=str(folder), meaning="only this user may read what is in it now")
+        import structlog  # noqa: PLC0415  (commands that only read logs do without)
+
+        structlog.get_logger().info(
+            "state-dir-closed", folder=str(folder), meaning="only this user may read what is in it now"
+        )
 
 
 def write_json(path: Path, value: JsonObject, *, indent: int | None = None) -> None:

@@ -20,6 +20,8 @@ WITHOUT: dict[str, str] = {
     "elastic-run logs": "prints lines as they come",
     "cluster-agent run": "runs until it is ended",
     "global-learner serve": "runs until it is ended",
+    "cluster-agent training-key": "an init container's: its line is for the pod's log",
+    "global-learner admin-secret": "an init container's: its line is for the pod's log",
     "python -m deploy.local": "a demonstration, whose result is a page",
     "python -m deploy.train": "a demonstration, whose result is a page",
 }

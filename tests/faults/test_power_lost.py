@@ -91,6 +91,11 @@ class Disk:
                 (target / folder / name).write_bytes(node.now(kept))
 
 
+def at(path: str | os.PathLike[str], folder: int | None) -> Path:
+    """The whole path of a name that may be below an open folder."""
+    return Path(path) if folder is None else Path(f"/proc/self/fd/{folder}").readlink() / path
+
+
 class Recorder:
     """Notes what is done to the files below a folder; `moments` holds a copy of the disk at each, and what was told."""
 
@@ -105,17 +110,17 @@ class Recorder:
     def moment(self) -> None:
         self.moments.append((copy.deepcopy(self.disk), self.acknowledged))
 
-    def _place(self, path: object) -> tuple[str, str] | None:
-        there = Path(os.fspath(path))  # type: ignore[call-overload]
+    def _place(self, there: Path) -> tuple[str, str] | None:
         if self.root not in there.parents:
             return None
         folder = str(there.parent.relative_to(self.root))
         return (folder, there.name) if folder in FOLDERS else None
 
-    def open(self, path, flags, mode=0o777, **more):
-        existed = Path(path).exists()
-        descriptor = self._real["open"](path, flags, mode, **more)
-        place = self._place(path)
+    def open(self, path, flags, mode=0o777, *, dir_fd=None):
+        there = at(path, dir_fd)
+        existed = there.exists()
+        descriptor = self._real["open"](path, flags, mode, dir_fd=dir_fd)
+        place = self._place(there)
         if place is not None and flags & os.O_CREAT and not existed:
             number = os.fstat(descriptor).st_ino
             self.disk.nodes[number] = Node()
@@ -154,18 +159,19 @@ class Recorder:
         if node is not None:
             node.pending.append((length, None))
 
-    def rename(self, source, target, **more):
-        old, new, number = self._place(source), self._place(target), Path(source).stat().st_ino
-        self._real["rename"](source, target, **more)
+    def rename(self, source, target, *, src_dir_fd=None, dst_dir_fd=None):
+        there = at(source, src_dir_fd)
+        old, new, number = self._place(there), self._place(at(target, dst_dir_fd)), there.stat().st_ino
+        self._real["rename"](source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
         if old is not None and new is not None:
             self.disk.changes[old[0]].append([(old[1], None), (new[1], self.disk.nodes[number])])
             self.moment()
 
     replace = rename
 
-    def unlink(self, path, **more):
-        place = self._place(path)
-        self._real["unlink"](path, **more)
+    def unlink(self, path, *, dir_fd=None):
+        place = self._place(at(path, dir_fd))
+        self._real["unlink"](path, dir_fd=dir_fd)
         if place is not None:
             self.disk.changes[place[0]].append([(place[1], None)])
 
