@@ -140,14 +140,21 @@ class Kinds(FakeLearner):
         return replace(answered, head=None)
 
 
-def trainer_of(learner: Kinds, place: Place, folder: Path, queue: ExperienceQueue, answered: TwinAnswer) -> Trainer:
+def trainer_of(
+    learner: Kinds,
+    place: Place,
+    folder: Path,
+    queue: ExperienceQueue,
+    answered: TwinAnswer,
+    session: Session | None = None,
+) -> Trainer:
     learning = LearningSettings(head_max_age_seconds=0.0)
     command = (sys.executable, "-c", f"print({answered.to_line()!r})")
     twin = TwinSource(
         learning, "north", folder, tuple[SpeedStatistic, ...], place.telemetry, command, applies=place.source.is_twin
     )
     retry = retry_backoff(RetrySettings(initial_seconds=0.001, maximum_seconds=0.002), "north")
-    access = LearnerAccess(learner, Session(learner, "", ()), place.telemetry, retry)
+    access = LearnerAccess(learner, session or Session(learner, "", ()), place.telemetry, retry)
     policy = TrainedPolicy(lambda: place.spec)
     return Trainer(access, queue, learning, "north", policy, time.monotonic, twin=twin)
 
@@ -162,7 +169,9 @@ def wait_until(condition: Any) -> None:
 def test_a_trainer_follows_the_kind_of_what_decides_and_nobody_waits_for_old_experience(tmp_path: Path) -> None:
     learner, place, queue = Kinds(), Place(), ExperienceQueue(8)
     gradient = np.full(SET.parameter_count, 0.5, dtype=np.float32)
-    trainer = trainer_of(learner, place, tmp_path, queue, TwinAnswer(GradientResult(gradient, 80, 80.0, {}), 1.0))
+    session = Session(learner, "", ())
+    answer = TwinAnswer(GradientResult(gradient, 80, 80.0, {}), 1.0)
+    trainer = trainer_of(learner, place, tmp_path, queue, answer, session)
     queue.put(make_experience(0))
     trainer.start()
     wait_until(lambda: len(learner.updates) >= 2)
@@ -172,6 +181,8 @@ def test_a_trainer_follows_the_kind_of_what_decides_and_nobody_waits_for_old_exp
     place.spec, learner.spec = DL2, DL2
     learner.only_replays = False
     learner.forget_everybody()
+    if (registered := session.current) is not None:  # what an agent hears with its next heartbeat, if not by an update
+        session.forget(registered.incarnation)
     taught = len(learner.updates)
     keep = place.source.live_into(queue)
     deadline = time.monotonic() + DEADLINE_SECONDS
