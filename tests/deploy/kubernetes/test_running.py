@@ -26,16 +26,27 @@ pytestmark = pytest.mark.heavy
 DEADLINE_SECONDS = 120.0
 TEMPORARY = "/tmp"  # noqa: S108 — a mount of the pods
 NOTING = """
-import os, runpy, sys
+import os, runpy, sys, threading
 writing = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+opens, opened = os.open, threading.local()
+def open_below(path, flags, mode=0o777, *, dir_fd=None):
+    opened.below = dir_fd  # which the event does not say
+    try:
+        return opens(path, flags, mode, dir_fd=dir_fd)
+    finally:
+        opened.below = None
+os.open = open_below
 def note(event, arguments):
-    path = None
+    path, below = None, None
     if event == "open" and isinstance(arguments[2], int) and arguments[2] & writing:
-        path = arguments[0]
-    elif event in ("os.mkdir", "os.rename", "os.symlink"):
-        path = arguments[event == "os.symlink"]  # whose first is what the link says
+        path, below = arguments[0], getattr(opened, "below", None)
+    elif event in ("os.mkdir", "os.rename"):
+        path, below = arguments[0], arguments[2]
+    elif event == "os.symlink":
+        path, below = arguments[1:3]  # the first is what the link says
     if isinstance(path, (str, bytes)):
-        os.write(2, b"wrote " + os.fsencode(os.path.abspath(os.fsdecode(path))) + b"\\n")
+        folder = os.readlink(f"/proc/self/fd/{below}") if isinstance(below, int) and below >= 0 else os.getcwd()
+        os.write(2, b"wrote " + os.fsencode(os.path.abspath(os.path.join(folder, os.fsdecode(path)))) + b"\\n")
 sys.addaudithook(note)
 module = sys.argv.pop(1)
 sys.argv[0] = module
@@ -68,8 +79,9 @@ def running(site: Path, folder: Path, module: str, *words: str) -> Iterator[subp
     said = log.read_text(encoding="utf-8")
     assert process.returncode == 0, said
     wrote = re.findall(r"^wrote (.+)$", said, re.MULTILINE)
-    mounts = (f"{folder / 'state'}/", str(Path(TEMPORARY) / "tmp"), "/dev/")
-    assert any(path.startswith(mounts[0]) for path in wrote)
+    state = folder / "state"  # which may be a link to a volume
+    mounts = (f"{state}/", f"{state.resolve()}/", str(Path(TEMPORARY) / "tmp"), "/dev/")
+    assert any(path.startswith(mounts[:2]) for path in wrote)
     assert {path for path in wrote if not f"{path}/".startswith(mounts)} == set()
 
 
