@@ -63,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     size.add_argument("--full", action="store_true", help="the whole grid: some ten minutes on two cores; give --out")
     parser.add_argument("--out", type=Path, help="keep finished cells in this folder, and go on with those there")
     parser.add_argument("--processes", type=int, default=2, help="how many measure at the same time")
-    parser.add_argument("--markdown", type=Path, help="put the tables into this page")
+    parser.add_argument("--markdown", type=Path, help="a short table for this page, csv files beside it")
     return parser
 
 

@@ -1,4 +1,4 @@
-"""The report's tables, for a terminal and for a page of documentation."""
+"""Tables of a report: all of them for a terminal, one for a page of documentation, and rows of csv files."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.policy_quality.policies import HEURISTICS, TRUTH_KNOWING
 from foundation.tables import Column, FittedTable
 
 Json = dict[str, Any]
@@ -74,12 +75,106 @@ def report_tables(report: Json) -> list[TextTable]:
     return tables
 
 
-def _real_table(section: Json, suffix: str) -> TextTable:
+def best_in_hindsight_table(report: Json) -> TextTable:
+    """Mean completion time over the best heuristic of each cluster, of all other policies, on windows that judge."""
+    beside = {*HEURISTICS, *TRUTH_KNOWING}
+    by_section = [{row["policy"]: row for row in section["policies"]} for section in report["real"]]
+    names = [name for name in report["policies"] if name not in beside and any(name in rows for rows in by_section)]
+    rows = [
+        (
+            _conditions(section),
+            *(
+                _with_interval(rows_of[name]["over_best_heuristic_in_hindsight"]) if name in rows_of else MISSING
+                for name in names
+            ),
+        )
+        for section, rows_of in zip(report["real"], by_section, strict=True)
+    ]
+    return TextTable("Over the best heuristic of each cluster in hindsight", ("recorded workloads", *names), rows)
+
+
+def recorded_rows(report: Json) -> list[dict[str, str]]:
+    """A csv row for each policy under each set of conditions; ratios are of average completion times."""
+    sections = [("test", section) for section in report["real"]]
+    sections += [("all", section) for section in report["real_all_windows"]]
+    return [
+        {
+            "windows": windows,
+            "job_kind": section["job_kind"],
+            "load": f"{section['load']:g}",
+            "durations": section["durations"],
+            "capacity": section["capacity"],
+            "locality": "yes" if section["locality"] else "no",
+            "clusters": str(section["clusters"]),
+            "jobs": str(section["jobs"]),
+            "policy": row["policy"],
+            "over_fifo_median": _csv_figure(row["over_fifo"], "median"),
+            **_csv_interval("over_fifo", row["over_fifo"]),
+            "without_longest_1_percent_over_fifo_median": _csv_figure(
+                row["over_fifo_without_longest_1_percent"], "median"
+            ),
+            "p99_jct_over_fifo_median": _csv_figure(row["p99_jct_over_fifo"], "median"),
+            "longest_jct_over_fifo_median": _csv_figure(row["max_jct_over_fifo"], "median"),
+            "bounded_slowdown_mean": _csv_number(row["avg_bounded_slowdown"]),
+            "bounded_slowdown_p99": _csv_number(row["p99_bounded_slowdown"]),
+            "starved_share": "" if row["starved_share"] is None else f"{row['starved_share']:.3f}",
+            **_csv_interval("over_best_published", row["over_best_published_in_hindsight"]),
+            "clusters_5_percent_below_best_published": _csv_wins(row["over_best_published_in_hindsight"]),
+            **_csv_interval("over_best_heuristic", row["over_best_heuristic_in_hindsight"]),
+            "clusters_5_percent_below_best_heuristic": _csv_wins(row["over_best_heuristic_in_hindsight"]),
+        }
+        for windows, section in sections
+        for row in section["policies"]
+    ]
+
+
+def made_up_rows(report: Json) -> list[dict[str, str]]:
+    """A csv row for each policy on each kind of made-up workload."""
+    return [
+        {
+            "sizes": section["sizes"],
+            "capacity": section["capacity"],
+            "disturbance": section["disturbance"],
+            "nodes": str(section["nodes"]),
+            "jobs": str(section["jobs"]),
+            "policy": row["policy"],
+            "avg_jct_slots": f"{row['avg_jct_slots']:.2f}",
+        }
+        for section in report["synthetic"]
+        for row in section["policies"]
+    ]
+
+
+def _conditions(section: Json) -> str:
     kind = {"allreduce": "all-reduce", "mix": "half all-reduce, half PS", "ps": "PS"}[section["job_kind"]]
+    return (
+        f"{kind}, load {section['load']:g}, durations {section['durations']},"
+        f" capacity {section['capacity']}{', locality' if section['locality'] else ''}"
+    )
+
+
+def _csv_figure(comparison: Json | None, name: str) -> str:
+    return "" if comparison is None else f"{comparison[name]:.3f}"
+
+
+def _csv_interval(name: str, comparison: Json | None) -> dict[str, str]:
+    low, high = ("", "")
+    if comparison is not None and comparison["interval"] is not None:
+        low, high = (f"{bound:.3f}" for bound in comparison["interval"])
+    return {f"{name}_mean": _csv_figure(comparison, "mean"), f"{name}_low": low, f"{name}_high": high}
+
+
+def _csv_wins(comparison: Json | None) -> str:
+    return "" if comparison is None else str(comparison["wins"])
+
+
+def _csv_number(value: float | None) -> str:
+    return "" if value is None else _number(value)
+
+
+def _real_table(section: Json, suffix: str) -> TextTable:
     title = (
-        f"Recorded workloads, {kind}, load {section['load']:g}, durations {section['durations']},"
-        f" capacity {section['capacity']}{', locality' if section['locality'] else ''}{suffix}:"
-        f" {section['clusters']} clusters, {section['jobs']} jobs"
+        f"Recorded workloads, {_conditions(section)}{suffix}: {section['clusters']} clusters, {section['jobs']} jobs"
     )
     return TextTable(title, REAL_HEADINGS, [_real_row(row) for row in section["policies"]])
 

@@ -44,3 +44,15 @@ def test_every_decision_is_listed() -> None:
     listed = (ROOT / "docs/decisions/README.md").read_text(encoding="utf-8")
     for record in (ROOT / "docs/decisions").glob("[0-9]*.md"):
         assert f"({record.name})" in listed, f"{record.name} is not in the list of decisions"
+
+
+def test_every_csv_file_of_results_is_linked_from_its_page() -> None:
+    results = ROOT / "docs/results"
+    files = [path.relative_to(results) for path in results.glob("*/*.csv") if path.parent.name != "dl2"]
+    assert files
+    missing = [
+        str(path)
+        for path in files
+        if f"]({path.as_posix()})" not in (results / f"{path.parent}.md").read_text(encoding="utf-8")
+    ]
+    assert not missing, "dl2 has a file for each figure of the paper; all others are linked one by one"

@@ -134,7 +134,7 @@ def test_in_a_browser_it_is_searched_and_asks_nobody_else(address: str) -> None:
         assert [said for said in complaints(browser) if "favicon" not in str(said)] == []
 
 
-WITH_WIDE_TABLES = ("results/twin_learning.html", "results/baselines.html", "results/dl2/summary.html")
+WITH_WIDE_TABLES = ("results/index.html", "results/twin_learning.html", "results/baselines.html")
 REFERENCE = ("guide/settings.html", "guide/commands.html", "guide/metrics.html")
 
 

@@ -7,6 +7,8 @@ anew after every figure, so an interrupted run leaves one of what it has.
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -26,6 +28,7 @@ VERSION = 1
 _SEEDS = "seeds"
 _SETTINGS, _SUMMARY, _TASKS = "settings.json", "summary.json", "tasks"
 
+CLAIM_COLUMNS = ("figure", "what", "paper", "ours", "change", "low", "high", "verdict", "seeds")
 ELSEWHERE = (
     "Figures 13 and 14 are times of resizing running jobs, and not of a simulator: `python -m benchmarks.resize`"
     " measures them."
@@ -107,11 +110,12 @@ class Folder:
         }
 
     def write_summary(self, order: Sequence[str]) -> None:
-        """Write `summary.json` and `summary.md`, figures in this order."""
+        """Write `summary.json`, `summary.md` and `summary.csv`, figures in this order."""
         figures = {name: self._figures[name] for name in order if name in self._figures}
         content = {"scale": self._scale, "elsewhere": ELSEWHERE, "caveats": CAVEATS, "figures": figures}
         write_whole(self.path / _SUMMARY, json.dumps(content, indent=2) + "\n", durable=False)
         write_whole(self.path / "summary.md", markdown(self._scale, figures), durable=False)
+        write_whole(self.path / "summary.csv", claims_csv(figures), durable=False)
 
     def _check(self, wanted: dict[str, Any]) -> None:
         """See that the folder is empty or holds results of the same settings, and say of an empty one what it holds."""
@@ -182,6 +186,24 @@ def markdown(scale: Mapping[str, Any], figures: Mapping[str, Any]) -> str:
         lines += ["| line | at | average JCT, slots | sd over seeds | GPU utilisation |", "|---|---|---|---|---|"]
         lines += [_row(row) for row in figure["rows"]]
     return "\n".join(lines) + "\n"
+
+
+def claims_csv(figures: Mapping[str, Any]) -> str:
+    """A row for each claim, with the bounds of its change where it has one, as shares."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, CLAIM_COLUMNS, restval="", extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    for name, figure in figures.items():
+        for claim in figure["claims"]:
+            writer.writerow({"figure": name, "what": claim["text"], "seeds": figure[_SEEDS], **claim})
+        if figure["best"]:
+            paper, ours = figure["best"]["paper"], figure["best"]["ours"]
+            verdict = "same" if paper == ours else "other"
+            writer.writerow(
+                {"figure": name, "what": "the best", "paper": paper, "ours": ours, "verdict": verdict}
+                | {"seeds": figure[_SEEDS]}
+            )
+    return text.getvalue()
 
 
 def _seeds_of(figures: Mapping[str, Any]) -> str:

@@ -130,7 +130,8 @@ def test_the_page_keeps_its_text_around_the_tables(tmp_path: Path, capsys: pytes
     assert text.startswith("# Mine\n\nBefore.\n")
     assert text.endswith("\n\nAfter.\n")
     assert "old" not in text
-    assert "| drf |" in text
+    assert "](page/made_up.csv)" in text
+    assert ",drf," in (tmp_path / "page" / "made_up.csv").read_text()
 
 
 @pytest.mark.heavy

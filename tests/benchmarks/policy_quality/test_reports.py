@@ -1,19 +1,24 @@
+import csv
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks.policy_quality.cells import Disturbance, Durations, RealCell, SyntheticCell
+from benchmarks.policy_quality.markdown import check_page, write_page
 from benchmarks.policy_quality.plan import DEFAULT
 from benchmarks.policy_quality.report import build_report
 from benchmarks.policy_quality.run import RunResult
 from benchmarks.policy_quality.seeds import Part
 from benchmarks.policy_quality.store import Task
-from benchmarks.policy_quality.tables import report_tables
+from benchmarks.policy_quality.tables import made_up_rows, recorded_rows, report_tables
 from policy_net.domain import CapacityMode
+from policy_net.errors import BadInput
 
 SYNTHETIC = SyntheticCell(24, 60, "varied", CapacityMode.POOLED, Disturbance.NONE, 9_700_000, 2_000)
 REAL = RealCell("a", "d", 100, 0, 100, Part.TEST, 2_000, 2_000, "allreduce", 0.9, Durations.KNOWN, CapacityMode.POOLED)
+PUBLISHED_CSV = Path(__file__).parents[3] / "docs" / "results" / "baselines"
 POLICIES = ("fifo", "drf", "optimus-sr", "mine")
 
 
@@ -116,3 +121,33 @@ def test_every_table_names_every_policy_and_has_a_cell_under_every_heading(repor
         assert all(len(row) == len(table.headings) for row in table.rows)
         lines = table.for_markdown().splitlines()
         assert {line.count("|") for line in lines[2:]} == {len(table.headings) + 1}
+
+
+def test_a_page_has_a_short_table_and_csv_files_beside_it_have_every_figure(
+    report: dict[str, Any], tmp_path: Path
+) -> None:
+    page = tmp_path / "compared.md"
+    write_page(page, report)
+    text = page.read_text()
+    assert "| recorded workloads | mine |" in text
+    assert "| all-reduce, load 0.9, durations known, capacity pooled | 0.500 (0.500–0.500) |" in text
+    for name in ("recorded.csv", "made_up.csv"):
+        assert f"](compared/{name})" in text
+        with (tmp_path / "compared" / name).open() as file:
+            assert [row["policy"] for row in csv.DictReader(file)] == list(POLICIES)
+    with (tmp_path / "compared" / "recorded.csv").open() as file:
+        mine = list(csv.DictReader(file))[-1]
+    assert (mine["over_best_heuristic_mean"], mine["clusters_5_percent_below_best_heuristic"]) == ("0.500", "2")
+    assert mine["starved_share"] == "0.040"
+
+
+@pytest.mark.parametrize(("name", "rows_of"), [("recorded", recorded_rows), ("made_up", made_up_rows)])
+def test_published_figures_have_the_columns_that_a_run_writes(name: str, rows_of: Any, report: dict[str, Any]) -> None:
+    with (PUBLISHED_CSV / f"{name}.csv").open() as file:
+        assert next(csv.reader(file)) == list(rows_of(report)[0])
+
+
+def test_a_file_in_the_place_of_the_csv_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "page").write_text("mine")
+    with pytest.raises(BadInput, match="page: is no folder, and csv files go there"):
+        check_page(tmp_path / "page.md")

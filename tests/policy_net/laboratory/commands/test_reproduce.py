@@ -79,6 +79,11 @@ def test_every_figure_is_a_table_a_picture_and_rows_of_the_summary(tmp_path: Pat
     claim = summary["figures"]["fig17"]["claims"][0]
     assert claim["paper"] == "the same"
     assert {"change", "low", "high", "verdict", "ours"} <= set(claim)
+    with (out / "summary.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row["figure"] == "fig17"]
+    said = ("what", "ours", "verdict")
+    assert [rows[0][name] for name in said] == [claim["text"], claim["ours"], claim["verdict"]]
+    assert float(rows[0]["low"]) == claim["low"]
     page = (out / "summary.md").read_text()
     assert "benchmarks.resize" in page
     assert "| fig17 | new types against all, at the end | the same |" in page
