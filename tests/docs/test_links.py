@@ -7,6 +7,17 @@ import pytest
 from docs_pages import PAGES, ROOT
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+DECISIONS = sorted((ROOT / "docs/decisions").glob("[0-9]*.md"))
+SOURCES = (
+    "foundation",
+    "policy_net",
+    "elastic_runtime",
+    "cluster_agent",
+    "global_learner",
+    "deploy",
+    "benchmarks",
+    "tests",
+)
 
 
 def _anchors(page: Path) -> set[str]:
@@ -42,8 +53,35 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
 
 def test_every_decision_is_listed() -> None:
     listed = (ROOT / "docs/decisions/README.md").read_text(encoding="utf-8")
-    for record in (ROOT / "docs/decisions").glob("[0-9]*.md"):
-        assert f"({record.name})" in listed, f"{record.name} is not in the list of decisions"
+    for page in (ROOT / "docs/decisions").glob("*.md"):
+        assert f"({page.name})" in listed or page.name == "README.md", f"{page.name} is not in the list of decisions"
+
+
+@pytest.mark.parametrize("page", DECISIONS, ids=[page.stem for page in DECISIONS])
+def test_a_decision_has_its_evidence_and_its_price(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    parts = ("**Context", "**Decision", "**Evidence", "**Price", "**Would change it")
+    assert [part for part in parts if part not in text] == []
+
+
+def test_a_decision_is_named_by_the_number_of_the_page_that_holds_it() -> None:
+    """In comments (`docs/decisions/NNNN`, `decision NNNN`) and in the text of links."""
+    living = {page.name[:4] for page in DECISIONS}
+    sources = [path for folder in SOURCES for path in (ROOT / folder).rglob("*.py")]
+    for path in (*PAGES, *sources):
+        text = path.read_text(encoding="utf-8")
+        gone = set(re.findall(r"\b(?:docs/decisions/|decision )(\d{4})\b", text)) - living
+        assert not gone, f"{path}: no page of decisions has the number {gone}"
+        for shown, target in re.findall(r"\[[^\]]*?\b(\d{4})\]\([^)]*?(\d{4})-[\w-]+\.md", text):
+            assert shown == target, f"{path}: a link shows {shown} and leads to {target}"
+
+
+def test_the_archive_has_a_line_for_each_number_that_has_no_page() -> None:
+    archive = (ROOT / "docs/decisions/archive.md").read_text(encoding="utf-8")
+    archived = re.findall(r"^- (\d{4}) .+: \[[^\]]+\]\([\w-]+\.md\)$", archive, re.MULTILINE)
+    assert len(archived) == len(set(archived)) == archive.count("\n- ")
+    assert archived
+    assert not set(archived) & {page.name[:4] for page in DECISIONS}
 
 
 def test_every_csv_file_of_results_is_linked_from_its_page() -> None:
