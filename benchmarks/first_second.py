@@ -162,6 +162,7 @@ COMMANDS = (
             f"serve --config {SLIP}": 2,
             f"serve --check --config {SLIP}": 2,
             f"accept-loss --config {MISSING}": 2,
+            f"restore-version v1 --from {MISSING} --config {MISSING}": 2,
             f"backup {MISSING} --config {MISSING}": 2,
             f"admin-secret a --config {MISSING}": 2,
         },

@@ -248,9 +248,9 @@ class Agent:
             lambda name, outcome: calls.labels(name, outcome).inc(),
             self._settings.state_dir / "identity",
             on_enrolled=trust.on_enrolled,
-            on_replaced=self._telemetry.on_secret_replaced,
+            on_replaced=self._telemetry.secrets.on_replaced,
         )
-        self._telemetry.in_use(*client.secrets)
+        self._telemetry.secrets.add(*client.secrets)
         self._telemetry.timestamp_expiry.set_function(lambda: trust.timestamp_expires)
         spec_digest = "" if first is None else first.spec_to_register
         job_types = [name for name in self._backend.job_types if self._settings.sharing.shares(name)]

@@ -50,6 +50,10 @@ class LearnerRefused(AgentError):
     """The learner answered that it does not want this request; trying it again would not help."""
 
 
+class VersionUnavailable(LearnerRefused):
+    """The learner's file of a version is damaged or gone; what acts here goes on acting."""
+
+
 class EnrollmentRefused(LearnerRefused):
     """The learner gives no certificate for the enrollment file; another one is looked at when it comes."""
 

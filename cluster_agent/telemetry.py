@@ -16,7 +16,7 @@ from cluster_agent.guard import GuardedDecision, Intervention
 from cluster_agent.health import Health
 from cluster_agent.settings import TelemetrySettings
 from foundation.lossy_stream import lossy
-from policy_net.exchange.secrets_in_use import SECRET_WORDS, SecretInUse
+from policy_net.exchange.secret_metrics import SecretMetrics
 from policy_net.exchange.signed_documents import VERSION_REFUSALS
 
 if TYPE_CHECKING:
@@ -153,7 +153,13 @@ class Telemetry:
             "Splits of job types whose speed the active policy takes from other clusters.",
             registry=self.registry,
         )
-        self._make_secrets()
+        self.secrets = SecretMetrics(
+            self.registry,
+            certificate_expiry="fedl2_agent_certificate_expiry_seconds",
+            certificate_life="fedl2_agent_certificate_life_seconds",
+            refused="fedl2_agent_secret_refused_flag",
+            replacements="fedl2_agent_secret_replacements_total",
+        )
         self.api_failures = Counter(
             "fedl2_agent_api_failures_total",
             "Requests to a Kubernetes API server that failed, watches too, by kind of error.",
@@ -188,39 +194,6 @@ class Telemetry:
             self.interventions.labels(intervention.value)
         for word in VERSION_REFUSALS:
             self.version_refusals.labels(word)
-
-    def _make_secrets(self) -> None:
-        expiry, life, refused, replacements = SECRET_WORDS
-        self.secrets: tuple[SecretInUse, ...] = ()
-        self.certificate_expiry = Gauge(
-            "fedl2_agent_certificate_expiry_seconds", expiry, ["certificate"], registry=self.registry
-        )
-        self.certificate_life = Gauge(
-            "fedl2_agent_certificate_life_seconds", life, ["certificate"], registry=self.registry
-        )
-        self.secret_refused = Gauge("fedl2_agent_secret_refused_flag", refused, ["secret"], registry=self.registry)
-        self.secret_replacements = Counter(
-            "fedl2_agent_secret_replacements_total", replacements, ["secret"], registry=self.registry
-        )
-
-    def in_use(self, *secrets: SecretInUse) -> None:
-        """Tell of these secrets from now on; one in the place of another of the same name."""
-        names = {secret.name for secret in secrets}
-        self.secrets = (*(secret for secret in self.secrets if secret.name not in names), *secrets)
-        for secret in secrets:
-            self._tell_of(secret)
-
-    def _tell_of(self, secret: SecretInUse) -> None:
-        validity = secret.validity
-        if validity is not None:
-            self.certificate_expiry.labels(secret.name).set_function(lambda: validity().ends_unix_seconds)
-            self.certificate_life.labels(secret.name).set_function(lambda: validity().life_seconds)
-        self.secret_refused.labels(secret.name).set_function(lambda: float(secret.refusal() != ""))
-        self.secret_replacements.labels(secret.name)
-
-    def on_secret_replaced(self, name: str) -> None:
-        """Count that a secret's files were replaced and are used."""
-        self.secret_replacements.labels(name).inc()
 
     def decided(self, guarded: GuardedDecision, reward: float | None, version: int) -> None:
         """Count one decision and its consequence."""

@@ -31,7 +31,7 @@ SMALL_BYTES: Final = 16 << 20
 """More than any record of ours has."""
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 """To name what is in it, which needs no right to list it."""
-_AT_ONCE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_AT_ONCE = os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a pipe",
@@ -41,16 +41,19 @@ _KINDS = {
 }
 
 
-def open_ordinary(path: Path, flags: int = os.O_RDONLY, mode: int = PRIVATE, *, below: Path | None = None) -> int:
+def open_ordinary(
+    path: Path, flags: int = os.O_RDONLY, mode: int = PRIVATE, *, below: Path | None = None, follow: bool = False
+) -> int:
     """Open a file where others, such as a user's script, may have put something else under its name.
 
     A pipe makes nobody wait, and no link leads to another place.
 
     Args:
-        path: the file; it is no link.
+        path: the file; it is no link, unless `follow`.
         flags: as `os.open` has them.
         mode: of a file that is made, less the process's umask.
         below: a folder above it, from which on no folder may be a link either; None: its folder may.
+        follow: whether the file may be a link: its name is its owner's to give.
 
     Returns:
         A descriptor of an ordinary file, not inherited.
@@ -58,11 +61,14 @@ def open_ordinary(path: Path, flags: int = os.O_RDONLY, mode: int = PRIVATE, *, 
     Raises:
         OSError: it is not there, is something else, or may not be opened.
     """
+    if "\0" in str(path):
+        raise OSError(errno.EINVAL, "it is no path of a file", str(path))
     folder = _open_folder(path.parent, below)
+    flags |= _AT_ONCE if follow else _AT_ONCE | os.O_NOFOLLOW
     try:
-        descriptor = os.open(path.name, flags | _AT_ONCE, mode, dir_fd=folder)
+        descriptor = os.open(path.name, flags, mode, dir_fd=folder)
     except OSError as error:
-        raise _other_kind(error, path) from error
+        raise _other_kind(error, path, follow=follow) from error
     finally:
         os.close(folder)
     found = os.fstat(descriptor).st_mode
@@ -72,13 +78,15 @@ def open_ordinary(path: Path, flags: int = os.O_RDONLY, mode: int = PRIVATE, *, 
     return descriptor
 
 
-def read_ordinary(path: Path, most_bytes: int = SMALL_BYTES, *, below: Path | None = None) -> bytes:
+def read_ordinary(
+    path: Path, most_bytes: int = SMALL_BYTES, *, below: Path | None = None, follow: bool = False
+) -> bytes:
     """The whole content of a small file; see `open_ordinary`.
 
     Raises:
         OSError: it cannot be opened so, cannot be read, or has more than `most_bytes`.
     """
-    with open(open_ordinary(path, below=below), "rb", buffering=0) as file:
+    with open(open_ordinary(path, below=below, follow=follow), "rb", buffering=0) as file:
         if os.fstat(file.fileno()).st_size > most_bytes:
             raise OSError(errno.EOVERFLOW, f"it has more than the {most_bytes:,} bytes of any such file", str(path))
         try:
@@ -103,10 +111,10 @@ def _open_folder(folder: Path, below: Path | None) -> int:
     return descriptor
 
 
-def _other_kind(error: OSError, path: Path) -> OSError:
+def _other_kind(error: OSError, path: Path, *, follow: bool = False) -> OSError:
     """The error with the whole path, and with what stands there where the system says that in other words."""
     said = error.strerror
-    if path.is_symlink():
+    if path.is_symlink() and not follow:
         said = "it is a link, which is not followed"
     elif error.errno == errno.EISDIR:
         said = "it is a folder, and no file"

@@ -8,14 +8,13 @@ which a copy may keep.
 
 from __future__ import annotations
 
-import errno
-import os
-import stat
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, TypeVar
+
+from foundation.files import read_ordinary
 
 Value = TypeVar("Value")
 Content = Callable[[Path], bytes]
@@ -26,6 +25,15 @@ LOOK_SECONDS = 10.0
 Secret to its pods."""
 _MOST_BYTES = 4 << 20
 """A bundle of every public authority takes a quarter of a megabyte."""
+
+
+def content_of(path: Path) -> bytes:
+    """The content of a file of such a kind, whatever link leads to it.
+
+    Raises:
+        OSError: it cannot be read, is no regular file, or is larger than any is.
+    """
+    return read_ordinary(path, _MOST_BYTES, follow=True)
 
 
 class FollowedFiles(Generic[Value]):
@@ -85,7 +93,7 @@ class FollowedFiles(Generic[Value]):
 
     def _look(self) -> None:
         try:
-            same = all(regular_content(path) == content for path, content in self._contents.items())
+            same = all(content_of(path) == content for path, content in self._contents.items())
             if same and not self._refusal:
                 return
             value, contents = self._made()
@@ -104,29 +112,7 @@ class FollowedFiles(Generic[Value]):
         contents: dict[Path, bytes] = {}
 
         def content(path: Path) -> bytes:
-            contents[path] = regular_content(path)
+            contents[path] = content_of(path)
             return contents[path]
 
         return self._make(content), contents
-
-
-def regular_content(path: Path, most_bytes: int = _MOST_BYTES) -> bytes:
-    """The content of a regular file; a pipe or a device might never end, or hold up whoever reads.
-
-    Raises:
-        OSError: it cannot be read, is no regular file, or is larger than that.
-    """
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except ValueError as error:
-        raise OSError(errno.EINVAL, "is no path of a file", str(path)) from error
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "is no file", str(path))
-        with open(descriptor, "rb", closefd=False) as stream:
-            content = stream.read(most_bytes + 1)
-    finally:
-        os.close(descriptor)
-    if len(content) > most_bytes:
-        raise OSError(errno.EFBIG, f"is larger than {most_bytes} bytes", str(path))
-    return content

@@ -106,6 +106,38 @@ def accept_loss_command(
     show(output, {"losses": losses, "accepted": yes and bool(losses)}, "\n".join([*losses, said]), rows)
 
 
+@app.command("restore-version")
+def restore_version_command(
+    version: Annotated[str, typer.Argument(help="A version such as 1 or v1.")],
+    file: Annotated[Path, typer.Option("--from", help="A copy of its policy file, or of the head beside it.")],
+    config: Annotated[Path, typer.Option("--config", help="YAML file of the learner, which must not run.")],
+    output: Output = Form.TABLE,
+    debug: Debug = False,
+) -> None:
+    """Put a damaged or lost file of a version back where no learner runs; else `policyctl version restore` does it."""
+    del debug
+    from global_learner.registry.version_words import named_content, version_of  # noqa: PLC0415
+    from global_learner.settings import read_settings  # noqa: PLC0415
+
+    number = version_of(version)
+    if not isinstance(number, int):
+        raise BadConfig(f"{version!r} is no version's number: name it such as v1")
+    settings = read_settings(config)
+    data = named_content("--from", file)
+    with importing():
+        import asyncio  # noqa: PLC0415
+
+        from global_learner.service.restored_file import restore_file  # noqa: PLC0415
+        from global_learner.telemetry import set_up_logging  # noqa: PLC0415
+
+    set_up_logging(settings.telemetry.log_level)
+    os.umask(0o077)
+    changed = asyncio.run(restore_file(settings, number, data, _own_user(), time.time()))
+    facts = {"version": number, "name": f"v{number}", "changed": changed}
+    said = "its file is put back: start the learner" if changed else "its file was there, and whole"
+    show(output, facts, f"v{number}: {said}", [facts])
+
+
 @app.command("admin-secret")
 def admin_secret_command(
     secret: Annotated[str, typer.Argument(metavar="SECRET", help="Its name, in this pod's namespace.")],

@@ -32,7 +32,7 @@ from global_learner.storage.update_records import AppliedUpdate, Kind
 from global_learner.updates.parts import Learned, Process, Stores
 from global_learner.updates.rounds import Rounds
 from policy_net.errors import PolicyFileError
-from policy_net.exchange.policy_file import parse_policy_file
+from policy_net.exchange.policy_file import digest_of, parse_policy_file
 from policy_net.exchange.signed_documents import Role, SignedDocument
 from policy_net.exchange.spec import Spec
 from policy_net.exchange.wire import GradientUpdate
@@ -186,6 +186,22 @@ class Operator(Generic[Status]):
     def damaged_files(self) -> list[tuple[int, bool]]:
         """Versions of which a file was found damaged or gone, and whether it is the head's, with the moments."""
         return sorted(self._registry.registry.damaged)
+
+    def lost_digest(self, *versions: int) -> str:
+        """The digest of the first of these versions whose policy file was found damaged or gone; empty if none is."""
+        damaged = self._registry.registry.damaged
+        return next((damaged[version, False] for version in versions if (version, False) in damaged), "")
+
+    async def take_back(self, data: bytes, cluster: str) -> bool:
+        """Put a policy file back of which a cluster has a copy; False if no file of this digest is missed.
+
+        Raises:
+            LearnerError: it cannot be written now.
+        """
+        digest = await asyncio.to_thread(digest_of, data)
+        missed = list(self._registry.registry.damaged.items())
+        version = next((version for (version, is_head), lost in missed if lost == digest and not is_head), 0)
+        return version > 0 and await self.restore(version, data, KEEPER, f"the copy of cluster {cluster}")
 
     async def release(self, cluster: str, actor: str, why: str = "") -> bool:
         """End a cluster's quarantine; False if it was in none.

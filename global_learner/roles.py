@@ -77,6 +77,7 @@ NEEDS: Mapping[str, Need] = MappingProxyType(
         "ShareBeliefs": _CLUSTER,
         "ShareEvidence": _CLUSTER,
         "ShareSketch": _CLUSTER,
+        "ReturnPolicy": _CLUSTER,
         "RenewCertificate": _CLUSTER,
         # Enrollment: agents that have a token and no certificate.
         "Enroll": Need(newcomer=True),

@@ -307,7 +307,7 @@ class RolloutDriver:
             self._runs = False
             return
         whats = observed(record.state, self._heard(), self.gone(), self._settings.away_seconds)
-        whats += await self._registry.call(self.store.gone_versions, record.state)
+        whats += await self._registry.call(self.store.missing_versions, record.state)
         if whats:
             taken = await self._take(record.state.number, whats, KEEPER)
             record = taken.record

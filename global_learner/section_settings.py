@@ -55,7 +55,7 @@ class CallSettings(Section):
     """`ShareBeliefs` of one cluster; the same of `ShareEvidence` and of `ShareSketch`. An agent shares beliefs once a
     minute, in demonstrations every five seconds, and a sketch once a day."""
     fetches_per_minute: float = Field(60.0, gt=0.0, le=60_000.0)
-    """`FetchPolicy` of one cluster. An agent fetches a version once."""
+    """`FetchPolicy` of one cluster, and the same of `ReturnPolicy`. An agent fetches a version once."""
     renewals_per_minute: float = Field(6.0, gt=0.0, le=60_000.0)
     """`RenewCertificate` of one cluster. An agent renews once in weeks; each costs a signature."""
 

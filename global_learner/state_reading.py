@@ -24,6 +24,7 @@ from global_learner.registry.cards import FIRST_VERSION, VersionCard, first_deta
 from global_learner.registry.registry import Registry
 from global_learner.registry.version_files import LostFile
 from global_learner.settings import LearnerSettings
+from global_learner.storage.audit import KEEPER
 from global_learner.storage.commits import LOG, RECEIPTS, SETTINGS, WAY_OUT, Losses
 from global_learner.storage.receipts import check_receipts
 from global_learner.storage.snapshot import (
@@ -39,7 +40,7 @@ from global_learner.storage.update_records import AppliedUpdate, Kind
 from global_learner.updates.head import Head
 from global_learner.updates.ledger import Ledger
 from global_learner.updates.publication import Publication, due_publication
-from policy_net.exchange.policy_file import PolicyFile, parse_policy_file
+from policy_net.exchange.policy_file import PolicyFile, digest_of, parse_policy_file
 from policy_net.exchange.spec import WeightSpec
 from policy_net.learning.adam import TrustRegion
 
@@ -86,8 +87,7 @@ def read_state(
     if newest is None:
         newest = registry.publish(initial, 0, unix_seconds, {}, 0.0, assign_all=False, details=first_details(initial))
         _log.info("state-begun", state_dir=str(state.path), digest=newest.digest[:12])
-    card, data = registry.policy_bytes(FIRST_VERSION)
-    first = parse_policy_file(data, f"v{FIRST_VERSION}")
+    card, first = _first(state, registry, initial, unix_seconds)
     if card.spec_digest != initial.spec.digest:
         raise StateUnusable(
             f"state_dir {state.path}: of spec {card.spec_digest[:12]}, but initial_policy is of "
@@ -95,8 +95,8 @@ def read_state(
         )
     lost_files = registry.lost_files()
     for lost in lost_files:
-        if lost.is_idle and state.commits.rule is Losses.REFUSE:
-            # Nothing that runs needs it: all others are served, and whoever needs this one is refused.
+        if state.commits.rule is Losses.REFUSE:
+            # The head needs none but v1: clusters that have it act on it, and whoever asks for it is refused.
             _log.error(
                 "version-file-damaged",
                 version=lost.version,
@@ -127,6 +127,31 @@ def read_state(
     return Found(
         first, card.spec_digest, head, counters, events, replayed, checksum, logged, settings_lost, lost_files, earlier
     )
+
+
+def _first(
+    state: StateDir, registry: Registry, initial: PolicyFile, unix_seconds: float
+) -> tuple[VersionCard, PolicyFile]:
+    """v1, which the head is measured from; the initial policy is the same file unless it was replaced since.
+
+    Raises:
+        StateUnusable: it is damaged or gone, and there is no other copy.
+    """
+    try:
+        card, data = registry.policy_bytes(FIRST_VERSION)
+    except StateUnusable as error:
+        card, _ = registry.version(FIRST_VERSION)
+        data = initial.to_bytes()
+        if digest_of(data) != card.digest or state.commits.rule is Losses.LIST:
+            what = str(error).rpartition("; ")[0] or str(error)
+            raise StateUnusable(
+                f"{what} (the policy of v{FIRST_VERSION}, which the head is measured from); put a copy back with "
+                f"`global-learner restore-version v{FIRST_VERSION} --from FILE --config CONFIG`: agents that act on it "
+                "and backups have one"
+            ) from error
+        registry.restore(FIRST_VERSION, data, KEEPER, unix_seconds, "the initial policy is the same")
+        _log.warning("version-restored", version=FIRST_VERSION, copied_from="initial_policy", reason=str(error))
+    return card, parse_policy_file(data, f"v{FIRST_VERSION}")
 
 
 def trust_region(first: PolicyFile, settings: tuple[AggregationSettings, OptimizerSettings]) -> TrustRegion | None:

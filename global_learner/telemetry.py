@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from foundation.lossy_stream import lossy
 from global_learner.errors import Refusal, Rejection
 from global_learner.folded_lines import RefusalLog
-from policy_net.exchange.secrets_in_use import SECRET_WORDS, SecretInUse
+from policy_net.exchange.secret_metrics import SecretMetrics
 from policy_net.exchange.signed_documents import VERSION_REFUSALS
 from policy_net.throughput.fleet_priors import FleetPriors
 
@@ -66,7 +66,13 @@ class Telemetry:
             registry=self.registry,
         )
         self._make_above()
-        self._make_secrets()
+        self.secrets = SecretMetrics(
+            self.registry,
+            certificate_expiry="fedl2_learner_certificate_expiry_seconds",
+            certificate_life="fedl2_learner_certificate_life_seconds",
+            refused="fedl2_learner_secret_refused_flag",
+            replacements="fedl2_learner_secret_replacements_total",
+        )
         self.privacy_epsilon = Gauge(
             "fedl2_learner_privacy_epsilon",
             "What the updates of the cluster that has spent most have cost in privacy (epsilon at privacy.delta); "
@@ -261,44 +267,6 @@ class Telemetry:
             ["reason"],
             registry=self.registry,
         )
-
-    def _make_secrets(self) -> None:
-        expiry, life, refused, replacements = SECRET_WORDS
-        self.secrets: tuple[SecretInUse, ...] = ()
-        self.certificate_expiry = Gauge(
-            "fedl2_learner_certificate_expiry_seconds", expiry, ["certificate"], registry=self.registry
-        )
-        self.certificate_life = Gauge(
-            "fedl2_learner_certificate_life_seconds", life, ["certificate"], registry=self.registry
-        )
-        self.secret_refused = Gauge("fedl2_learner_secret_refused_flag", refused, ["secret"], registry=self.registry)
-        self.secret_replacements = Counter(
-            "fedl2_learner_secret_replacements_total", replacements, ["secret"], registry=self.registry
-        )
-
-    def in_use(self, *secrets: SecretInUse) -> None:
-        """Tell of these secrets from now on; one in the place of another of the same name."""
-        names = {secret.name for secret in secrets}
-        self.secrets = (*(secret for secret in self.secrets if secret.name not in names), *secrets)
-        for secret in secrets:
-            self._tell_of(secret)
-
-    def _tell_of(self, secret: SecretInUse) -> None:
-        validity = secret.validity
-        if validity is not None:
-            self.certificate_expiry.labels(secret.name).set_function(lambda: validity().ends_unix_seconds)
-            self.certificate_life.labels(secret.name).set_function(lambda: validity().life_seconds)
-        self.secret_refused.labels(secret.name).set_function(lambda: float(secret.refusal() != ""))
-        self.secret_replacements.labels(secret.name)
-
-    def on_secret_replaced(self, name: str) -> None:
-        """Count that a secret's files were replaced and are used."""
-        self.secret_replacements.labels(name).inc()
-
-    def look_at_secrets(self) -> None:
-        """Look at the files of secrets, where it is time."""
-        for secret in self.secrets:
-            secret.look()
 
     def _make_above(self) -> None:
         """What a region says of its way up."""

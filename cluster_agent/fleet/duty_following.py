@@ -16,11 +16,11 @@ import structlog
 from cluster_agent.acting.active_policy import ActivePolicy, Candidate
 from cluster_agent.errors import LearnerRefused, LearnerUnreachable, StateDamaged, VersionRejected
 from cluster_agent.fleet.learner_protocol import AgentStatus, Assignment, Learner, Registration
-from cluster_agent.fleet.policy_versions import KeptVersion, PolicySource, checked_candidate
+from cluster_agent.fleet.policy_versions import KeptVersion, PolicySource, checked_candidate, refusal_word
 from cluster_agent.rollout.conduct import Conduct
 from cluster_agent.telemetry import Telemetry
 from policy_net.exchange.rollout_duty import DutyRole, RolloutDuty
-from policy_net.exchange.signed_documents import NOT_ALLOWED, UNUSABLE, Distrust
+from policy_net.exchange.signed_documents import NOT_ALLOWED, Distrust
 from policy_net.exchange.spec import WeightSpec
 
 _log = structlog.get_logger()
@@ -155,6 +155,10 @@ class DutyFollower:
             refused_reason=reason,
         )
 
+    def copy_of(self, digest: str) -> bytes | None:
+        """The policy file of this digest, if it is the one that is kept beside the assigned one."""
+        return self._parts.kept.copy_of(digest)
+
     def forget(self) -> None:
         """Perhaps another learner has taken this one's place: what it refused and held is its own."""
         self._bad.clear()
@@ -199,7 +203,7 @@ class DutyFollower:
         self._parts.active.hold_beside(candidate, self._parts.believed(identity.digest))
 
     def _refuse(self, version: int, error: VersionRejected | LearnerRefused) -> None:
-        reason = error.reason if isinstance(error, VersionRejected) else UNUSABLE
+        reason = refusal_word(error)
         if (version, reason) != self._refused:
             _log.error("version-beside-rejected", version=version, reason=reason, error=str(error))
             self._telemetry.version_refusals.labels(reason).inc()

@@ -15,12 +15,12 @@ from cluster_agent.acting.active_policy import ActivePolicy
 from cluster_agent.errors import LearnerRefused, LearnerUnreachable, NameContested, VersionRejected
 from cluster_agent.fleet.duty_following import DutyFollower
 from cluster_agent.fleet.learner_protocol import AgentStatus, Assignment, Registration
-from cluster_agent.fleet.policy_versions import PolicySource
+from cluster_agent.fleet.policy_versions import PolicySource, refusal_word
 from cluster_agent.fleet.session import LearnerAccess, RepeatedWork
 from cluster_agent.fleet.sharing import Sharing
 from cluster_agent.fleet.sketch_sharing import SketchSharing
 from cluster_agent.fleet.trust import FleetTrust
-from policy_net.exchange.signed_documents import UNUSABLE, Distrust
+from policy_net.exchange.signed_documents import Distrust
 from policy_net.exchange.spec import WeightSpec
 
 _log = structlog.get_logger()
@@ -85,6 +85,8 @@ class FleetLink(RepeatedWork):
         self._head_step: int | None = None
         self._bad_versions: dict[int, int] = {}
         self._refused = (0, "")
+        self._given_back = ("", 0)
+        """The digest that was looked for last, and for how many heartbeats not again."""
         self._incarnation = 0
         self._reachable = True
 
@@ -116,6 +118,8 @@ class FleetLink(RepeatedWork):
             self._duties.sharing.beat(registration, last=last)
         if self._duties.sketching is not None:
             self._duties.sketching.beat(registration)
+        if assignment.lost_digest:
+            self._give_back(assignment.lost_digest, registration)
         if self._duties.follows is Follows.VERSIONS:
             self._follow_all(assignment, registration, last=last)
         if self._duties.follows is Follows.HEAD and assignment.head_step != self._head_step:
@@ -123,6 +127,26 @@ class FleetLink(RepeatedWork):
             if head is not None:
                 self._head_step = head.step
                 self._active.propose(self._source.factory.from_head(registration.spec, head.weights, head.step))
+
+    def _give_back(self, digest: str, registration: Registration) -> None:
+        """Give the learner a policy file that it lost, if it is kept here."""
+        asked, beats = self._given_back
+        if digest == asked and beats:
+            self._given_back = (digest, beats - 1)
+            return
+        rollouts = self._duties.rollouts
+        data = self._source.kept.copy_of(digest)
+        if data is None and rollouts is not None:
+            data = rollouts.copy_of(digest)
+        try:
+            taken = data is not None and self._learner.return_policy(registration, data)
+        except LearnerRefused as error:
+            _log.warning("version-not-given-back", digest=digest[:12], error=str(error))
+            taken = False
+        self._given_back = (digest, _BAD_VERSION_BEATS)
+        if taken:
+            _log.info("version-given-back", digest=digest[:12])
+            self._bad_versions.clear()  # what could not be fetched for want of it can be now
 
     def _follow_all(self, assignment: Assignment, registration: Registration, *, last: bool) -> None:
         """The assignment, and what a rollout asks beside it."""
@@ -171,7 +195,7 @@ class FleetLink(RepeatedWork):
         return left > 0
 
     def _refuse(self, version: int, error: VersionRejected | LearnerRefused) -> None:
-        reason = error.reason if isinstance(error, VersionRejected) else UNUSABLE
+        reason = refusal_word(error)
         if (version, reason) != self._refused:
             _log.error("version-rejected", version=version, reason=reason, error=str(error))
         self._refused = (version, reason)

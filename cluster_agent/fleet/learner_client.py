@@ -19,7 +19,7 @@ from typing import Any
 import grpc
 import numpy as np
 
-from cluster_agent.errors import LearnerRefused, LearnerUnreachable
+from cluster_agent.errors import LearnerRefused, LearnerUnreachable, VersionUnavailable
 from cluster_agent.fleet.connection import WORDS, Connection, OnEnrolled
 from cluster_agent.fleet.learner_protocol import (
     AgentStatus,
@@ -60,7 +60,8 @@ from policy_net.exchange.workload_sketch import WorkloadSketch
 _MOST_TYPES, _LONGEST_TYPE = 4096, 253
 """What a learner takes of job types, and of characters in one's name."""
 
-_DIGEST = re.compile(r"[0-9a-f]{64}")
+_DIGEST_CHARACTERS = 64
+_DIGEST = re.compile(rf"[0-9a-f]{{{_DIGEST_CHARACTERS}}}")
 _LONGEST_REASON = 64
 """Rejections have a word; whatever else a learner sends is not worth more of a log."""
 
@@ -216,7 +217,13 @@ class LearnerClient:
         reply = self._call("Heartbeat", self._connection.fleet().Heartbeat, request)
         duty, fault = _duty(reply)
         return Assignment(
-            reply.assigned_version, reply.head_step, reply.reregister, _document(reply, "timestamp"), duty, fault
+            reply.assigned_version,
+            reply.head_step,
+            reply.reregister,
+            _document(reply, "timestamp"),
+            duty,
+            fault,
+            reply.lost_digest[:_DIGEST_CHARACTERS],
         )
 
     def poll(self, registration: Registration) -> RoundTask | None:
@@ -261,6 +268,13 @@ class LearnerClient:
         )
         return bool(self._call("ShareSketch", self._connection.fleet().ShareSketch, request).taken)
 
+    def return_policy(self, registration: Registration, data: bytes) -> bool:
+        """See `Learner.return_policy`."""
+        request = fleet_pb2.ReturnPolicyRequest(
+            cluster=self._cluster, incarnation=registration.incarnation, policy_file=data
+        )
+        return bool(self._call("ReturnPolicy", self._connection.fleet().ReturnPolicy, request).taken)
+
     def fetch_policy(self, version: int) -> FetchedPolicy:
         """See `Learner.fetch_policy`."""
         request = fleet_pb2.FetchPolicyRequest(cluster=self._cluster, version=version)
@@ -289,6 +303,8 @@ class LearnerClient:
                 self._connection.leave(turn)
             self._observe(name, code.name.lower())
             kind = LearnerRefused if code in _FINAL else LearnerUnreachable
+            if code is grpc.StatusCode.DATA_LOSS and name == "FetchPolicy":
+                kind = VersionUnavailable
             details = error.details() or ""
             address = self._connection.enroll_address if name == "Enroll" else self._connection.address_of(turn)
             said = self._others.explained(name, code.name, details, address, self._connection.certified) or plain_line(

@@ -75,6 +75,7 @@ class Assignment:
 
     Attributes:
         duty: what a rollout asks besides; None: nothing. `duty_fault` says what is wrong with one that cannot be read.
+        lost_digest: of a policy file that the learner lost and takes back; empty: of none.
     """
 
     version: int
@@ -83,6 +84,7 @@ class Assignment:
     timestamp: SignedDocument | None = None
     duty: RolloutDuty | None = None
     duty_fault: str = ""
+    lost_digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +207,10 @@ class Learner(Protocol):
 
         False if the learner holds just that already.
         """
+        ...
+
+    def return_policy(self, registration: Registration, data: bytes) -> bool:
+        """Give a policy file back that the learner lost; False if it misses none like it."""
         ...
 
     def fetch_policy(self, version: int) -> FetchedPolicy:

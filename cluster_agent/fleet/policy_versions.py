@@ -5,6 +5,7 @@ An agent starts with the version that it last acted with, with its configured po
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,19 +20,22 @@ from cluster_agent.errors import (
     NoPolicy,
     StateDamaged,
     VersionRejected,
+    VersionUnavailable,
 )
 from cluster_agent.fleet.learner_protocol import FetchedPolicy
 from cluster_agent.fleet.session import LearnerAccess
 from cluster_agent.fleet.trust import FleetTrust
 from cluster_agent.recording.state_files import write_bytes
 from cluster_agent.settings import Acting, PolicySettings
+from foundation.files import read_ordinary
 from policy_net.errors import PolicyFileError
 from policy_net.exchange.policy_file import digest_of
-from policy_net.exchange.signed_documents import Distrust, SignedDocument
+from policy_net.exchange.signed_documents import UNAVAILABLE, UNUSABLE, Distrust, SignedDocument
 from policy_net.exchange.spec import SetSpec, WeightSpec
 
 _KEPT = re.compile(r"^v(\d+)\.safetensors$")
 _BESIDE = "policies-beside"
+_LARGEST_BYTES = 1 << 30
 
 
 def checked_candidate(fetched: FetchedPolicy, spec: WeightSpec, factory: CandidateFactory) -> Candidate:
@@ -55,6 +59,13 @@ def checked_candidate(fetched: FetchedPolicy, spec: WeightSpec, factory: Candida
     if candidate.spec is None or candidate.spec.digest != spec.digest:
         raise VersionRejected(f"{name}: is of another spec than the fleet's {spec.digest[:12]}")
     return candidate
+
+
+def refusal_word(error: VersionRejected | LearnerRefused) -> str:
+    """The word of `VERSION_REFUSALS` for why a version is not acted with."""
+    if isinstance(error, VersionRejected):
+        return error.reason
+    return UNAVAILABLE if isinstance(error, VersionUnavailable) else UNUSABLE
 
 
 class KeptVersion:
@@ -90,9 +101,18 @@ class KeptVersion:
             return None
         path, version = files[-1]
         try:
-            return factory.from_bytes(path.read_bytes(), Identity(f"v{version}", version=version))
+            return factory.from_bytes(_read(path), Identity(f"v{version}", version=version))
         except (OSError, PolicyFileError) as error:
             raise StateDamaged(f"{path}: cannot be used ({error}); remove it, and it is fetched again") from error
+
+    def copy_of(self, digest: str) -> bytes | None:
+        """The kept file of this digest; None if there is none."""
+        for path, _ in self._files():
+            with contextlib.suppress(OSError):
+                data = _read(path)
+                if digest_of(data) == digest:
+                    return data
+        return None
 
     def _files(self) -> list[tuple[Path, int]]:
         """Kept files and their versions, the newest file last."""
@@ -101,6 +121,10 @@ class KeptVersion:
         found = [(path, _KEPT.match(path.name)) for path in self._folder.iterdir()]
         files = [(path, int(match.group(1))) for path, match in found if match is not None]
         return sorted(files, key=lambda file: file[0].stat().st_mtime_ns)
+
+
+def _read(path: Path) -> bytes:
+    return read_ordinary(path, _LARGEST_BYTES)
 
 
 @dataclass(frozen=True, slots=True)

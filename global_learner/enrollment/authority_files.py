@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import NameOID
 
-from foundation.followed_files import Content, FollowedFiles, regular_content
+from foundation.followed_files import Content, FollowedFiles, content_of
 from global_learner.enrollment.authority import (
     DAY_SECONDS,
     SERVER_BACKDATE_SECONDS,
@@ -114,7 +114,7 @@ def follow_authority(
     return FollowedFiles(make, (BadConfig, IdentityFileError), replaced, refused, clock=look_clock)
 
 
-def read_authority(certificate_file: Path, key_file: Path, now: float, content: Content = regular_content) -> Authority:
+def read_authority(certificate_file: Path, key_file: Path, now: float, content: Content = content_of) -> Authority:
     """An authority from its files (PEM).
 
     Args:
@@ -188,7 +188,7 @@ def ensure_administrator(path: Path, authority: Authority, store: IdentityStore,
     _log.info("administrator-written", file=str(path), expires_unix_seconds=round(grant.expires_unix_seconds))
 
 
-def _read_key(key_file: Path, content: Content = regular_content) -> PrivateKey:
+def _read_key(key_file: Path, content: Content = content_of) -> PrivateKey:
     try:
         check_private(key_file)
         key = serialization.load_pem_private_key(content(key_file), None)

@@ -25,6 +25,7 @@ from global_learner.policyctl.version_views import (
     versions_table,
 )
 from global_learner.policyctl.views import Facts
+from global_learner.registry.version_words import named_content
 from policy_net.errors import NotTrusted
 
 if TYPE_CHECKING:
@@ -172,7 +173,7 @@ def restore_version(
 ) -> None:
     """Put a version's file back that was damaged or lost; one with another digest than was published is refused."""
     asked = version_asked(version)
-    data = _content("--from", file)
+    data = named_content("--from", file)
     with options.client() as client:
         number = client.number_of(asked)
         changed = client.restore(number, data, reason)
@@ -192,21 +193,12 @@ def publish_version(
     options: CallOptions,
 ) -> None:
     """Make a policy that was trained elsewhere the next version. Nothing acts on it before a rollout brings it."""
-    data = _content("FILE", file)
+    data = named_content("FILE", file)
     with options.client() as client:
         card = client.publish(data, note)
     bring = f"policyctl rollout start v{card.version}"
     rows = [("published", f"v{card.version}"), ("digest", card.digest), ("bring it to the fleet", bring)]
     options.show(version_facts(card), FactSheet("", rows))
-
-
-def _content(what: str, path: Path) -> bytes:
-    if not path.is_file():
-        raise BadConfig(f"{what}: {path} is no file; name a policy file")
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise BadConfig(f"{what}: {path} cannot be read ({error.strerror}); name a policy file") from error
 
 
 @version_app.command("alias")

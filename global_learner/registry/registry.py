@@ -76,8 +76,9 @@ class Registry:
             )
         self._database = self.databases.open(path, STORE, "registry", Base.metadata)
         self.where = self._database.where
-        self.damaged: set[tuple[int, bool]] = set()
-        """Versions of which a file was found damaged or gone, and whether that is the head's, with the moments."""
+        self.damaged: dict[tuple[int, bool], str] = {}
+        """Versions of which a file was found damaged or gone, whether that is the head's, with the moments, and its
+        digest."""
         self.remarks = VersionRemarks(self._database)
         """What operators say of versions; on the registry's thread."""
         with usable(self.where, "registry"):
@@ -219,9 +220,9 @@ class Registry:
         try:
             data = store.read(digest)
         except StateUnusable:
-            self.damaged.add(whose)
+            self.damaged[whose] = digest
             raise
-        self.damaged.discard(whose)
+        self.damaged.pop(whose, None)
         return data
 
     def restore(self, version: int, data: bytes, actor: str, now: float, why: str = "") -> bool:
@@ -252,7 +253,7 @@ class Registry:
                 row.kept = row.kept or not is_head
                 said = "moments" if is_head else "policy file"
                 AUDIT.record(session, now, actor, "restored", f"v{version}", f"{said}: {why}" if why else said)
-        self.damaged.discard((version, is_head))
+        self.damaged = {whose: digest for whose, digest in self.damaged.items() if digest != found}
         return not whole
 
     def register(
@@ -266,7 +267,7 @@ class Registry:
         """Files of versions that are kept, and are gone or damaged."""
         with self._database.session() as session:
             lost = version_files.find_lost(session, self._policies, self._heads)
-        self.damaged = {(entry.version, entry.is_head) for entry in lost}
+        self.damaged = {(entry.version, entry.is_head): entry.digest for entry in lost}
         return lost
 
     def give_up(self, lost: Sequence[LostFile], actor: str, now: float) -> None:
@@ -320,16 +321,19 @@ class Registry:
         with self._database.transaction() as session:
             return assignments.release(session, clusters, to_newest, actor, now)
 
-    def check_version(self, version: int) -> None:
-        """See that a version's file is there, without reading it.
+    def is_whole(self, version: int) -> bool:
+        """Whether a version's policy file is there, of the right size, and was not found damaged; it is not read.
 
         Raises:
             UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
-            StateUnusable: the file is gone, or of another size.
         """
         with self._database.session() as session:
-            row = assignments.kept_row(session, version)
-            self._policies.check_size(row.digest, row.size_bytes)
+            card = VersionCard.of(assignments.kept_row(session, version))
+        try:
+            self._policies.check_size(card.digest, card.size_bytes)
+        except StateUnusable:
+            self.damaged[version, False] = card.digest
+        return (version, False) not in self.damaged
 
     def note_reset(self, version: int, from_step: int, head_step: int, actor: str, now: float) -> None:
         """Write down that the head was reset to a version; once for each step that it was reset at."""

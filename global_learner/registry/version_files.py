@@ -36,19 +36,18 @@ class LostFile:
         version: whose.
         is_head: it holds the moments, not the policy.
         what: the file, what is wrong with it, and whose it is.
-        is_idle: nothing that runs now needs it: a learner can serve all else meanwhile.
+        digest: what it should have.
     """
 
     version: int
     is_head: bool
     what: str
-    is_idle: bool = False
+    digest: str
 
 
 def find_lost(session: Session, policies: PolicyStore, heads: PolicyStore) -> list[LostFile]:
     """Look through the files of all versions that are kept: those that clusters act on, then from the newest on."""
     assigned = set(session.scalars(select(ClusterRow.assigned_version)))
-    used = {FIRST_VERSION, *_in_use(session)}
     rows = session.scalars(select(VersionRow).where(VersionRow.kept).order_by(VersionRow.version.desc())).all()
     lost: list[LostFile] = []
     read = 0
@@ -66,7 +65,7 @@ def find_lost(session: Session, policies: PolicyStore, heads: PolicyStore) -> li
             except StateUnusable as error:
                 whose = f"{'the moments' if is_head else 'the policy'} of v{row.version}"
                 what = f"{str(error).rpartition('; ')[0] or error} ({whose})"
-                lost.append(LostFile(row.version, is_head, what, is_head or row.version not in used))
+                lost.append(LostFile(row.version, is_head, what, digest))
     return lost
 
 

@@ -1,16 +1,19 @@
 """Words for versions: what may be typed where one is asked for, and what the learner lets be an alias.
 
-Nothing but text is looked at here, so that a command line that only asks loads no database with it.
+No database is loaded with it, as commands that only ask need none.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 
-from global_learner.errors import BadRequest
+from foundation.files import read_ordinary
+from global_learner.errors import BadConfig, BadRequest
 
+_LARGEST_BYTES = 1 << 30
 _ALIAS = re.compile(r"[a-z][a-z0-9.-]{0,62}", re.ASCII)
 _NUMBERED = re.compile(r"v[0-9].*", re.ASCII)
 """Also what only begins so: `v1.2` and `v2-good` read as numbers of versions."""
@@ -29,6 +32,7 @@ _ON_REFUSED: Mapping[str, str] = MappingProxyType(
         "old-root": "was the learner restored from an old copy?",
         "other-assignment": "passes by itself where an assignment was just changed",
         "unusable": "its agent's log says why",
+        "unavailable": "the learner's file of it is damaged: `policyctl version restore`",
         "not-allowed": "its operator does not let it (`learner.rollouts`)",
     }
 )
@@ -59,6 +63,18 @@ def version_of(text: str) -> int | str | None:
     if digits.isascii() and digits.isdecimal() and 0 < int(digits) < 2**63:
         return int(digits)
     return text if _ALIAS.fullmatch(text) and not _NUMBERED.fullmatch(text) else None
+
+
+def named_content(what: str, path: Path) -> bytes:
+    """The content of a policy file that a command names; `what` is the argument, for people.
+
+    Raises:
+        BadConfig: there is none that can be read.
+    """
+    try:
+        return read_ordinary(path, _LARGEST_BYTES, follow=True)
+    except OSError as error:
+        raise BadConfig(f"{what}: {path} cannot be read ({error.strerror}); name a policy file") from error
 
 
 def check_alias(alias: str) -> None:

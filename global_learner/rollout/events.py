@@ -104,8 +104,15 @@ class VersionGone(Section):
     instead: int
 
 
+class VersionDamaged(Section):
+    """The file of a version that the rollout needs is damaged, and can be put back."""
+
+    kind: Literal["version-damaged"] = "version-damaged"
+    version: int
+
+
 What = Annotated[
-    StageVerdict | Promote | Pause | Resume | Abort | Seen | Away | Joined | Left | Pin | VersionGone,
+    StageVerdict | Promote | Pause | Resume | Abort | Seen | Away | Joined | Left | Pin | VersionGone | VersionDamaged,
     Field(discriminator="kind"),
 ]
 

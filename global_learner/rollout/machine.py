@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from global_learner.errors import BadRequest, RolloutRefused
+from global_learner.registry.version_words import damaged_words
 from global_learner.rollout.events import (
     Abort,
     Assign,
@@ -31,6 +32,7 @@ from global_learner.rollout.events import (
     Seen,
     StageVerdict,
     Transition,
+    VersionDamaged,
     VersionGone,
 )
 from global_learner.rollout.plan import CanaryStage, FleetStage, Plan, WaveStage, check_names
@@ -230,6 +232,10 @@ def _on_version_gone(state: RolloutState, what: VersionGone) -> Ruled:
     return state, lines
 
 
+def _on_version_damaged(state: RolloutState, what: VersionDamaged) -> Ruled:
+    return _paused(state, f"{damaged_words(what.version, False)}, then `policyctl rollout resume`")
+
+
 def _because(said: str, why: str) -> str:
     return f"{said}: {why}" if why else said
 
@@ -382,5 +388,6 @@ _TABLE: Mapping[tuple[Phase, type[Any]], Callable[[RolloutState, Any], Ruled]] =
     | {(phase, Joined): _on_joined for phase in _GOING}
     | {(phase, Left): _on_left for phase in _GOING}
     | {(phase, VersionGone): _on_version_gone for phase in _GOING}
+    | {(phase, VersionDamaged): _on_version_damaged for phase in (Phase.RUNNING, Phase.ASKING)}
 )
 """What each phase makes of an event. An operator's event that is not here is refused, any other changes nothing."""

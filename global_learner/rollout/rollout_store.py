@@ -29,7 +29,17 @@ from global_learner.registry.registrations import Registration, registration
 from global_learner.registry.registry import Registry
 from global_learner.registry.tables import ClusterRow, RolloutEventRow, RolloutRow
 from global_learner.rollout.duties import Jcts, duty_of, seed_of
-from global_learner.rollout.events import Abort, AuditLine, Event, Pause, Pin, Transition, VersionGone, What
+from global_learner.rollout.events import (
+    Abort,
+    AuditLine,
+    Event,
+    Pause,
+    Pin,
+    Transition,
+    VersionDamaged,
+    VersionGone,
+    What,
+)
 from global_learner.rollout.machine import FleetCluster, start, step
 from global_learner.rollout.plan import Plan
 from global_learner.rollout.sketch_store import freeze
@@ -317,19 +327,23 @@ class RolloutStore:
             session.flush()
             return Taken(None, _registrations(session, [entry.cluster for entry in way]), assigned=way)
 
-    def gone_versions(self, state: RolloutState) -> list[VersionGone]:
-        """Versions that a rollout may still need, and that can no longer be had."""
+    def missing_versions(self, state: RolloutState) -> list[VersionGone | VersionDamaged]:
+        """Versions that a rollout may still need, and that can no longer be had, or not before they are put back."""
         needed = {member.incumbent for member in state.members if member.role is not Role.PINNED}
         if state.phase is not Phase.ROLLING_BACK:
             needed.add(state.candidate)
-        gone = []
+        missing: list[VersionGone | VersionDamaged] = []
         for version in sorted(needed):
             try:
-                self._registry.check_version(version)
-            except (UnknownPolicyVersion, StateUnusable):
+                is_whole = self._registry.is_whole(version)
+            except UnknownPolicyVersion:
                 if version != FIRST_VERSION:
-                    gone.append(VersionGone(version=version, instead=FIRST_VERSION))
-        return gone
+                    missing.append(VersionGone(version=version, instead=FIRST_VERSION))
+            else:
+                # Clusters that have it act on it meanwhile. Told again in another phase it would change nothing.
+                if not is_whole and state.phase in (Phase.RUNNING, Phase.ASKING):
+                    missing.append(VersionDamaged(version=version))
+        return missing
 
     def _begin(
         self,

@@ -163,7 +163,18 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             timestamp=self._timestamp(cluster, entry.assigned_version, entry.duty),
             duty=None if entry.duty is None else entry.duty.message(),
             fleets=self._learner.lineage,
+            lost_digest=learner.operator.lost_digest(request.status.acting_version, request.status.beside_version),
         )
+
+    @answered
+    async def ReturnPolicy(
+        self, request: fleet_pb2.ReturnPolicyRequest, context: Context
+    ) -> fleet_pb2.ReturnPolicyReply:
+        """Put a version's policy file back that the learner lost; answered when it is on disk."""
+        cluster = self._caller(request.cluster, context)
+        self._check_registered(cluster, request.incarnation)
+        taken = await self._learner.operator.take_back(request.policy_file, cluster)
+        return fleet_pb2.ReturnPolicyReply(taken=taken)
 
     @answered
     async def ShareEvidence(

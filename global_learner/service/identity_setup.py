@@ -212,9 +212,9 @@ def open_identities(
             # The fleet must show certificates, and who enrolls cannot yet.
             credentials = server_credentials(own.current, only_certified=True)
             enroll_credentials = server_credentials(own.current, only_certified=False)
-            telemetry.in_use(SecretInUse("service", lambda: own.validity, look=own.current))
+            telemetry.secrets.add(SecretInUse("service", lambda: own.validity, look=own.current))
             if external.authority is None:
-                telemetry.in_use(SecretInUse("authority", lambda: authority.validity))
+                telemetry.secrets.add(SecretInUse("authority", lambda: authority.validity))
             if not store.known and (folder / ADMINISTRATOR_FILE).exists():
                 raise StateUnusable(
                     f"{folder}: holds an administrator's file, and a book of identities without any: it was emptied or "
@@ -244,7 +244,7 @@ async def follow_secrets(telemetry: Telemetry, sleep: Callable[[float], Awaitabl
     """Look at the files of secrets for as long as the learner runs, so that a replacement is told of in time."""
     while True:
         await sleep(LOOK_SECONDS)
-        await asyncio.to_thread(telemetry.look_at_secrets)
+        await asyncio.to_thread(telemetry.secrets.look)
 
 
 async def keep_administrator(

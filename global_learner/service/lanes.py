@@ -152,6 +152,7 @@ def lanes_of(
         "ShareEvidence": calls.reports_per_minute,
         "ShareSketch": calls.reports_per_minute,
         "FetchPolicy": calls.fetches_per_minute,
+        "ReturnPolicy": calls.fetches_per_minute,
         "RenewCertificate": calls.renewals_per_minute,
     }
     if not settings.authenticated:

@@ -77,9 +77,9 @@ async def serve(settings: LearnerSettings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ending.set)
     telemetry = Telemetry()
-    checked = read_named_files(settings, telemetry.on_secret_replaced)
+    checked = read_named_files(settings, telemetry.secrets.on_replaced)
     check_start(settings)
-    telemetry.in_use(*checked.external.secrets)
+    telemetry.secrets.add(*checked.external.secrets)
     following = asyncio.create_task(follow_secrets(telemetry))
     try:
         async with term_of(settings, telemetry, ending) as term:
@@ -222,7 +222,7 @@ def _uplink(
     trust = TrustAbove(folder, above.name, time.time)
     only_replays = settings.only_replays(learner.spec)
     connection = ConnectionAbove(above, folder, trust.on_enrolled)
-    telemetry.in_use(*connection.secrets)
+    telemetry.secrets.add(*connection.secrets)
     client = ParentClient(connection, above.name, learner.spec, only_replays=only_replays)
     return Uplink(above, learner, registry, client, trust, telemetry, time.monotonic, time.time)
 

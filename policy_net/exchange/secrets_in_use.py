@@ -14,14 +14,6 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:  # whose command is refused waits for no cryptography
     from cryptography import x509
 
-SECRET_WORDS = (
-    "When a certificate in use expires, as Unix time, by what it is for; 0 where there is none.",
-    "How long a certificate in use holds from its beginning to its end, by what it is for; 0 where there is none.",
-    "1 while a secret's file was changed and cannot be used, so that what was read before serves on; else 0.",
-    "Times that a secret's file was changed and what is in it took the place of what was read before.",
-)
-"""What metrics of secrets say, of every program: expiry, life, refused, replacements."""
-
 
 class Validity(NamedTuple):
     """The time in which a certificate holds."""

@@ -57,9 +57,11 @@ class Distrust(StrEnum):
 
 UNUSABLE = "unusable"
 """The word for a version that is the fleet's, and cannot be acted with: another spec, a damaged file."""
+UNAVAILABLE = "unavailable"
+"""The word for a version of which the learner's own file is damaged or gone."""
 NOT_ALLOWED = "not-allowed"
 """The word for a candidate that the cluster's own operator does not let act, or be computed."""
-VERSION_REFUSALS = (*Distrust, UNUSABLE, NOT_ALLOWED)
+VERSION_REFUSALS = (*Distrust, UNUSABLE, UNAVAILABLE, NOT_ALLOWED)
 """All words for why a cluster does not act on what it was assigned."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cluster_agent.backends.base import BackendStatus
-from cluster_agent.errors import LearnerRefused, LearnerUnreachable
+from cluster_agent.errors import LearnerRefused, LearnerUnreachable, VersionUnavailable
 from cluster_agent.fleet.learner_protocol import (
     AgentStatus,
     Assignment,
@@ -150,6 +150,9 @@ class FakeLearner:
         self.told: list[tuple[int, int, tuple[SpeedStatistic, ...]]] = []
         self.sketches: list[WorkloadSketch | None] = []
         self.left_out: tuple[str, ...] = ()
+        self.lost_digest = ""
+        self.damaged: set[int] = set()
+        self.given_back: list[bytes] = []
 
     @property
     def step(self) -> int:
@@ -193,7 +196,7 @@ class FakeLearner:
     def heartbeat(self, incarnation: int, status: AgentStatus) -> Assignment:
         self._answer()
         self.heartbeats.append(status)
-        return Assignment(self.assigned, self.step, incarnation not in self.known)
+        return Assignment(self.assigned, self.step, incarnation not in self.known, lost_digest=self.lost_digest)
 
     def share_beliefs(
         self, registration: Registration, revision: int, statistics: Sequence[SpeedStatistic]
@@ -207,9 +210,18 @@ class FakeLearner:
         self.sketches.append(sketch)
         return True
 
+    def return_policy(self, registration: Registration, data: bytes) -> bool:
+        self._answer()
+        self.given_back.append(data)
+        taken = digest_of(data) == self.lost_digest
+        self.lost_digest = ""
+        return taken
+
     def fetch_policy(self, version: int) -> FetchedPolicy:
         self._answer()
         self.fetches.append(version)
+        if version in self.damaged:
+            raise VersionUnavailable(f"the file of v{version} is damaged")
         if version not in self.versions:
             raise LearnerRefused(f"no version {version}")
         return self.versions[version]

@@ -55,6 +55,20 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
         read_ordinary(tmp_path / "it")
 
 
+def test_a_link_is_followed_where_that_is_said_and_only_to_an_ordinary_file(tmp_path: Path) -> None:
+    (tmp_path / "real").write_bytes(b"1")
+    (tmp_path / "it").symlink_to("real")
+    assert read_ordinary(tmp_path / "it", follow=True) == b"1"
+    (tmp_path / "real").unlink()
+    os.mkfifo(tmp_path / "real")
+    with pytest.raises(OSError, match="it is a pipe, and no file"):
+        read_ordinary(tmp_path / "it", follow=True)
+    (tmp_path / "real").unlink()
+    with pytest.raises(FileNotFoundError) as error:
+        read_ordinary(tmp_path / "it", follow=True)
+    assert error.value.filename == str(tmp_path / "it")
+
+
 def test_no_link_in_a_folders_place_is_followed_below_the_one_that_is_named(tmp_path: Path) -> None:
     (tmp_path / "disk" / "real").mkdir(parents=True)
     (tmp_path / "disk" / "real" / "it").write_bytes(b"1")

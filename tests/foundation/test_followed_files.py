@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from foundation.followed_files import LOOK_SECONDS, Content, FollowedFiles, regular_content
+from foundation.followed_files import LOOK_SECONDS, Content, FollowedFiles
 
 
 class Unpaired(Exception):
@@ -116,9 +116,3 @@ def test_a_link_that_is_swapped_is_a_replacement_of_all_its_files(tmp_path: Path
 def test_the_first_time_nothing_can_serve_in_its_place(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         FollowedFiles(lambda content: content(tmp_path / "missing"))
-
-
-def test_a_file_that_is_too_large_is_not_read_whole(tmp_path: Path) -> None:
-    (tmp_path / "large").write_bytes(b"x" * 11)
-    with pytest.raises(OSError, match="larger than 10 bytes"):
-        regular_content(tmp_path / "large", 10)

@@ -19,7 +19,10 @@ from foundation.command_line import run
 from foundation.locks import FileLock
 from global_learner import cli
 from global_learner.policyctl import cli as policyctl
+from global_learner.recovery import recover
+from global_learner.registry.registry import Registry
 from global_learner.settings import read_settings
+from global_learner.storage.state_dir import StateDir
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.generated import fleet_pb2_grpc as rpc
 from policy_net.exchange.policy_file import write_policy_file
@@ -381,3 +384,32 @@ def test_an_agents_file_is_said_to_be_one(tmp_path: Path, capsys: pytest.Capture
     assert capsys.readouterr().err == (
         f"global-learner: {file}: is an agent's file; `cluster-agent run --config` reads it\n"
     )
+
+
+def test_a_lost_first_version_is_put_back_by_the_command_that_the_start_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = good(tmp_path)
+    (tmp_path / "learner.yaml").write_text(yaml.safe_dump(config))
+    with StateDir(tmp_path / "state") as state, contextlib.closing(Registry(state.path, state.commits)) as registry:
+        recover(state, registry, read_settings(tmp_path / "learner.yaml"), policy(), 0.0)
+    (file,) = (tmp_path / "state" / "policies").iterdir()
+    copy = file.read_bytes()
+    file.write_bytes(copy[:-1])
+    write_policy_file(tmp_path / "v1.safetensors", policy(seed=9))  # another one since the fleet began
+    code, said = serve(tmp_path, config, capsys)
+    assert code == 2
+    assert f"{file}: damaged" in said
+    assert "global-learner restore-version v1 --from FILE" in said
+    assert said.count("\n") == 1
+
+    (tmp_path / "copy").write_bytes(copy)
+    command = ["restore-version", "v1", "--config", str(tmp_path / "learner.yaml"), "-o", "json", "--from"]
+    assert run(cli.app, "global-learner", [*command, str(tmp_path / "v1.safetensors")]) == 2
+    assert "nothing was changed" in capsys.readouterr().err
+    assert run(cli.app, "global-learner", [*command, str(tmp_path / "copy")]) == 0
+    assert json.loads(capsys.readouterr().out) == {"version": 1, "name": "v1", "changed": True}
+    assert file.read_bytes() == copy
+    with StateDir(tmp_path / "state"):
+        assert run(cli.app, "global-learner", [*command, str(tmp_path / "copy")]) == 2
+        assert "policyctl version restore v1 --from FILE" in capsys.readouterr().err

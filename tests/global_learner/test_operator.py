@@ -11,9 +11,9 @@ import structlog.testing
 from learner_in_process import serving, versions_until
 from learner_makers import SPEC, policy
 
-from global_learner.errors import StateUnusable
 from global_learner.policyctl.views import fleet_facts, fleet_table
 from global_learner.report.content import report_content
+from global_learner.storage.audit import KEEPER
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.policy_file import digest_of, parse_policy_file
 from policy_net.exchange.spec import PolicySpec, weights_from_bytes
@@ -257,15 +257,58 @@ async def test_moments_that_are_damaged_are_put_back_too(tmp_path: Path) -> None
         assert (await again.call("ResetHead", pb.ResetHeadRequest(version=version))).moments_kept
 
 
-async def test_a_file_that_a_version_in_use_needs_is_still_missed_at_the_start(tmp_path: Path) -> None:
+async def test_a_damaged_file_of_a_version_in_use_costs_no_other_cluster_anything(tmp_path: Path) -> None:
     async with serving(tmp_path, publish={"every_steps": 1}) as caller:
         await with_versions(caller, 3, "north")
         await assign(caller, 2, "north")
         cards = {card.version: card for card in (await caller.call("ListVersions", pb.ListVersionsRequest())).versions}
-    (tmp_path / "state" / "policies" / f"{cards[2].digest}.safetensors").unlink()
-    with pytest.raises(StateUnusable, match="is gone, yet its version is kept"):
-        async with serving(tmp_path):
-            pass
+        head = await caller.call("PullHead", pb.PullHeadRequest(cluster="north", incarnation=1))
+    file = tmp_path / "state" / "policies" / f"{cards[2].digest}.safetensors"
+    whole = file.read_bytes()
+    file.unlink()
+    async with serving(tmp_path, publish={"every_steps": 1}) as again:
+        assert [entry.version for entry in (await again.fleet()).damaged_files] == [2]
+        await again.register("south")
+        assert (await again.call("FetchPolicy", pb.FetchPolicyRequest(version=1))).policy_file
+        await again.register("north")
+        # It keeps what it is assigned, and the head is where it was, moments and all.
+        assert await assigned(again, incarnation=2) == 2
+        assert await again.refused("FetchPolicy", pb.FetchPolicyRequest(version=2)) is grpc.StatusCode.DATA_LOSS
+        pulled = await again.call("PullHead", pb.PullHeadRequest(cluster="north", incarnation=2))
+        assert (pulled.step, pulled.weights) == (head.step, head.weights)
+        await again.push(1, incarnation=2, base_step=head.step)
+        await versions_until(again, 4)
+
+        # Who acts on it has the file, and is asked for it; nobody else is, and no other file is taken.
+        beat = pb.HeartbeatRequest(cluster="south", incarnation=1, status=pb.ClusterStatus(acting_version=1))
+        assert (await again.call("Heartbeat", beat)).lost_digest == ""
+        beat = pb.HeartbeatRequest(cluster="north", incarnation=2, status=pb.ClusterStatus(acting_version=2))
+        assert (await again.call("Heartbeat", beat)).lost_digest == cards[2].digest
+        other = pb.ReturnPolicyRequest(cluster="north", incarnation=2, policy_file=whole + b" ")
+        assert not (await again.call("ReturnPolicy", other)).taken
+        stranger = pb.ReturnPolicyRequest(cluster="east", incarnation=1, policy_file=whole)
+        assert await again.refused("ReturnPolicy", stranger) is grpc.StatusCode.FAILED_PRECONDITION
+        assert not file.exists()
+        back = pb.ReturnPolicyRequest(cluster="north", incarnation=2, policy_file=whole)
+        assert (await again.call("ReturnPolicy", back)).taken
+        assert file.read_bytes() == whole
+        assert not (await again.fleet()).damaged_files
+        assert (await again.call("Heartbeat", beat)).lost_digest == ""
+        assert not (await again.call("ReturnPolicy", back)).taken
+        lines = (await again.call("ListAudit", pb.ListAuditRequest())).entries
+        found = [(line.actor, line.subject, line.detail) for line in lines if line.action == "restored"]
+        assert found == [(KEEPER, "v2", "policy file: the copy of cluster north")]
+
+
+async def test_v1_is_made_whole_from_the_initial_policy(tmp_path: Path) -> None:
+    async with serving(tmp_path) as caller:
+        first = (await caller.call("ShowVersion", pb.ShowVersionRequest(version=1))).card
+    file = tmp_path / "state" / "policies" / f"{first.digest}.safetensors"
+    whole = file.read_bytes()
+    file.write_bytes(b"")
+    async with serving(tmp_path) as again:
+        assert not (await again.fleet()).damaged_files
+    assert file.read_bytes() == whole
 
 
 async def test_a_policy_from_elsewhere_becomes_a_version_that_nothing_acts_on(tmp_path: Path) -> None:

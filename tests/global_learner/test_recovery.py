@@ -161,7 +161,6 @@ def test_a_file_in_the_directorys_place_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("pattern", "says"),
     [
-        ("policies/*.safetensors", r"damaged: its digest is [0-9a-f]{64}, expected [0-9a-f]{64}; restore"),
         ("snapshots/*.snapshot", r"damaged: its checksum is [0-9a-f]{8}, expected [0-9a-f]{8}; restore"),
         ("log/updates-00000000000000000001.log", "damaged|missing"),
     ],

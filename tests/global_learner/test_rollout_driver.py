@@ -236,15 +236,27 @@ def test_what_cannot_be_begun_is_refused_in_a_line_and_changes_nothing(fleet: Fa
     refused("rollout 1 of v2 is")
 
 
-def test_a_candidate_that_is_deleted_midway_is_taken_back(fleet: FakeFleet) -> None:
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_rollout_waits_for_a_damaged_file_and_goes_on_once_it_is_put_back(fleet: FakeFleet, version: int) -> None:
     fleet.start(2)
     fleet.live_until(asked)
     fleet.act("promote")
     fleet.live_until(lambda rollout: rollout.stages[rollout.stage] == "canary")
-    digest = fleet.admin("ShowVersion", pb.ShowVersionRequest(version=2)).card.digest
-    (fleet.learner.state_dir / "policies" / f"{digest}.safetensors").unlink()
-    back = fleet.live_until(over)
-    assert (back.phase, back.reason) == ("rolled-back", "v2 is gone")
+    digest = fleet.admin("ShowVersion", pb.ShowVersionRequest(version=version)).card.digest
+    file = fleet.learner.state_dir / "policies" / f"{digest}.safetensors"
+    whole = file.read_bytes()
+    file.unlink()
+    paused = fleet.live_until(lambda rollout: rollout.phase == "paused")
+    assert f"v{version}: its policy file is damaged or gone" in paused.reason
+    assert "then `policyctl rollout resume`" in paused.reason
+    assert {member.role for member in paused.members} >= {"alternating", "incumbent"}, "nobody is moved"
+    beats = iter(range(5))
+    fleet.live_until(lambda _: next(beats, None) is None)
+    said = Counter(entry.action for entry in fleet.audit())
+    assert said["rollout-paused"] == 1
+    fleet.admin("RestoreVersion", pb.RestoreVersionRequest(version=version, file=whole))
+    fleet.act("resume")
+    assert fleet.live_until(over).phase in ("done", "asking", "rolled-back")
 
 
 def test_evidence_that_cannot_be_is_refused_and_never_counted(fleet: FakeFleet) -> None:

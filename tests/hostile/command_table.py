@@ -89,6 +89,9 @@ SOUND: dict[str, Line] = {
     "policy-net fit-speed": lambda place: ["--table", str(place.good_speeds), "-o", "json"],
     "global-learner serve": lambda place: ["--config", str(place.folder / "learner.yaml")],
     "global-learner accept-loss": lambda place: ["--config", str(place.folder / "learner.yaml")],
+    "global-learner restore-version": lambda place: [
+        *("v1", "--from", str(place.good_policy), "--config", str(place.folder / "learner.yaml")),
+    ],
     "global-learner backup": lambda place: [
         *(str(place.folder / "copy"), "--config", str(place.folder / "learner.yaml")),
     ],

@@ -39,6 +39,7 @@ def sound_replies() -> dict[str, Message]:
         "Reply": pb.ReplyReply(taken=True),
         "ShareBeliefs": pb.ShareBeliefsReply(taken=True, statistics=1),
         "ShareSketch": pb.ShareSketchReply(taken=True),
+        "ReturnPolicy": pb.ReturnPolicyReply(taken=True),
         "ShareEvidence": pb.ShareEvidenceReply(taken=True, next_block=2),
         "RenewCertificate": pb.CertificateReply(certificate=b"", authority=b""),
     }

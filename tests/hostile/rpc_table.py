@@ -123,6 +123,7 @@ ROWS: dict[str, Row] = {
         Caller.CLUSTER, {"rollout": 1, "blocks": [BLOCK], "shadow": fleet_pb2.ShadowSums(decisions=1)}, EVIDENCE_PASSES
     ),
     "ShareSketch": Row(Caller.CLUSTER, {"sketch": SKETCH}, SKETCH_PASSES, changes=True),
+    "ReturnPolicy": Row(Caller.CLUSTER, {"policy_file": b"none of its files"}, frozenset({"policy_file"})),
     "FetchPolicy": Row(Caller.EITHER, {"version": 1}),
     "Poll": Row(Caller.CLUSTER),
     "Reply": Row(Caller.CLUSTER, {"task": "none"}),

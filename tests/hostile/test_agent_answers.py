@@ -42,6 +42,7 @@ CALLS: dict[str, Callable[[LearnerClient], Any]] = {
     "Reply": lambda client: client.reply(REGISTRATION, RoundAnswer("t", WEIGHTS, 1)),
     "ShareBeliefs": lambda client: client.share_beliefs(REGISTRATION, 1, ()),
     "ShareSketch": lambda client: client.share_sketch(REGISTRATION, None),
+    "ReturnPolicy": lambda client: client.return_policy(REGISTRATION, b"a policy file"),
     "ShareEvidence": lambda client: client.share_evidence(REGISTRATION, Evidence(1, (), None)),
 }
 """How an agent makes each call, up to where it would use what comes back."""
@@ -100,7 +101,7 @@ def test_a_bad_value_in_an_answer_is_used_or_refused(method: str, server: Hostil
         finally:
             caller.client.close()
     assert not wrong, f"{method}:\n" + "\n".join(wrong)
-    assert refused or method in ("Heartbeat", "Reply", "ShareBeliefs", "ShareEvidence", "ShareSketch")
+    assert refused or method in ("Heartbeat", "Reply", "ShareBeliefs", "ShareEvidence", "ShareSketch", "ReturnPolicy")
 
 
 @pytest.mark.parametrize("method", CALLS)

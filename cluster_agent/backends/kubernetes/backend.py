@@ -79,13 +79,13 @@ def open_backend(settings: BackendSettings, parts: AgentParts) -> KubernetesBack
 
     def replaced(found: OpenedClient) -> None:
         _log.info("kubernetes-credentials-replaced", server=found.address)
-        telemetry.on_secret_replaced("kubernetes")
+        telemetry.secrets.on_replaced("kubernetes")
 
     def refused(reason: str) -> None:
         _log.error("kubernetes-credentials-not-replaced", reason=reason, meaning="those before serve on")
 
     followed = follow_client(Access(settings.kubeconfig, settings.context), replaced, refused)
-    telemetry.in_use(*secrets_of(followed))
+    telemetry.secrets.add(*secrets_of(followed))
     elector = None
     failures = telemetry.api_failures
 
@@ -340,7 +340,7 @@ class KubernetesBackend:
             _log.error("training-key-refused", reason=reason)
 
         key = self._key_file = follow_agent_key(key_file, make=settings.key_file is None, on_refused=refused)
-        self._parts.telemetry.in_use(SecretInUse("training-key", refusal=lambda: key.refusal))
+        self._parts.telemetry.secrets.add(SecretInUse("training-key", refusal=lambda: key.refusal))
 
         def room() -> Room:
             pods = self._sight.pods.entries()

@@ -286,20 +286,22 @@ class HeartbeatRequest(_message.Message):
     def __init__(self, cluster: _Optional[str] = ..., incarnation: _Optional[int] = ..., status: _Optional[_Union[ClusterStatus, _Mapping]] = ...) -> None: ...
 
 class HeartbeatReply(_message.Message):
-    __slots__ = ("assigned_version", "head_step", "reregister", "timestamp", "duty", "fleets")
+    __slots__ = ("assigned_version", "head_step", "reregister", "timestamp", "duty", "fleets", "lost_digest")
     ASSIGNED_VERSION_FIELD_NUMBER: _ClassVar[int]
     HEAD_STEP_FIELD_NUMBER: _ClassVar[int]
     REREGISTER_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
     DUTY_FIELD_NUMBER: _ClassVar[int]
     FLEETS_FIELD_NUMBER: _ClassVar[int]
+    LOST_DIGEST_FIELD_NUMBER: _ClassVar[int]
     assigned_version: int
     head_step: int
     reregister: bool
     timestamp: SignedDocument
     duty: RolloutDuty
     fleets: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, assigned_version: _Optional[int] = ..., head_step: _Optional[int] = ..., reregister: _Optional[bool] = ..., timestamp: _Optional[_Union[SignedDocument, _Mapping]] = ..., duty: _Optional[_Union[RolloutDuty, _Mapping]] = ..., fleets: _Optional[_Iterable[str]] = ...) -> None: ...
+    lost_digest: str
+    def __init__(self, assigned_version: _Optional[int] = ..., head_step: _Optional[int] = ..., reregister: _Optional[bool] = ..., timestamp: _Optional[_Union[SignedDocument, _Mapping]] = ..., duty: _Optional[_Union[RolloutDuty, _Mapping]] = ..., fleets: _Optional[_Iterable[str]] = ..., lost_digest: _Optional[str] = ...) -> None: ...
 
 class RolloutDuty(_message.Message):
     __slots__ = ("rollout", "role", "beside_version", "seed", "block_seconds", "washout_seconds")
@@ -462,6 +464,22 @@ class WorkloadSketch(_message.Message):
     day_shares: _containers.RepeatedScalarFieldContainer[float]
     kinds: _containers.RepeatedCompositeFieldContainer[KindSketch]
     def __init__(self, nodes: _Optional[int] = ..., gpus_per_node: _Optional[int] = ..., cpus_per_node: _Optional[int] = ..., jobs_a_day: _Optional[float] = ..., day_shares: _Optional[_Iterable[float]] = ..., kinds: _Optional[_Iterable[_Union[KindSketch, _Mapping]]] = ...) -> None: ...
+
+class ReturnPolicyRequest(_message.Message):
+    __slots__ = ("cluster", "incarnation", "policy_file")
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FILE_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    incarnation: int
+    policy_file: bytes
+    def __init__(self, cluster: _Optional[str] = ..., incarnation: _Optional[int] = ..., policy_file: _Optional[bytes] = ...) -> None: ...
+
+class ReturnPolicyReply(_message.Message):
+    __slots__ = ("taken",)
+    TAKEN_FIELD_NUMBER: _ClassVar[int]
+    taken: bool
+    def __init__(self, taken: _Optional[bool] = ...) -> None: ...
 
 class ShareSketchRequest(_message.Message):
     __slots__ = ("cluster", "incarnation", "sketch")

@@ -85,6 +85,11 @@ class FleetStub:
                 request_serializer=fleet__pb2.ShareEvidenceRequest.SerializeToString,
                 response_deserializer=fleet__pb2.ShareEvidenceReply.FromString,
                 _registered_method=True)
+        self.ReturnPolicy = channel.unary_unary(
+                '/fedl2.fleet.v1.Fleet/ReturnPolicy',
+                request_serializer=fleet__pb2.ReturnPolicyRequest.SerializeToString,
+                response_deserializer=fleet__pb2.ReturnPolicyReply.FromString,
+                _registered_method=True)
         self.RenewCertificate = channel.unary_unary(
                 '/fedl2.fleet.v1.Fleet/RenewCertificate',
                 request_serializer=fleet__pb2.RenewCertificateRequest.SerializeToString,
@@ -160,6 +165,13 @@ class FleetServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReturnPolicy(self, request, context):
+        """A version's policy file, back from a cluster that has it, where the learner lost its own.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def RenewCertificate(self, request, context):
         """The next certificate, for the cluster that the present one names.
         """
@@ -219,6 +231,11 @@ def add_FleetServicer_to_server(servicer, server):
                     servicer.ShareEvidence,
                     request_deserializer=fleet__pb2.ShareEvidenceRequest.FromString,
                     response_serializer=fleet__pb2.ShareEvidenceReply.SerializeToString,
+            ),
+            'ReturnPolicy': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReturnPolicy,
+                    request_deserializer=fleet__pb2.ReturnPolicyRequest.FromString,
+                    response_serializer=fleet__pb2.ReturnPolicyReply.SerializeToString,
             ),
             'RenewCertificate': grpc.unary_unary_rpc_method_handler(
                     servicer.RenewCertificate,
@@ -497,6 +514,33 @@ class Fleet:
             '/fedl2.fleet.v1.Fleet/ShareEvidence',
             fleet__pb2.ShareEvidenceRequest.SerializeToString,
             fleet__pb2.ShareEvidenceReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReturnPolicy(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedl2.fleet.v1.Fleet/ReturnPolicy',
+            fleet__pb2.ReturnPolicyRequest.SerializeToString,
+            fleet__pb2.ReturnPolicyReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -19,8 +19,8 @@ OTHER_SPEC = SPEC.model_copy(update={"jobs_per_batch": 5})
 
 
 class World:
-    def __init__(self, state_dir: Path, follow_head: bool = False) -> None:
-        self.learner = FakeLearner()
+    def __init__(self, state_dir: Path, follow_head: bool = False, learner: FakeLearner | None = None) -> None:
+        self.learner = learner or FakeLearner()
         self.factory = CandidateFactory(PolicySettings())
         self.active = ActivePolicy(Candidate(FixedPolicy(PAIRS), Identity("first", digest="first")))
         self.kept = KeptVersion(state_dir)
@@ -269,3 +269,31 @@ def test_a_fault_of_our_own_costs_one_heartbeat_and_not_all_of_them(tmp_path: Pa
         time.sleep(0.01)
     world.link.finish(60.0)
     assert world.learner.heartbeats
+
+
+def test_a_learner_that_lost_a_version_gets_it_back_from_the_agent_that_acts_on_it(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.learner.publish(3, policy_bytes())
+    world.link.beat()
+    assert world.acting() == "v3"
+
+    # It starts again while the learner's file is damaged: it acts on its own copy, and says why it does not fetch it.
+    again = World(tmp_path, learner=world.learner)
+    kept = again.kept.load(again.factory)
+    assert kept is not None
+    again.active.propose(kept)
+    again.learner.damaged, again.learner.lost_digest = {3}, digest_of(policy_bytes())
+    again.link.beat()
+    assert again.acting() == "v3"
+    assert again.learner.given_back == [policy_bytes()]
+    again.link.beat()
+    status = again.learner.heartbeats[-1]
+    assert (status.refused_version, status.refused_reason) == (3, "unavailable")
+    again.learner.damaged.clear()
+    for _ in range(40):
+        again.link.beat()
+    assert again.learner.heartbeats[-1].refused_version == 0
+    again.learner.lost_digest = "0" * 64
+    for _ in range(3):
+        again.link.beat()
+    assert len(again.learner.given_back) == 1, "of another one it has no copy"

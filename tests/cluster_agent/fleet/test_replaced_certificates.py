@@ -64,10 +64,10 @@ class World:
             folder / "identity",
             lambda name, method, request: method(request),
             self.clock,
-            on_replaced=self.telemetry.on_secret_replaced,
+            on_replaced=self.telemetry.secrets.on_replaced,
             look_clock=self.looks,
         )
-        self.telemetry.in_use(*self.connection.secrets)
+        self.telemetry.secrets.add(*self.connection.secrets)
 
     def put(self, days: float) -> bytes:
         certificate, key = self.authority.pair("north", self.begins, self.begins + days * DAY_SECONDS)

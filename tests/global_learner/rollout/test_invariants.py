@@ -18,6 +18,7 @@ from global_learner.rollout.events import (
     Resume,
     Seen,
     StageVerdict,
+    VersionDamaged,
     VersionGone,
     event_of,
 )
@@ -40,6 +41,7 @@ WHATS = st.one_of(
     st.builds(Left, cluster=CLUSTERS),
     st.builds(Pin, cluster=CLUSTERS),
     st.builds(VersionGone, version=VERSIONS, instead=st.just(1)),
+    st.builds(VersionDamaged, version=VERSIONS),
 )
 HISTORIES = st.lists(st.tuples(WHATS, st.floats(-2e5, 2e5)), max_size=30)
 FLEETS = st.dictionaries(

@@ -15,6 +15,7 @@ from global_learner.rollout.events import (
     Resume,
     Seen,
     StageVerdict,
+    VersionDamaged,
     VersionGone,
     What,
 )
@@ -241,6 +242,16 @@ def test_an_incumbent_that_is_deleted_pauses_and_names_what_is_in_its_place() ->
     assert back.may_act("cluster-2") == {1}
     assert back.may_act("cluster-3") == {7}
     assert take(state, VersionGone(version=99, instead=1)).state.phase is Phase.PAUSED
+
+
+def test_a_file_that_can_be_put_back_pauses_and_moves_nobody() -> None:
+    before = at_stage("wave")
+    transition = take(before, VersionDamaged(version=CANDIDATE))
+    assert transition.state.phase is Phase.PAUSED
+    assert "policyctl version restore v12 --from FILE" in transition.state.reason
+    assert not transition.commands
+    assert take(transition.state, VersionDamaged(version=CANDIDATE)).state.phase is Phase.PAUSED
+    assert take(transition.state, Resume()).state.members == before.members
 
 
 def test_a_candidate_that_a_cluster_had_already_is_no_place_to_go_back_to_once_it_is_gone() -> None:

@@ -24,6 +24,7 @@ from global_learner.rollout.events import (
     Resume,
     Seen,
     StageVerdict,
+    VersionDamaged,
     VersionGone,
 )
 from global_learner.rollout.evidence_store import EvidenceStore
@@ -51,6 +52,7 @@ WHATS = st.one_of(
     st.builds(Left, cluster=NAMES),
     st.builds(Pin, cluster=NAMES),
     st.builds(VersionGone, version=st.sampled_from([1, 2]), instead=st.just(1)),
+    st.builds(VersionDamaged, version=st.sampled_from([1, 2])),
 )
 
 

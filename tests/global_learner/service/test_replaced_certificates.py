@@ -52,10 +52,10 @@ class Files:
         tls = {name: str(self.secret.folder / file) for name, file in names.items()}
         self.settings = settings(folder, tls=tls)
         self.external = self.read()
-        self.telemetry.in_use(*self.external.secrets)
+        self.telemetry.secrets.add(*self.external.secrets)
 
     def read(self) -> ExternalCredentials:
-        return read_external_credentials(self.settings, self.clock, self.telemetry.on_secret_replaced, self.looks)
+        return read_external_credentials(self.settings, self.clock, self.telemetry.secrets.on_replaced, self.looks)
 
     def put(self, days: float, authority: MadeAuthority | None = None) -> bytes:
         signer = authority or self.authority
@@ -71,7 +71,7 @@ class Files:
 
     def after_a_while(self) -> None:
         self.looks.now += LOOK_SECONDS
-        self.telemetry.look_at_secrets()
+        self.telemetry.secrets.look()
 
     def counted(self, name: str, labels: dict[str, str]) -> float | None:
         return self.telemetry.registry.get_sample_value(f"fedl2_learner_{name}", labels)
