@@ -15,7 +15,7 @@ SOURCES = sorted(
     if path.name != "__init__.py" and "generated" not in path.parts
 )
 ROOMS = sorted({path.parent for path in SOURCES})
-MAPS = [ROOT / "docs/architecture.md", ROOT / "docs/adding.md"]
+MAPS = [ROOT / "docs/architecture.md", ROOT / "docs/adding.md", *ROOT.glob("docs/decisions/*.md")]
 A_FILE = re.compile(rf"(?:{'|'.join(PACKAGES)}|deploy|benchmarks|tests|docs)/[\w./-]+")
 
 
