@@ -2,7 +2,7 @@
 
 Two processes for each way; this one pushes bytes to the other and pulls as many back, from private memory into private
 memory. All ways take turns within each round. The measure for TCP is a raw loopback socket between buffers that are
-there already; for shared memory, one copy in and one copy out; for applying gradients, `add_`.
+there already; for shared memory, one copy in and one copy out.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from typing import Any
 from rich.console import Console
 from rich.status import Status
 
-from benchmarks.dataplane.apply import apply_over_add
 from benchmarks.dataplane.endpoints import Endpoints
 from benchmarks.dataplane.pair import Pair
 from benchmarks.dataplane.raw_socket import RawSocket
@@ -45,19 +44,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
     parser.add_argument("--size-mb", type=int, nargs="+", default=list(SIZES_MB), help="payload each way, 10⁶ bytes")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="figures are medians over these")
-    parser.add_argument("--without-apply", action="store_true", help="leave out how fast gradients are applied")
     options = parser.parse_args(arguments)
     if min(options.size_mb) < 1 or options.rounds < 1:
         parser.error("--size-mb and --rounds take 1 or more")
     with Status("", console=Console(stderr=True)) as status:
-        result = benchmark(options.size_mb, options.rounds, status.update, apply=not options.without_apply)
+        result = benchmark(options.size_mb, options.rounds, status.update)
     print(json.dumps(result) if options.output == "json" else _table(result))
     return 0
 
 
-def benchmark(
-    sizes_mb: Sequence[int], rounds: int, told: Any = lambda _: None, *, apply: bool = True
-) -> dict[str, Any]:
+def benchmark(sizes_mb: Sequence[int], rounds: int, told: Any = lambda _: None) -> dict[str, Any]:
     """All figures of one run."""
     most_bytes = max(sizes_mb) * 1_000_000
     load_before = os.getloadavg()[0]
@@ -73,7 +69,7 @@ def benchmark(
         for pair in pairs.values():
             stack.callback(pair.close)
         measured = measure(pairs, sizes_mb, rounds, told)
-    result: dict[str, Any] = {
+    return {
         "tcp_over_raw_socket": speed_over(measured, "tcp", "raw-socket"),
         "tcp_cpu_over_raw_socket": cpu_over(measured, "tcp", "raw-socket"),
         "curve_over_raw_socket": speed_over(measured, "tcp-curve", "raw-socket"),
@@ -90,19 +86,12 @@ def benchmark(
             "load_after": round(os.getloadavg()[0], 2),
         },
     }
-    if apply:
-        told("applying gradients")
-        applied = apply_over_add()
-        result |= {"apply_over_add": applied["apply_over_add"], "apply_runs": applied["runs"]}
-    return result
 
 
 def _table(result: dict[str, Any]) -> str:
     lines = ["".join(f"{name:>20}" for name in _COLUMNS)]
     lines += ["".join(f"{row[name]:>20}" for name in _COLUMNS) for row in result["rows"]]
     lines += [f"{name:32}{json.dumps(result[name])}" for name in (*_RATIOS, "machine")]
-    if "apply_over_add" in result:
-        lines.append(f"{'apply_over_add':32}{result['apply_over_add']:.3f}")
     return "\n".join(lines)
 
 

@@ -1,7 +1,7 @@
 """`python -m benchmarks.robustness`: five clusters, one of which sends bad gradients, under several aggregations.
 
 For every aggregation the fleet is trained clean and under every attack, from the same start and the same seeds, on what
-a scheduler decides (`--learning teacher`) or on rewards. What is reported is the average JCT on held-out workloads over
+a scheduler decides. What is reported is the average JCT on held-out workloads over
 the clean run's, and over the teacher's. Below 1.05 over the clean run is what an aggregation that calls itself robust
 has to reach.
 """
@@ -21,7 +21,6 @@ from rich.progress import Progress
 
 from benchmarks.processes import process_pool
 from benchmarks.robustness.attacks import ATTACKS
-from benchmarks.robustness.fleet import Learning
 from benchmarks.robustness.runs import Ended, Task, train_and_judge
 from benchmarks.robustness.score import learned_jcts, mean_ratio, named_jcts
 from benchmarks.robustness.teaching import TEACHER, beginning
@@ -37,7 +36,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.robustness", description=__doc__)
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
-    parser.add_argument("--learning", choices=[*Learning], default=Learning.TEACHER, help="what clusters learn from")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="updates of every cluster in every run")
     parser.add_argument("--seeds", type=int, default=1, help="training seeds")
     parser.add_argument("--workloads", type=int, default=3, help="held-out workloads of each of five mixes")
@@ -49,7 +47,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("--rounds, --seeds, --workloads and --processes take 1 or more")
     with process_pool(options.processes) as pool:
         result = measure(
-            Learning(options.learning),
             options.aggregation or NAMES,
             [CLEAN, *(options.attack or [name for name in ATTACKS if name != CLEAN])],
             options.rounds,
@@ -62,7 +59,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def measure(
-    learning: Learning,
     names: Sequence[str],
     attacks: Sequence[str],
     rounds: int,
@@ -81,7 +77,7 @@ def measure(
     with Progress(console=console, disable=not console.is_terminal) as progress:
         bar = progress.add_task("runs", total=len(keys))
         futures = {
-            pool.submit(train_and_judge, Task(start.weights, learning, name, attack, seed, rounds, workloads)): key
+            pool.submit(train_and_judge, Task(start.weights, name, attack, seed, rounds, workloads)): key
             for key in keys
             for name, attack, seed in [key]
         }
@@ -105,7 +101,6 @@ def measure(
         }
 
     return {
-        "learning": learning.value,
         "clusters": len(MIXES),
         "rounds": rounds,
         "seeds": seeds,

@@ -9,35 +9,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
-from types import MappingProxyType
 from typing import Any
 
 from benchmarks.robustness.attacks import Attack
-from benchmarks.robustness.rewarding import rewarded_cluster
 from benchmarks.robustness.teaching import ImitatingCluster
 from benchmarks.robustness.worlds import BAD, MIXES
 from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings
 from global_learner.errors import UpdateRejected
 from global_learner.settings import IngestSettings
-from global_learner.updates.simulated_fleet import LearningCluster, SimulatedHead
+from global_learner.updates.simulated_fleet import SimulatedHead
 from policy_net.exchange.policy_file import PolicyFile
 from policy_net.exchange.spec import Weights
 
 AVERAGE_DECAY = 0.99
 """As the fleet publishes: the average of the head's last hundred steps."""
-
-
-class Learning(StrEnum):
-    """What the clusters learn from."""
-
-    TEACHER = "teacher"
-    REWARDS = "rewards"
-
-
-_CLUSTERS: Mapping[Learning, Callable[[str, PolicyFile, int], LearningCluster]] = MappingProxyType(
-    {Learning.TEACHER: ImitatingCluster, Learning.REWARDS: rewarded_cluster}
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +51,6 @@ class RunResult:
 
 def run_fleet(
     start: PolicyFile,
-    learning: Learning,
     treatment: Treatment,
     attack: Attack,
     seed: int,
@@ -82,14 +66,13 @@ def run_fleet(
         IngestSettings() if limit is None else IngestSettings(max_gradient_norm=limit),
         AVERAGE_DECAY,
     )
-    build = _CLUSTERS[learning]
-    clusters = {name: build(name, start, 100_000 * (seed + 31) + 10_000 * place) for place, name in enumerate(MIXES)}
+    clusters = {
+        name: ImitatingCluster(name, start, 100_000 * (seed + 31) + 10_000 * place) for place, name in enumerate(MIXES)
+    }
     rejected: Counter[str] = Counter()
     for number in range(1, rounds + 1):
         for name, cluster in clusters.items():
             result = cluster.next_gradient(head.weights)
-            if result is None:
-                continue
             if name == BAD:
                 result = replace(result, gradient=attack(result.gradient))
             try:

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 
 from benchmarks.robustness.attacks import ATTACKS
-from benchmarks.robustness.fleet import Learning, run_fleet
+from benchmarks.robustness.fleet import run_fleet
 from benchmarks.robustness.score import Figures, learned_jcts
 from benchmarks.robustness.treatments import treatments
 from benchmarks.robustness.worlds import BAD, SPEC, held_out
@@ -23,7 +23,6 @@ class Task:
     """One training run."""
 
     start: Weights
-    learning: Learning
     treatment: str
     attack: str
     seed: int
@@ -46,9 +45,9 @@ class Ended:
 def train_and_judge(task: Task) -> Ended:
     """One run, in a process of its own."""
     began = time.process_time()
-    treatment = treatments(task.learning, task.rounds)[task.treatment]
+    treatment = treatments(task.rounds)[task.treatment]
     start = PolicyFile(SPEC, task.start)
-    result = run_fleet(start, task.learning, treatment, ATTACKS[task.attack], task.seed, task.rounds)
+    result = run_fleet(start, treatment, ATTACKS[task.attack], task.seed, task.rounds)
     final = PolicyFile(SPEC, result.weights)
     judged = list(held_out(task.workloads))
     return Ended(

@@ -61,7 +61,7 @@ class ImitatingCluster:
         self._batch_samples = ImitationSettings().batch_samples
         self._generator = np.random.default_rng(seed)
 
-    def next_gradient(self, head: Weights) -> GradientResult | None:
+    def next_gradient(self, head: Weights) -> GradientResult:
         """The gradient of the cross-entropy at the head."""
         rows = self._generator.integers(len(self._seen), size=self._batch_samples)
         flat, tensors = tensors_of(head, self._spec, requires_grad=True)

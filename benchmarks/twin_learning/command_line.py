@@ -34,14 +34,8 @@ def parser_of(
     return parser
 
 
-def add_judge(parser: argparse.ArgumentParser) -> None:
-    """On which windows is judged."""
-    parser.add_argument("--judge", choices=("validation", "test"), default="validation")
-
-
 def add_training(parser: argparse.ArgumentParser) -> None:
     """How is trained."""
-    parser.add_argument("--seeds", type=int, default=1, help="of training")
     parser.add_argument("--pairs", type=int, default=4, help="of a gradient")
     parser.add_argument("--window-jobs", type=int, default=500)
     parser.add_argument("--learning-rate", type=float, default=0.3, help="of the first step, in spreads")

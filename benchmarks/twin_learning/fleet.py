@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +28,7 @@ from policy_net.domain import Resources
 from policy_net.exchange.policy_file import PolicyFile
 from policy_net.exchange.spec import SetSpec, Weights
 from policy_net.exchange.wire import GradientUpdate
-from policy_net.laboratory.training.twin_windows import DrawnSpeeds, History, Machines, WindowChoice, cost_of
+from policy_net.laboratory.training.twin_windows import History, Machines, WindowChoice, cost_of
 from policy_net.laboratory.workloads.workload import JobKindChoice
 from policy_net.learning.adam import TrustRegion
 from policy_net.learning.settings import TwinSettings
@@ -50,8 +50,6 @@ class Training:
         window_jobs: of one replay.
         learning_rate: of the first step, in spreads.
         permute: a control that has nothing to learn from.
-        speeds_wrong: the deviation of the log of a factor that each type's speed has in all replays, and not where
-            policies are judged.
         decay_steps: after which the rate falls; half of `updates` if None.
     """
 
@@ -60,7 +58,6 @@ class Training:
     window_jobs: int
     learning_rate: float
     permute: bool = False
-    speeds_wrong: float = 0.0
     decay_steps: int | None = None
 
 
@@ -147,8 +144,6 @@ def trained_at(
         waiting = waiting or generator.permutation(len(histories)).tolist()
         number = waiting.pop()
         window = histories[number].draw(generator)
-        if training.speeds_wrong:
-            window = replace(window, speeds=DrawnSpeeds(window.speeds, training.speeds_wrong, seed))
         cost = cost_of(window, spec, start.priors)
         found = twin_gradient(head.weights.copy(), spreads, cost, twin, generator, permute=training.permute)
         pushed[number] += 1

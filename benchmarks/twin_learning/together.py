@@ -20,14 +20,16 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.policy_quality.seeds import Part
-from benchmarks.policy_quality.worlds import Cluster, clusters_in
-from benchmarks.twin_learning.__main__ import log_jcts, parts_of, pasts_of, start_file
+from benchmarks.policy_quality.worlds import Cluster, build_world, clusters_in
+from benchmarks.twin_learning.__main__ import JUDGED_SEEDS, cell, parts_of, pasts_of, start_file
 from benchmarks.twin_learning.command_line import add_training, parser_of, run
 from benchmarks.twin_learning.fleet import Training, trained_at
 from foundation.errors import DONE
 from policy_net.errors import BadInput
 from policy_net.exchange.policy_file import PolicyFile
 from policy_net.exchange.spec import Weights
+from policy_net.laboratory.simulation.replay import replay
+from policy_net.set_policy.policy import set_policy_of
 
 PROGRAM = "python -m benchmarks.twin_learning.together"
 FEWEST_WINDOWS = 4
@@ -63,6 +65,22 @@ def windows_ratio(windows: Sequence[int], alone: Sequence[float], together: Sequ
         return None
     first, second = (reached_at(windows, curve, level) for curve in (together, alone))
     return None if first is None or second is None else first / second
+
+
+def log_jcts(clusters: Sequence[Cluster], part: Part, setting: str, data: Path, file: PolicyFile) -> dict[str, float]:
+    """The log of the average JCT of each cluster's window of a part, the mean over draws."""
+    found = {}
+    for cluster in clusters:
+        if part not in parts_of(cluster):
+            continue
+        logs = []
+        for seed in range(JUDGED_SEEDS):
+            world = build_world(cell(cluster, part, setting, seed), data)
+            policy = set_policy_of(file, "a trained policy")
+            result = replay(world.workload, world.environment, policy, world.speeds).to_json()
+            logs.append(math.log(result["avg_jct_seconds"]))
+        found[cluster.name] = math.fsum(logs) / len(logs)
+    return found
 
 
 def measure(setting: str, clusters: Sequence[Cluster], options: argparse.Namespace, folder: Path) -> dict[str, Any]:
@@ -123,6 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
     parser = parser_of(PROGRAM, __doc__, ["mix-unknown"])
     add_training(parser)
+    parser.add_argument("--seeds", type=int, default=1, help="of training")
     parser.add_argument("--fleet", type=int, default=8, help="how many clusters teach together")
     parser.add_argument("--draw", type=int, default=0, help="seed of which clusters these are")
     parser.add_argument("--windows", type=int, default=256, help="of each cluster")

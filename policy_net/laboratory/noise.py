@@ -11,9 +11,6 @@ from __future__ import annotations
 import hashlib
 import math
 
-import numpy as np
-from numpy.typing import NDArray
-
 JOB_PART = -1
 """In place of a decision's index: the factor that a job keeps for life."""
 
@@ -51,31 +48,8 @@ def uniform(key: int, index: int) -> float:
     return ((_mix((key + (index + 1) * _STEP) & _MASK) >> 11) + 1) * 2.0**-53
 
 
-def noise_factors(
-    keys: NDArray[np.uint64], decision_indices: NDArray[np.uint64], relative_sd: float
-) -> NDArray[np.float64]:
-    """`noise_factor` for arrays that broadcast; equal to it but for the last bit of the float functions."""
-    keys, decision_indices = np.broadcast_arrays(keys, decision_indices)
-    if relative_sd == 0.0:
-        return np.ones(keys.shape)
-    with np.errstate(over="ignore"):  # arithmetic modulo 2**64 is meant
-        first = _mix_array(keys + (decision_indices * np.uint64(2) + np.uint64(1)) * np.uint64(_STEP))
-        second = _mix_array(keys + (decision_indices * np.uint64(2) + np.uint64(2)) * np.uint64(_STEP))
-    radius = np.sqrt(-2.0 * np.log(((first >> np.uint64(11)) + np.uint64(1)) * 2.0**-53))
-    normal = radius * np.cos(2.0 * np.pi * (second >> np.uint64(11)) * 2.0**-53)
-    variance = math.log1p(relative_sd * relative_sd)
-    factors: NDArray[np.float64] = np.exp(math.sqrt(variance) * normal - variance / 2.0)
-    return factors
-
-
 def _mix(value: int) -> int:
     """The finaliser of splitmix64."""
     value = ((value ^ (value >> 30)) * _MIX_1) & _MASK
     value = ((value ^ (value >> 27)) * _MIX_2) & _MASK
     return value ^ (value >> 31)
-
-
-def _mix_array(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    value = (value ^ (value >> np.uint64(30))) * np.uint64(_MIX_1)
-    value = (value ^ (value >> np.uint64(27))) * np.uint64(_MIX_2)
-    return value ^ (value >> np.uint64(31))

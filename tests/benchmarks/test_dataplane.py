@@ -59,7 +59,7 @@ def test_ratios_compare_within_a_round() -> None:
 
 @pytest.mark.heavy
 def test_all_ways_carry_bytes_and_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["-o", "json", "--size-mb", "1", "--rounds", "1", "--without-apply"]) == 0
+    assert main(["-o", "json", "--size-mb", "1", "--rounds", "1"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert [row["way"] for row in result["rows"]] == [
         "raw-socket",

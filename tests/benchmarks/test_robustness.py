@@ -8,7 +8,7 @@ import pytest
 from benchmarks.robustness import __main__ as command
 from benchmarks.robustness import runs, teaching
 from benchmarks.robustness.attacks import ATTACKS
-from benchmarks.robustness.fleet import Learning, run_fleet
+from benchmarks.robustness.fleet import run_fleet
 from benchmarks.robustness.treatments import NAMES, treatments
 from benchmarks.robustness.worlds import SPEC, held_out
 from global_learner.aggregation.modes import build_aggregator
@@ -40,31 +40,29 @@ def test_attacks_are_what_they_are_called() -> None:
     }
 
 
-@pytest.mark.parametrize("learning", Learning)
 @pytest.mark.parametrize("name", NAMES)
-def test_every_treatment_can_be_built(learning: Learning, name: str) -> None:
-    treatment = treatments(learning, 10)[name]
+def test_every_treatment_can_be_built(name: str) -> None:
+    treatment = treatments(10)[name]
     aggregation = AggregationSettings.model_validate(dict(treatment.aggregation))
     optimizer = OptimizerSettings.model_validate(dict(treatment.optimizer))
     assert build_aggregator(aggregation, optimizer, SPEC).waiting == 0
 
 
-@pytest.mark.parametrize("learning", Learning)
-def test_a_run_is_repeatable_and_an_attack_changes_it(learning: Learning) -> None:
-    treatment = treatments(learning, 10)["median"]
+def test_a_run_is_repeatable_and_an_attack_changes_it() -> None:
+    treatment = treatments(10)["median"]
     clean, again, attacked = (
-        run_fleet(START, learning, treatment, ATTACKS[attack], 0, 4) for attack in ("none", "none", "hundredfold")
+        run_fleet(START, treatment, ATTACKS[attack], 0, 4) for attack in ("none", "none", "hundredfold")
     )
     assert clean.weights.tobytes() == again.weights.tobytes() != attacked.weights.tobytes()
     assert clean.updates == attacked.updates > 0
 
 
 def test_a_norm_limit_keeps_hundredfold_gradients_out_and_no_other() -> None:
-    treatment = treatments(Learning.TEACHER, 10)["async-norm"]
-    run = run_fleet(START, Learning.TEACHER, treatment, ATTACKS["hundredfold"], 0, 4)
+    treatment = treatments(10)["async-norm"]
+    run = run_fleet(START, treatment, ATTACKS["hundredfold"], 0, 4)
     assert dict(run.rejected) == {"east": 4}
     assert run.updates == 16
-    assert not run_fleet(START, Learning.TEACHER, treatment, ATTACKS["flipped"], 0, 2).rejected
+    assert not run_fleet(START, treatment, ATTACKS["flipped"], 0, 2).rejected
 
 
 def test_the_record_compares_every_attack_with_the_clean_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +70,7 @@ def test_the_record_compares_every_attack_with_the_clean_run(monkeypatch: pytest
     for module in (command, runs):  # a policy that learned nothing takes long
         monkeypatch.setattr(module, "held_out", lambda each: [small] * each)
     with ThreadPoolExecutor(1) as pool:  # in this process, where little is to be watched
-        record = command.measure(Learning.TEACHER, ["median"], ["none", "flipped"], 2, 1, 1, pool)
+        record = command.measure(["median"], ["none", "flipped"], 2, 1, 1, pool)
     assert [run["attack"] for run in record["runs"]] == ["none", "flipped"]
     assert record["runs"][0]["over_clean"] == record["runs"][0]["greedy_over_clean"] == 1.0
     assert record["runs"][1]["over_teacher"] > 0.0

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.twin_learning.__main__ import main, start_file
 from benchmarks.twin_learning.averaging import mean_of
-from foundation.errors import BAD_INPUT, DONE
+from foundation.errors import DONE
 from policy_net.errors import BadInput
 from policy_net.exchange.policy_file import PolicyFile, read_policy_file, write_policy_file
 from policy_net.exchange.spec import SET_TAUGHT
@@ -51,11 +51,6 @@ def test_weights_are_the_mean_and_the_card_has_all_seeds(tmp_path: Path) -> None
 def test_what_is_no_such_training_is_refused(files: list[PolicyFile], said: str) -> None:
     with pytest.raises(BadInput, match=said):
         mean_of(files)
-
-
-def test_where_the_mean_goes_must_be_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--data", str(tmp_path), "--average", "one", "two"]) == BAD_INPUT
-    assert "--average is for --write alone: name the file that is made" in capsys.readouterr().err
 
 
 def test_what_ships_is_the_mean_of_five() -> None:

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from benchmarks.local_faults.machine import Machine
-from benchmarks.local_faults.training import PLAIN, job_content, let_go, problem_of
+from counted_training import PLAIN, job_content, let_go, problem_of
+from killed_machine import Machine
 
 pytestmark = [pytest.mark.heavy, pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")]
 MEMORY_GROUPS = Path("/sys/fs/cgroup/memory")

@@ -13,9 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from benchmarks.local_faults.machine import Machine
-from benchmarks.local_faults.training import job_content
+from counted_training import job_content
+from killed_machine import Machine
 
 pytestmark = [pytest.mark.heavy, pytest.mark.skipif(sys.platform != "linux", reason="marks of processes are Linux's")]
 

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from counted_training import job_content, let_go, problem_of
+from killed_machine import Machine
 
-from benchmarks.local_faults.machine import Machine
-from benchmarks.local_faults.training import job_content, let_go, problem_of
 from cluster_agent.recording.decision_log import log_files
 from cluster_agent.recording.log_replay import Replayer, default_finder
 

@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from benchmarks.local_faults.machine import Machine
+from killed_machine import Machine
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")]
 JOBS = int(os.environ.get("FEDL2_SOAK_JOBS", "60"))

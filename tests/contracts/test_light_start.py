@@ -6,8 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from benchmarks.first_second import COMMANDS, Command, prepare
+from typed_commands import COMMANDS, Command, prepare
 
 HEAVY = (
     "asyncio",

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 import pytest
+from typed_commands import prepare
 
-from benchmarks.first_second import prepare
 from deploy.reference.commands import all_commands
 
 ROOT = Path(__file__).parents[2]

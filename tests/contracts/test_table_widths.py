@@ -14,7 +14,6 @@ from rich.console import RenderableType
 from table_suite import WIDTHS, Sample, check_table, printed
 
 from benchmarks.policy_quality.tables import REAL_HEADINGS, TextTable
-from benchmarks.set_prices import prices_table
 from cluster_agent.jobs import cluster_explaining, explaining
 from cluster_agent.jobs.reporting import told
 from cluster_agent.jobs.views import job_table as agent_job_table
@@ -209,14 +208,7 @@ def demo_times() -> FittedTable:
     return times_table(SimpleNamespace(comparison=comparison, plan=plan))  # type: ignore[arg-type]
 
 
-def prices() -> FittedTable:
-    changes = dict.fromkeys(("mean", "median", "best", "worst", "p99", "longest"), -0.1234)
-    row = {"setting": "crowded, 16 nodes", "variant": "speed 1.5", "clusters": 1234, "standard_error": 0.012, **changes}
-    return prices_table([row, {**row, "standard_error": None}])
-
-
 SAMPLES: dict[str, Sample] = {
-    "benchmarks/set_prices.py:prices_table": prices,
     "benchmarks/policy_quality/tables.py:for_terminal": lambda: TextTable(
         "12 of 1234 clusters", REAL_HEADINGS, [("fifo-easy", *["0.913 (0.872–0.955)"] * (len(REAL_HEADINGS) - 1))]
     ).for_terminal(),

@@ -97,6 +97,17 @@ def test_every_option_that_a_page_names_exists(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+def test_every_benchmark_that_a_page_names_exists_or_is_one_of_the_studies_that_are_over(page: Path) -> None:
+    over = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8").partition("\n## Studies that are over\n")[2]
+    for line in page.read_text(encoding="utf-8").splitlines():
+        for start, name in re.findall(r"(-m )?\bbenchmarks[./](\w+(?:[./]\w+)*)", line):
+            path = ROOT / "benchmarks" / name.removesuffix(".py").replace(".", "/")
+            if not path.is_dir() and not path.with_suffix(".py").is_file():
+                assert f"`{name}`" in over, f"{page}: there is no benchmarks.{name}"
+                assert not start or "#studies-that-are-over" in line, f"{page}: {name} can no longer be typed"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
 def test_every_make_target_and_variable_that_a_page_names_exists(page: Path) -> None:
     for text in code(page):
         for target in re.findall(r"^make ([a-z-]+)$", text):

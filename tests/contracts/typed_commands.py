@@ -1,26 +1,11 @@
-"""First second of every program: `python -m benchmarks.first_second -o json`, two minutes.
-
-Help, versions and refusals of what was typed are what a newcomer sees first, and sees most often. Each is run several
-times as a user runs it, in turns with `python -c pass`, and the processor time of its process is taken, which hardly
-depends on what else the machine does. What these commands may load is held by `tests/contracts/test_light_start.py`.
-"""
+"""Commands as they are typed: help, versions and refusals of every program, what a newcomer sees first."""
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import subprocess
-import sys
-import tempfile
-import time
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
-from typing import Any
 
-GOAL_CPU_SECONDS = 0.4
-"""Beyond that a command feels slow on a machine of two busy cores."""
 MISSING = "nothere"
 """Names no file, job or cluster."""
 SLIP = "slip.yaml"
@@ -218,86 +203,3 @@ def prepare(folder: Path) -> dict[str, str]:
     ours = ("ELASTIC_", "FEDL2_", "CLUSTER_AGENT_", "XDG_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     return kept | {"HOME": str(folder), "XDG_STATE_HOME": str(folder / "state")}
-
-
-def used_seconds(words: list[str], folder: Path, environment: dict[str, str]) -> tuple[float, float, int]:
-    """Run a command; its process's processor time, its time on the clock, and its exit code."""
-    began = time.perf_counter()
-    with subprocess.Popen(
-        words,
-        cwd=folder,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    ) as process:
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    return usage.ru_utime + usage.ru_stime, time.perf_counter() - began, process.returncode
-
-
-def measure(commands: tuple[Command, ...], turns: int) -> dict[str, Any]:
-    """Medians over the turns, each of which runs an interpreter that does nothing, and every command once.
-
-    Raises:
-        RuntimeError: a program is not installed, or ended otherwise than it should.
-    """
-    folder_of_programs = Path(sys.executable).parent
-    bare: list[float] = []
-    cpu: dict[Command, list[float]] = {command: [] for command in commands}
-    wall: dict[Command, list[float]] = {command: [] for command in commands}
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        environment = prepare(folder)
-        for _ in range(turns):
-            bare.append(used_seconds([sys.executable, "-c", "pass"], folder, environment)[0])
-            for command in commands:
-                program = folder_of_programs / command.program
-                if not program.exists():
-                    raise RuntimeError(f"{program}: is not there; run `make setup`, and this with its interpreter")
-                used, passed, code = used_seconds([str(program), *command.words], folder, environment)
-                if code != command.exit_code:
-                    raise RuntimeError(f"{command.text}: ended with {code}, and not with {command.exit_code}")
-                cpu[command].append(used)
-                wall[command].append(passed)
-    of_bare = median(bare)
-    rows: list[dict[str, Any]] = [
-        {
-            "command": command.text,
-            "exit_code": command.exit_code,
-            "cpu_seconds": round(median(cpu[command]), 3),
-            "times_bare_python": round(median(cpu[command]) / of_bare, 1),
-            "wall_seconds": round(median(wall[command]), 3),
-        }
-        for command in commands
-    ]
-    return {
-        "turns": turns,
-        "bare_python_cpu_seconds": round(of_bare, 3),
-        "goal_cpu_seconds": GOAL_CPU_SECONDS,
-        "beyond_goal": sum(row["cpu_seconds"] > GOAL_CPU_SECONDS for row in rows),
-        "commands": rows,
-    }
-
-
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
-    parser.add_argument("--turns", type=int, default=5, help="how often each command is run")
-    parser.add_argument("--program", help="only the commands of this one, such as policy-net")
-    wanted = parser.parse_args()
-    chosen = tuple(command for command in COMMANDS if wanted.program in (None, command.program))
-    if wanted.turns < 1 or not chosen:
-        parser.error(f"--turns is at least 1, and --program one of {', '.join(sorted({c.program for c in COMMANDS}))}")
-    record = measure(chosen, wanted.turns)
-    if wanted.output == "json":
-        print(json.dumps(record, indent=2))
-        return
-    for row in record["commands"]:
-        print(f"{row['cpu_seconds']:6.3f} s {row['times_bare_python']:6.1f}x  {row['command']}")
-    print(f"{record['bare_python_cpu_seconds']:6.3f} s           python -c pass")
-
-
-if __name__ == "__main__":
-    main()

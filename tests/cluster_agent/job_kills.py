@@ -16,8 +16,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.local_faults.machine import Machine
-from benchmarks.local_faults.training import job_content, let_go, problem_of, rival_content
+from counted_training import job_content, let_go, problem_of, rival_content
+from killed_machine import Machine
+
 from cluster_agent.errors import AgentUnreachable, JobRefused
 
 VICTIMS = {

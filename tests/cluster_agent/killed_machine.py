@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from counted_training import lives, write_scripts
 
-from benchmarks.local_faults.training import lives, write_scripts
 from cluster_agent.backends.local.launchers import Launchers
 from cluster_agent.errors import AgentUnreachable, JobRefused
 from cluster_agent.jobs.client import JobClient
@@ -120,7 +120,7 @@ class Machine:
     @property
     def agent(self) -> int:
         """Its process number."""
-        assert self._agent is not None  # noqa: S101  (in a context there is one)
+        assert self._agent is not None
         return self._agent.pid
 
     def answers(self) -> bool:

@@ -1,1 +1,0 @@
-"""The worth of the fleet's priors to a cluster that joins."""

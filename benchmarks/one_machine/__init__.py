@@ -1,1 +1,0 @@
-"""Policies on simulated single machines, each with a few jobs of types that nobody has seen."""

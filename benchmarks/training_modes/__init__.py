@@ -1,1 +1,0 @@
-"""Training with parameter servers against plain PyTorch DistributedDataParallel, on one machine."""

@@ -1,1 +1,0 @@
-"""What a warm start saves of a resize, in time and memory."""
