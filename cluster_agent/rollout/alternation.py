@@ -71,7 +71,9 @@ class Alternation:
             if number - following > _FAR:
                 following, self.half = number - 1, None
             begin = self.run.begin_of(following, duty.block_seconds)
-            self.tally = self._opened(duty, cluster, following, interval.jobs_at(begin))
+            # An interval knows who left at its end, and not who came or stayed: that the state does.
+            jobs = interval.jobs_at(begin) if begin < now else len(state.jobs)
+            self.tally = self._opened(duty, cluster, following, jobs)
             self.tally.add(interval)
             # Until its first decision the other version's last one held: no matter where there was no job to hold it.
             late = now - begin > max(duty.washout_seconds, state.slot_seconds)

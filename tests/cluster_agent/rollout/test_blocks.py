@@ -1,5 +1,8 @@
 """Which version acts in every decision follows from seed, cluster, begin and time alone."""
 
+from dataclasses import replace
+
+from agent_fakes import make_job
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -131,3 +134,17 @@ def test_a_block_without_a_decision_counts_where_there_was_no_job() -> None:
         (2, 0.0, 0, 0.0),
         (3, 0.0, 1, 0.0),
     ]
+
+
+def test_a_block_that_begins_with_a_decision_begins_with_the_jobs_that_it_finds() -> None:
+    node, jobs = ClusterState(0.0, (), (), 1200.0), tuple(make_job(number) for number in range(3))
+    alternation, reported = Alternation(), []
+    for hour in range(3):
+        # Two stayed through the hour; the third came at its very end, and nobody left.
+        stays = (*[((hour - 1) * BLOCK, hour * BLOCK)] * 2, (hour * BLOCK, hour * BLOCK))
+        interval = None if hour == 0 else Interval((hour - 1) * BLOCK, hour * BLOCK, stays, (hour * BLOCK,))
+        state = replace(node, time_seconds=hour * BLOCK, jobs=jobs)
+        reported += alternation.advance(duty(), "north", state, interval, 1.0)
+        assert alternation.tally is not None
+        alternation.tally.decided(0.01, changed=False)
+    assert [block.jobs_at_start for block in reported] == [3.0, 3.0]
