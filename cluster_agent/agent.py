@@ -96,8 +96,15 @@ class Agent:
             lambda: self._backend.not_ready or what_expired(self._telemetry.secrets, time.time()),
         )
         self._wait = self._health.told_by(stop.wait)
+        self._twins = twins_of(settings)
         parts = AgentParts(
-            settings.state_dir, settings.guard.fallback, self._queue, self._wait, time.monotonic, self._telemetry
+            settings.state_dir,
+            settings.guard.fallback,
+            self._queue,
+            self._wait,
+            time.monotonic,
+            self._telemetry,
+            None if self._twins is None else self._twins.unanswered,
         )
         self._beliefs = OnlineFit()
         self._backend = KindsApart(
@@ -223,7 +230,7 @@ class Agent:
             self._beliefs,
             time.time,
             self._telemetry.log_failures.inc,
-            twins_of(settings),
+            self._twins,
         )
         self._watch_rollout(self._conduct)
         # A simulated cluster's clock stands still while somebody thinks; a live one's does not.

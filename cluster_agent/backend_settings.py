@@ -121,6 +121,9 @@ class SimulatedBackendSettings(Section):
     pace: Annotated[LockstepPace | ScaledPace | FreePace, Field(discriminator="kind")] = FreePace()
     baseline: bool = True
     """Replay the fallback on the same jobs beside the run, to report its average JCT."""
+    wait_for_twin: bool = False
+    """Whether the clock stands while the twin works on the blocks of a rollout, so that each has its figures on a slow
+    or busy machine too. The twin then has the agent's priority."""
 
 
 class LocalBackendSettings(Section):

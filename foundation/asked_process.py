@@ -17,6 +17,8 @@ from foundation.clocks import AwakeClock
 
 LOOK_SECONDS = 0.5
 """Between two looks at whether the asker ends."""
+LOWEST_PRIORITY = 19
+"""Niceness of what gets only what nobody else wants."""
 _LONGEST_REST_SECONDS = 5.0
 _SHORTEST_REST_SECONDS = 0.05
 
@@ -53,19 +55,22 @@ class Share:
             self._rest(min(missing, _LONGEST_REST_SECONDS))
 
 
-def be_modest(asker: int, percent: float, most_bytes: int, *, from_start: bool = False) -> Callable[[], None]:
-    """Take the lowest priority, no more memory, and end with whoever asked.
+def be_modest(
+    asker: int, percent: float, most_bytes: int, *, from_start: bool = False, niceness: int = LOWEST_PRIORITY
+) -> Callable[[], None]:
+    """Take a low priority, no more memory, and end with whoever asked.
 
     Args:
         asker: its process number.
         percent: of a core, above 0.
         most_bytes: of data.
+        niceness: added to that of the asker.
         from_start: whether what the start of this process took counts too; where starts are many, it is most of it.
 
     Returns:
         What is to be called between two steps of the work: rests, and ends this process if nobody waits any more.
     """
-    os.nice(19)
+    os.nice(niceness)
     resource.setrlimit(resource.RLIMIT_DATA, (most_bytes, most_bytes))
 
     def go_on() -> None:

@@ -151,6 +151,7 @@ class AgentParts:
         wait: see `Wait`; for the thread of decisions alone, which is known by it to go on.
         clock: monotonic seconds.
         telemetry: where it may count.
+        twin_waiting: how many questions the twin has not answered yet; None without a twin.
     """
 
     state_dir: Path
@@ -159,6 +160,7 @@ class AgentParts:
     wait: Wait
     clock: Callable[[], float]
     telemetry: Telemetry = field(default_factory=_new_telemetry)
+    twin_waiting: Callable[[], int] | None = None
 
 
 class BackendModule(Protocol):

@@ -92,6 +92,10 @@ class BlockTwins:
         asked = Asked(rollout, block.number)
         return not self._closed and block.twin is None and (asked in self._wanted or asked in self._asked)
 
+    def unanswered(self) -> int:
+        """How many questions the twin has not answered yet; callable from any thread."""
+        return self._twin.unanswered
+
     def close(self) -> None:
         """No figures come any more."""
         self._closed = True
@@ -123,6 +127,9 @@ def twins_of(settings: AgentSettings) -> BlockTwins | None:
     learner, backend = settings.learner, settings.backend
     if learner is None or learner.twin_cpu_percent == 0.0 or learner.rollouts != "follow":
         return None
+    simulated = isinstance(backend, SimulatedBackendSettings)
     paced = backend.environment if isinstance(backend, SimulatedBackendSettings) else backend
-    worker = TwinWorker(twin_command(learner.twin_cpu_percent, settings.policy))
+    # A clock that waits for the twin would stand as long as anybody else wants the processor.
+    awaited = simulated and backend.wait_for_twin
+    worker = TwinWorker(twin_command(learner.twin_cpu_percent, settings.policy, modest=not awaited))
     return BlockTwins(worker, paced.debounce_seconds)

@@ -11,9 +11,9 @@ import sys
 
 from cluster_agent.acting.active_policy import CandidateFactory, Identity
 from cluster_agent.rollout.twin_figures import twin_figures
-from cluster_agent.rollout.twin_question import HeldPolicy, TwinQuestion
+from cluster_agent.rollout.twin_question import AGENTS_PRIORITY, HeldPolicy, TwinQuestion
 from cluster_agent.settings import PolicySettings
-from foundation.asked_process import be_modest
+from foundation.asked_process import LOWEST_PRIORITY, be_modest
 from policy_net.domain import PolicyContext
 from policy_net.policy import SchedulerPolicy, build_policy
 from policy_net.set_policy.policy import SetPolicy
@@ -37,8 +37,10 @@ def build(held: HeldPolicy, settings: PolicySettings) -> SchedulerPolicy:
 
 
 def main() -> None:
-    """Answer one question: `twin_process PERCENT POLICY-SETTINGS AGENT`, the settings as JSON, the agent by its PID."""
-    between_steps = be_modest(int(sys.argv[3]), float(sys.argv[1]), MOST_BYTES)
+    """Answer one question: `twin_process PERCENT POLICY-SETTINGS AGENT [agents-priority]`, the settings as JSON, the
+    agent by its PID."""
+    niceness = 0 if AGENTS_PRIORITY in sys.argv[4:] else LOWEST_PRIORITY
+    between_steps = be_modest(int(sys.argv[3]), float(sys.argv[1]), MOST_BYTES, niceness=niceness)
     question = TwinQuestion.from_line(sys.stdin.buffer.readline())
     settings = PolicySettings.model_validate_json(sys.argv[2])
     figures = twin_figures(

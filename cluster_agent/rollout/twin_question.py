@@ -18,6 +18,8 @@ from policy_net.exchange.state_codec import decode_state, encode_state
 LEFT_BEHIND_BLOCKS = 2
 """So far the twin goes on behind a block: what a version left behind has mostly been worked off by then."""
 
+AGENTS_PRIORITY = "agents-priority"
+"""Word to the twin's process: it has the priority of the agent, which waits for it."""
 Figures = tuple[float, float, float]
 """Priced, incumbent, candidate; as `TwinSays` of the verdicts has them."""
 

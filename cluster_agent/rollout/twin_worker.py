@@ -17,7 +17,7 @@ from typing import Protocol
 
 import structlog
 
-from cluster_agent.rollout.twin_question import Figures, TwinQuestion
+from cluster_agent.rollout.twin_question import AGENTS_PRIORITY, Figures, TwinQuestion
 from cluster_agent.rollout.twin_record import Asked
 from cluster_agent.settings import PolicySettings
 from foundation.asked_process import LOOK_SECONDS, answer_of
@@ -42,16 +42,26 @@ class Twin(Protocol):
         """What was answered since this was last asked; None where there are no figures."""
         ...
 
+    @property
+    def unanswered(self) -> int:
+        """Questions that were taken and have no answer yet."""
+        ...
+
     def close(self) -> None:
         """End, and what is under way with it."""
         ...
 
 
-def twin_command(cpu_percent: float, policy: PolicySettings) -> list[str]:
-    """The command of the twin's process."""
+def twin_command(cpu_percent: float, policy: PolicySettings, *, modest: bool = True) -> list[str]:
+    """The command of the twin's process.
+
+    Args:
+        modest: whether it takes only what nobody else wants of the processor.
+    """
     settings = policy.model_dump_json(include={"mode", "exploration", "seed"})
     # Whoever asks for its parent may ask too late: an agent that was killed meanwhile is no longer that.
-    return [sys.executable, "-m", "cluster_agent.rollout.twin_process", str(cpu_percent), settings, str(os.getpid())]
+    words = [str(cpu_percent), settings, str(os.getpid()), *([] if modest else [AGENTS_PRIORITY])]
+    return [sys.executable, "-m", "cluster_agent.rollout.twin_process", *words]
 
 
 class TwinWorker:
@@ -74,6 +84,7 @@ class TwinWorker:
         self._questions: queue.Queue[TwinQuestion] = queue.Queue(MOST_WAITING)
         self._lock = threading.Lock()
         self._answers: dict[Asked, Figures | None] = {}
+        self._unanswered = 0
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -84,6 +95,8 @@ class TwinWorker:
         except queue.Full:
             _log.warning("twin-gave-up", block=question.number, reason="earlier blocks are still at work")
             return False
+        with self._lock:
+            self._unanswered += 1
         if self._thread is None:  # most agents are in no rollout
             self._thread = threading.Thread(target=self._work, name="twin", daemon=True)
             self._thread.start()
@@ -94,6 +107,12 @@ class TwinWorker:
         with self._lock:
             given, self._answers = self._answers, {}
             return given
+
+    @property
+    def unanswered(self) -> int:
+        """See `Twin`."""
+        with self._lock:
+            return self._unanswered
 
     def close(self) -> None:
         """See `Twin`."""
@@ -114,6 +133,7 @@ class TwinWorker:
                 _log.warning("twin-gave-up", block=question.number, reason=str(error) or repr(error))
             with self._lock:
                 self._answers[Asked(question.rollout, question.number)] = figures
+                self._unanswered -= 1
 
     def _figures(self, question: TwinQuestion) -> Figures:
         """The figures.

@@ -85,3 +85,17 @@ def test_what_was_used_before_the_first_step_counts_where_it_is_owed() -> None:
         share = Share(part, lambda: 2.0, lambda: now, rest, owed)
         share.keep()
         assert sum(rests) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(("words", "added"), [("", 19), (", niceness=0", 0)])
+def test_it_gets_what_nobody_else_wants_unless_its_asker_waits_for_it(words: str, added: int) -> None:
+    program = f"""
+import os, sys
+from foundation.asked_process import be_modest
+before = os.nice(0)
+be_modest(os.getppid(), 100.0, 2**30{words})
+print(os.nice(0) - before, min(19 - before, {added}))
+"""
+    out = answer_of([sys.executable, "-c", program], b"", DEADLINE_SECONDS, lambda: False)
+    found, wanted = map(int, out.split())
+    assert found == wanted

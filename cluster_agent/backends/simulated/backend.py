@@ -20,7 +20,7 @@ from cluster_agent.backend_settings import SimulatedBackendSettings, resolved_so
 from cluster_agent.backends.base import AgentParts, BackendStatus
 from cluster_agent.backends.simulated.baselines import Baselines
 from cluster_agent.backends.simulated.episodes import Episodes, load_episodes
-from cluster_agent.backends.simulated.pace import Pacer, build_pacer
+from cluster_agent.backends.simulated.pace import Pacer, TwinPacer, build_pacer
 from cluster_agent.errors import StateDamaged
 from cluster_agent.recording.load_history import LoadCurve, LoadHistory
 from cluster_agent.recording.state_files import read_json, write_json
@@ -48,6 +48,8 @@ def open_backend(settings: SimulatedBackendSettings, parts: AgentParts) -> Simul
     """A simulated cluster, read and checked whole, and gone on from where it was left; see `BackendModule`."""
     episodes = load_episodes(settings)
     pacer = build_pacer(settings.pace, parts.backlog, parts.wait, parts.clock)
+    if settings.wait_for_twin and parts.twin_waiting is not None:
+        pacer = TwinPacer(pacer, parts.twin_waiting, parts.wait)
     baselines = Baselines(episodes, parts.fallback) if settings.baseline else None
     return SimulatedBackend(episodes, parts.state_dir, pacer, baselines)
 

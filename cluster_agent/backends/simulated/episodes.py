@@ -81,7 +81,7 @@ def load_episodes(settings: SimulatedBackendSettings) -> Episodes:
     for index in range(count):
         turn, position = divmod(index, len(settings.workloads))
         items.append(_load(settings, settings.workloads[position], turn, speeds))
-    depends_on = settings.model_dump(mode="json", exclude={"pace", "baseline"})
+    depends_on = settings.model_dump(mode="json", exclude={"pace", "baseline", "wait_for_twin"})
     for size in ("gpus_per_node", "cpus_per_node"):  # what was taken counts, be it set or not
         found = list(dict.fromkeys(getattr(episode.environment, size) for episode in items))
         depends_on["environment"][size] = found[0] if len(found) == 1 else found

@@ -1,7 +1,7 @@
 """The pace of a simulated cluster's clock; a live cluster's clock needs no help.
 
 `free` runs on, `scaled` keeps a ratio to the wall clock, and `lockstep` waits for the trainer, so that a run learns as
-much per decision on a slow machine as on a fast one.
+much per decision on a slow machine as on a fast one. Each of them may wait for the twin of a rollout, too.
 """
 
 from __future__ import annotations
@@ -14,6 +14,10 @@ from cluster_agent.backends.base import Backlog, Wait
 
 _POLL_SECONDS = 0.002
 """How often lockstep looks at the backlog: well below the ~10 ms that an update takes, and no load."""
+_TWIN_POLL_SECONDS = 0.02
+"""How often the twin is looked at: its answers take a second and more."""
+MOST_UNANSWERED = 1
+"""Questions to the twin beyond which the clock stands: while it works on one, the next comes up."""
 
 
 class Pacer(Protocol):
@@ -75,6 +79,26 @@ class LockstepPacer:
                 self._given_up_at = done
                 break
         return self._wait(0.0)
+
+
+class TwinPacer:
+    """Waits while the twin is behind, and then as another pacer has it; the twin gives up by itself on what takes long.
+
+    Args:
+        unanswered: how many questions the twin has not answered yet.
+    """
+
+    def __init__(self, pacer: Pacer, unanswered: Callable[[], int], wait: Wait) -> None:
+        self._pacer = pacer
+        self._unanswered = unanswered
+        self._wait = wait
+
+    def hold(self, simulated_seconds: float) -> bool:
+        """Wait until the twin has caught up to within the bound."""
+        while self._unanswered() > MOST_UNANSWERED:
+            if self._wait(_TWIN_POLL_SECONDS):
+                return True
+        return self._pacer.hold(simulated_seconds)
 
 
 def build_pacer(

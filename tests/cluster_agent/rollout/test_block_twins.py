@@ -41,6 +41,10 @@ class FakeTwin:
             self.questions.append(question)
         return self.room
 
+    @property
+    def unanswered(self) -> int:
+        return len(self.questions)
+
     def answers(self) -> dict[Asked, Figures | None]:
         given, self.given = self.given, {}
         return given
@@ -167,6 +171,7 @@ def test_the_process_answers_for_the_policies_of_a_real_agent() -> None:
     equal = answers[Asked(asked.rollout, 99)]
     assert equal is not None
     assert equal[1] == equal[2], "two equal versions"
+    assert worker.unanswered == 0
 
 
 @pytest.mark.parametrize(
@@ -216,6 +221,7 @@ def test_closing_ends_what_is_under_way_and_asks_nobody_to_wait() -> None:
     assert worker.ask(a_question())
     took = [worker.ask(a_question()) for _ in range(20)]
     assert not all(took), "there is no more room"
+    assert worker.unanswered == 1 + sum(took)
     worker.close()
     assert worker._thread is not None
     assert not worker._thread.is_alive()

@@ -6,7 +6,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from cluster_agent.backend_settings import SimulatedBackendSettings
-from cluster_agent.backends.simulated.backend import SNAPSHOT, SimulatedBackend
+from cluster_agent.backends.base import AgentParts
+from cluster_agent.backends.simulated.backend import SNAPSHOT, SimulatedBackend, open_backend
 from cluster_agent.backends.simulated.baselines import Baselines
 from cluster_agent.backends.simulated.episodes import Episodes, load_episodes
 from cluster_agent.backends.simulated.pace import FreePacer
@@ -250,3 +251,23 @@ def test_a_full_disk_costs_the_way_back_but_not_the_cluster(tmp_path: Path, monk
     monkeypatch.setattr("cluster_agent.backends.simulated.backend.write_json", full)
     assert live(backend) == expected
     assert backend.finished
+
+
+@pytest.mark.parametrize(("waits", "stands"), [(True, True), (False, False)])
+def test_the_clock_stands_for_a_twin_that_is_behind_where_it_is_to(tmp_path: Path, waits: bool, stands: bool) -> None:
+    content = {"workloads": [{"source": "dl2:jobs=6,seed=3"}], "environment": {"nodes": 12}, "wait_for_twin": waits}
+    looks: list[float] = []
+
+    def wait(seconds: float) -> bool:
+        looks.append(seconds)
+        return seconds > 0.0  # the agent is to stop: or it would wait for ever
+
+    parts = AgentParts(tmp_path, "drf", None, wait, lambda: 0.0, twin_waiting=lambda: 9)
+    backend = open_backend(SimulatedBackendSettings.model_validate(content), parts)
+    assert (backend.observe() is None) == stands
+    assert (max(looks) > 0.0) == stands
+
+
+def test_a_cluster_goes_on_whether_or_not_its_clock_waits_for_the_twin() -> None:
+    digests = {make_episodes("dl2:jobs=4,seed=3", wait_for_twin=waits).digest for waits in (True, False)}
+    assert len(digests) == 1

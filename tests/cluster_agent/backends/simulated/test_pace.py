@@ -1,7 +1,7 @@
 from agent_fakes import Clock
 
 from cluster_agent.backend_settings import FreePace, LockstepPace, ScaledPace
-from cluster_agent.backends.simulated.pace import LockstepPacer, build_pacer
+from cluster_agent.backends.simulated.pace import MOST_UNANSWERED, FreePacer, LockstepPacer, TwinPacer, build_pacer
 
 
 class Backlog:
@@ -70,3 +70,29 @@ def test_a_scaled_clock_keeps_its_ratio_and_a_free_one_waits_for_nobody() -> Non
     build_pacer(FreePace(), None, wait, Clock()).hold(1200.0)
     build_pacer(LockstepPace(), None, wait, Clock()).hold(1200.0)
     assert waits == [2.0, 0.0, 0.0]
+
+
+class Twin:
+    """Answers a question at every look of the clock that waits."""
+
+    def __init__(self, unanswered: int, stops: bool = False) -> None:
+        self.unanswered, self.stops, self.looks = unanswered, stops, 0
+
+    def wait(self, seconds: float) -> bool:
+        if seconds > 0.0:
+            self.looks += 1
+            self.unanswered -= 1
+        return self.stops
+
+
+def test_a_clock_that_waits_for_the_twin_goes_on_once_it_has_caught_up() -> None:
+    twin = Twin(5)
+    pacer = TwinPacer(FreePacer(twin.wait), lambda: twin.unanswered, twin.wait)
+    assert not pacer.hold(1200.0)
+    assert (twin.unanswered, twin.looks) == (MOST_UNANSWERED, 5 - MOST_UNANSWERED)
+
+
+def test_a_clock_that_waits_for_the_twin_stops_with_the_agent() -> None:
+    twin = Twin(5, stops=True)
+    assert TwinPacer(FreePacer(twin.wait), lambda: twin.unanswered, twin.wait).hold(1200.0)
+    assert twin.looks == 1
