@@ -127,9 +127,8 @@ def twins_of(settings: AgentSettings) -> BlockTwins | None:
     learner, backend = settings.learner, settings.backend
     if learner is None or learner.twin_cpu_percent == 0.0 or learner.rollouts != "follow":
         return None
-    simulated = isinstance(backend, SimulatedBackendSettings)
     paced = backend.environment if isinstance(backend, SimulatedBackendSettings) else backend
     # A clock that waits for the twin would stand as long as anybody else wants the processor.
-    awaited = simulated and backend.wait_for_twin
+    awaited = isinstance(backend, SimulatedBackendSettings) and backend.wait_for_twin
     worker = TwinWorker(twin_command(learner.twin_cpu_percent, settings.policy, modest=not awaited))
     return BlockTwins(worker, paced.debounce_seconds)

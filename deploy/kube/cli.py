@@ -23,7 +23,7 @@ def demo_kube(
         int, typer.Option("--plain-jobs", min=0, max=PLAIN_JOBS, help="So many Jobs of batch/v1.")
     ] = PLAIN_JOBS,
     seconds: Annotated[
-        float, typer.Option("--seconds", min=30.0, help="What is not complete by then is a failure, and said.")
+        float, typer.Option("--seconds", min=30.0, help="What is not complete then, and gets on no more, is a failure.")
     ] = 280.0,
     run_folder: Annotated[Path, typer.Option("--run-folder", help="Configurations, logs, state.")] = Path("run-kube"),
     report_folder: Annotated[Path, typer.Option("--report-folder", help="What kubectl showed, and a summary.")] = Path(

@@ -23,6 +23,7 @@ from deploy.local.display import Display
 from deploy.local.first_version import shipped_start
 from deploy.local.fleet import enroll, wait_until
 from deploy.local.processes import DemoFailed, Processes
+from deploy.local.waiting import ProgressDeadline
 from deploy.local.watch import LearnerWatch
 from policy_net.laboratory.report import check_folder, prepare_folder
 
@@ -31,6 +32,8 @@ Json = dict[str, Any]
 _NODES = 2
 _LOOK_SECONDS = 1.0
 _SAY_SECONDS = 10.0
+_STILL_SECONDS = 300.0
+"""How long no job may get on: at a fifth of a core the processes of some of them take minutes to start."""
 _DEPLOY = CHECKOUT / "deploy"
 _DEFINITIONS = tuple(_DEPLOY / "crds" / name for name in ("elastictargets.yaml", "trainingjobs.yaml"))
 _KUSTOMIZE = _DEPLOY / "kustomize"
@@ -46,7 +49,7 @@ class KubeOptions:
     """What a user may choose.
 
     Attributes:
-        seconds: what is not complete by then is a failure.
+        seconds: after so many, what is not complete and gets on no more is a failure.
     """
 
     training_jobs: int
@@ -145,6 +148,7 @@ def _watch(
     display: Display,
 ) -> Ending:
     """Apply the jobs as their time comes, kill the agent half-way, and look on until all are complete."""
+    deadline = ProgressDeadline(_STILL_SECONDS)
     began, said, killed, decided = time.monotonic(), -_SAY_SECONDS, 0.0, 0.0
     waiting = list(planned)
     known: set[str] = set()
@@ -169,9 +173,9 @@ def _watch(
         display.progress(elapsed / options.seconds)
         if not waiting and all(over):
             break
-        if elapsed > options.seconds:
+        if deadline.passed(progress_of([*jobs, *plain])) and elapsed > options.seconds:
             late = next(each["metadata"]["name"] for each in [*jobs, *plain] if not _is_complete(each))
-            raise DemoFailed(f"{late} is not complete after {options.seconds:g} s: {_story(kubectl, late)}")
+            raise DemoFailed(f"{late} is not complete after {elapsed:.0f} s: {_story(kubectl, late)}")
         time.sleep(_LOOK_SECONDS)
     now = watch.now()
     resizes = resizes_of([*jobs, *plain], kubectl.objects("events", "-n", NAMESPACE))
@@ -199,6 +203,18 @@ def resizes_of(jobs: Sequence[Json], events: Sequence[Json]) -> Counter[str]:
         if event.get("reason") == "Resized" and about.get("uid") in uids:
             found[about["uid"]] += int(event.get("count") or 1)
     return found
+
+
+def progress_of(jobs: Sequence[Json]) -> tuple[str, ...]:
+    """How far jobs are, in words that are others as soon as one of them gets on: what it has, what it is doing, and how
+    much of it is done; nothing that changes only because time goes on."""
+    found = []
+    for job in jobs:
+        status = job.get("status") or {}
+        tasks = [status.get(name) for name in ("phase", "workers", "ps", "active", "ready", "succeeded")]
+        epoch = (status.get("progress") or {}).get("epoch")
+        found.append(f"{job['metadata']['name']} {tasks} {epoch} {_is_complete(job)}")
+    return tuple(sorted(found))
 
 
 def _is_complete(found: Json) -> bool:

@@ -30,7 +30,8 @@ def demo(
         DemoPolicy, typer.Option("--policy", help="set: as it ships, good at once; dl2: learns from a warm start on.")
     ] = DemoPolicy.SET,
     seconds: Annotated[
-        float | None, typer.Option("--seconds", min=1.0, help="The fleet runs at most so long; set 60, dl2 150.")
+        float | None,
+        typer.Option("--seconds", min=1.0, help="The fleet runs so long, or to its first version; set 60, dl2 150."),
     ] = None,
     updates: Annotated[
         int | None, typer.Option("--updates", min=1, help="The fleet ends after so many updates; set 400, dl2 4500.")

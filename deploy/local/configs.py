@@ -50,6 +50,10 @@ class FleetSettings:
     rollouts: bool = False
 
 
+ROLLOUT_SPEEDUP = 20_000.0
+"""Of the clusters' clocks in rollouts, at most: sixteen slots a second, so that clusters that are not tried leave the
+processors to the twins of those that are."""
+
 NEVER_STEPS = 1_000_000_000
 """More head steps than a demo makes."""
 
@@ -125,9 +129,20 @@ def write_learner_config(
 
 
 def write_agent_config(
-    path: Path, cluster: str, learner: str, source: str, world: WorldOptions, settings: FleetSettings
+    path: Path,
+    cluster: str,
+    learner: str,
+    source: str,
+    world: WorldOptions,
+    settings: FleetSettings,
+    *,
+    by_rollouts: bool = False,
 ) -> Path:
-    """Write an agent's configuration beside its state directory."""
+    """Write an agent's configuration beside its state directory.
+
+    Args:
+        by_rollouts: its cluster schedules as a real one does, at a pace at which the twin keeps up, and learns nothing.
+    """
     workload: dict[str, Any] = {
         "source": source,
         "seed": world.seed,
@@ -147,8 +162,7 @@ def write_agent_config(
                 "address": learner,
                 "heartbeat_seconds": settings.heartbeat_seconds,
                 "job_timelines": settings.job_timelines,
-                # Blocks of hours are over in a second, and a twin would take several for each.
-                "twin_cpu_percent": 0,
+                "twin_cpu_percent": 100 if by_rollouts else 0,
                 "enrollment_file": enrollment_file(path.parent, cluster).name,
             },
             "backend": {
@@ -156,10 +170,14 @@ def write_agent_config(
                 "workloads": [workload],
                 "episodes": settings.episodes,
                 "environment": {} if world.nodes is None else {"nodes": world.nodes},
-                "pace": {"kind": "lockstep"},
+                "pace": {"kind": "scaled", "speedup": ROLLOUT_SPEEDUP} if by_rollouts else {"kind": "lockstep"},
+                "baseline": not by_rollouts,
+                "wait_for_twin": by_rollouts,
             },
-            "policy": {"mode": "sample", "exploration": settings.exploration, "seed": world.seed},
-            "learning": {"source": "live", "seed": world.seed},
+            "policy": {"mode": "greedy", "exploration": 0.0, "seed": world.seed}
+            if by_rollouts
+            else {"mode": "sample", "exploration": settings.exploration, "seed": world.seed},
+            "learning": {"enabled": not by_rollouts, "source": "live", "seed": world.seed},
             "sharing": {"every_seconds": settings.sharing_seconds},
             # Versions come by the second; whoever looks at the logs afterwards wants every one of them.
             "decision_log": {"keep_policies": 1000},

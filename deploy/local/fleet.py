@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from deploy.local.canary_power import CanaryPower, canary_power
 from deploy.local.configs import (
     FleetSettings,
     administrator_file,
@@ -18,16 +19,27 @@ from deploy.local.configs import (
 from deploy.local.display import Display
 from deploy.local.plan import ClusterPlan
 from deploy.local.processes import DemoFailed, Processes
-from deploy.local.rollouts import RolloutEnd, Rollouts, both_rollouts, operator, why_none, write_plan
+from deploy.local.rollouts import (
+    RolloutEnd,
+    Rollouts,
+    both_rollouts,
+    operator,
+    why_none,
+    write_plan,
+)
+from deploy.local.waiting import ProgressDeadline
 from deploy.local.watch import FleetNow, LearnerWatch
 from deploy.local.worse_version import publish_worse
 from policy_net.exchange.generated import fleet_pb2
 
 START_SECONDS = 120.0
-"""How long the learner may take to answer for the first time; it takes two to four on an idle machine."""
+"""How long what starts may get nothing done, not a second of the processor; it takes two to four on an idle machine."""
 
 JUDGED_VERSIONS = 8
 """Versions on the learning curve: its shape needs no more, and each costs a replay per cluster and workload."""
+
+CLUSTER_STATE = "cluster.json"
+"""In an agent's state directory: the simulated cluster, which an agent of other jobs refuses."""
 
 POLL_SECONDS = 0.5
 
@@ -50,6 +62,7 @@ class FleetResult:
         published: the numbers of all versions.
         versions: those that are judged, from the first to the last that the fleet made.
         rollouts: how they ended; none where none was made.
+        canary_power: what the canary stage of the first one is worth; None where it saw too little.
     """
 
     last: FleetNow
@@ -58,6 +71,7 @@ class FleetResult:
     versions: tuple[PublishedVersion, ...]
     interventions: dict[str, int]
     rollouts: tuple[RolloutEnd, ...] = ()
+    canary_power: CanaryPower | None = None
 
 
 def run_fleet(
@@ -74,57 +88,100 @@ def run_fleet(
         DemoFailed: a process ended with an error, or the learner never answered.
     """
     display.phase("starting a learner and " + ", ".join(cluster.name for cluster in plan))
-    address, page, enroll_port = f"127.0.0.1:{processes.port()}", f"127.0.0.1:{processes.port()}", processes.port()
-
-    def start_learner(*, by_rollouts: bool) -> None:
-        learner = write_learner_config(
-            folder / "learner.yaml", v1, address, enroll_port, page, settings, by_rollouts=by_rollouts
-        )
-        processes.start("learner", "global_learner.cli", ["serve", "--config", str(learner)])
-
-    start_learner(by_rollouts=False)
-    administrator = administrator_file(folder)
-    wait_until(administrator.exists, processes)
-    watch = LearnerWatch(address, administrator)
+    fleet = _Fleet(plan, folder, v1, processes, settings)
+    fleet.start_learner()
+    wait_until(fleet.administrator.exists, processes)
+    watch = LearnerWatch(fleet.address, fleet.administrator)
     try:
         wait_until(lambda: watch.now() is not None, processes)
-        display.phase(f"to look in: policyctl fleet --learner {address} --cert {administrator}, or http://{page}/")
-        clusters = [cluster.name for cluster in plan]
-        enroll(clusters, folder, address, administrator, processes)
-        names = _start_agents(plan, folder, address, settings, processes)
+        display.phase(
+            f"to look in: policyctl fleet --learner {fleet.address} --cert {fleet.administrator}, or http://{fleet.page}/"
+        )
+        enroll(fleet.clusters, folder, fleet.address, fleet.administrator, processes)
+        fleet.start_agents()
         display.phase(f"{len(plan)} clusters schedule their jobs and improve one policy")
-        _watch_until_done(watch, names, processes, display, settings.seconds, settings.updates)
-        worse = 0
-        rollouts: tuple[RolloutEnd, ...] = ()
-        working = all(processes.is_running(name) for name in names)
-        none = why_none(clusters, len(watch.versions()), working) if settings.rollouts else ""
-        if none:
-            display.say(f"no rollouts: {none}")
-        elif settings.rollouts:
-            display.phase("two rollouts: nothing acts unjudged from here on, and all clusters go back to v1")
-            processes.stop(["learner"])
-            made, worse = publish_worse(folder / "learner")
-            start_learner(by_rollouts=True)
-            wait_until(lambda: watch.now() is not None, processes)
-            with operator(address, administrator) as client:
-                by_plan = write_plan(folder / "rollout.yaml")
-                rollouts = both_rollouts(Rollouts(client, clusters, by_plan, processes, display), made, worse)
+        _watch_until_done(watch, fleet.agents, processes, display, settings)
+        worse, rollouts = fleet.roll_out(watch, display) if settings.rollouts else (0, ())
         display.phase("stopping the agents")
-        processes.stop(names)
+        processes.stop(fleet.agents)
         processes.check()
         last = watch.now()
         if last is None:
             raise DemoFailed(f"the learner does not answer any more (see {processes.log_of('learner')})")
         if last.updates_accepted == 0:
-            raise DemoFailed(f"no update reached the learner in {settings.seconds:.0f} s (see {folder}/agent-*.log)")
+            raise DemoFailed(f"no update reached the learner (see {folder}/agent-*.log)")
         cards, report = watch.versions(), watch.report()
         learned = [card for card in cards if card.version != worse]
         versions = tuple(download(watch, card, folder / "versions") for card in spread(learned, JUDGED_VERSIONS))
     finally:
         watch.close()
     processes.stop(["learner"])
+    power = canary_power(rollouts[0], folder / "learner") if rollouts else None
     interventions = {cluster.name: _interventions(folder, cluster.name, last) for cluster in plan}
-    return FleetResult(last, report, tuple(card.version for card in cards), versions, interventions, rollouts)
+    published = tuple(card.version for card in cards)
+    return FleetResult(last, report, published, versions, interventions, rollouts, power)
+
+
+class _Fleet:
+    """The processes of the fleet: a learner, and an agent for every cluster."""
+
+    def __init__(
+        self, plan: Sequence[ClusterPlan], folder: Path, v1: Path, processes: Processes, settings: FleetSettings
+    ) -> None:
+        self._plan, self._folder, self._v1, self._settings = plan, folder, v1, settings
+        self._processes = processes
+        self._enroll_port = processes.port()
+        self.address, self.page = (f"127.0.0.1:{processes.port()}" for _ in range(2))
+        self.administrator = administrator_file(folder)
+        self.clusters = [cluster.name for cluster in plan]
+        self.agents = [f"agent-{name}" for name in self.clusters]
+
+    def start_learner(self, *, by_rollouts: bool = False) -> None:
+        """Start the learner; see `write_learner_config`."""
+        path = self._folder / "learner.yaml"
+        learner = write_learner_config(
+            path, self._v1, self.address, self._enroll_port, self.page, self._settings, by_rollouts=by_rollouts
+        )
+        self._processes.start("learner", "global_learner.cli", ["serve", "--config", str(learner)])
+
+    def start_agents(self, *, by_rollouts: bool = False) -> None:
+        """Start an agent for every cluster; see `write_agent_config`."""
+        for cluster, agent in zip(self._plan, self.agents, strict=True):
+            source, world = cluster.lasting if by_rollouts and cluster.lasting else (cluster.source, cluster.own)
+            config = write_agent_config(
+                self._folder / f"{agent}.yaml",
+                cluster.name,
+                self.address,
+                source,
+                world,
+                self._settings,
+                by_rollouts=by_rollouts,
+            )
+            self._processes.start(agent, "cluster_agent.cli", ["run", "--config", str(config)])
+
+    def roll_out(self, watch: LearnerWatch, display: Display) -> tuple[int, tuple[RolloutEnd, ...]]:
+        """The worse version, and how both rollouts ended; 0 and none where there can be none, which is said.
+
+        Raises:
+            DemoFailed: see `Rollouts.run`.
+        """
+        processes = self._processes
+        none = why_none(self.clusters, len(watch.versions()), all(map(processes.is_running, self.agents)))
+        if none:
+            display.say(f"no rollouts: {none}")
+            return 0, ()
+        display.phase("two rollouts: nothing acts unjudged from here on, and all clusters go back to v1")
+        processes.stop(self.agents)
+        processes.stop(["learner"])
+        made, worse = publish_worse(self._folder / "learner")
+        self.start_learner(by_rollouts=True)
+        wait_until(lambda: watch.now() is not None, processes)
+        for agent in self.agents:  # of other jobs, and so of another simulation; with all else the agent goes on
+            (self._folder / agent / CLUSTER_STATE).unlink(missing_ok=True)
+        self.start_agents(by_rollouts=True)
+        with operator(self.address, self.administrator) as client:
+            plan = write_plan(self._folder / "rollout.yaml")
+            return worse, both_rollouts(Rollouts(client, self.clusters, plan, processes, display), made, worse)
 
 
 def enroll(clusters: Sequence[str], folder: Path, address: str, administrator: Path, processes: Processes) -> None:
@@ -149,44 +206,34 @@ def wait_until(ready: Callable[[], bool], processes: Processes) -> None:
     Raises:
         DemoFailed: one of them ended with an error, or it took too long.
     """
-    deadline = time.monotonic() + START_SECONDS
+    deadline = ProgressDeadline(START_SECONDS)
     while not ready():
         processes.check()
-        if time.monotonic() > deadline:
+        if deadline.passed(int(processes.cpu_seconds())):
             raise DemoFailed(
-                f"the learner did not answer within {START_SECONDS:.0f} s (see {processes.log_of('learner')})"
+                f"the learner did not answer within {deadline.waited_seconds:.0f} s (see {processes.log_of('learner')})"
             )
         time.sleep(POLL_SECONDS / 5)
 
 
 def _watch_until_done(
-    watch: LearnerWatch, agents: Sequence[str], processes: Processes, display: Display, seconds: float, updates: int
+    watch: LearnerWatch, agents: Sequence[str], processes: Processes, display: Display, settings: FleetSettings
 ) -> None:
-    began = time.monotonic()
-    while (elapsed := time.monotonic() - began) < seconds and any(processes.is_running(name) for name in agents):
+    """Until the time or the updates are over; where little of a processor is left, until there is something to show."""
+    began, deadline = time.monotonic(), ProgressDeadline(START_SECONDS)
+    while any(processes.is_running(name) for name in agents):
         processes.check()
+        elapsed = time.monotonic() - began
         now = watch.now()
-        taken = 0.0
         if now is not None:
             display.fleet(now, elapsed)
-            taken = now.head_step / updates
-        display.progress(max(elapsed / seconds, taken))
-        if taken >= 1.0:
+        step = 0 if now is None else now.head_step
+        display.progress(max(elapsed / settings.seconds, step / settings.updates))
+        shown = step >= min(settings.publish_every_steps, settings.updates)
+        stuck = deadline.passed((step, now and sum(cluster.decisions for cluster in now.clusters)))
+        if step >= settings.updates or (elapsed >= settings.seconds and (shown or stuck)):
             return
         time.sleep(POLL_SECONDS)
-
-
-def _start_agents(
-    plan: Sequence[ClusterPlan], folder: Path, address: str, settings: FleetSettings, processes: Processes
-) -> list[str]:
-    """An agent for every cluster; the names of their processes."""
-    names = []
-    for cluster in plan:
-        config = folder / f"agent-{cluster.name}.yaml"
-        write_agent_config(config, cluster.name, address, cluster.source, cluster.own, settings)
-        names.append(f"agent-{cluster.name}")
-        processes.start(names[-1], "cluster_agent.cli", ["run", "--config", str(config)])
-    return names
 
 
 def spread(cards: Sequence[fleet_pb2.VersionCard], count: int) -> list[fleet_pb2.VersionCard]:

@@ -24,6 +24,9 @@ GENERATED_ARRIVAL_SCALE = 2.0
 GENERATED_HELD_OUT = 3
 """Held-out draws a cluster; a csv has one held-out window."""
 
+LASTING_JOBS, LASTING_ARRIVAL_SCALE = 1200, 4.0
+"""Of a generated workload for rollouts: jobs keep coming for as long as these last, and not more than get done."""
+
 HELD_OUT_SEED = 1_000_000
 """Added to the seed for what nobody trains on."""
 
@@ -54,6 +57,7 @@ class ClusterPlan:
         own: the jobs that it schedules while it learns, and that every policy is compared on.
         held_out: workloads of the same kind that nobody trains on.
         held_out_note: where those come from, if it is not what one would expect.
+        lasting: source and options of jobs of the same kind that keep coming, for rollouts; None: as `own`.
     """
 
     name: str
@@ -63,6 +67,7 @@ class ClusterPlan:
     jobs: int
     nodes: int
     held_out_note: str = ""
+    lasting: tuple[str, WorldOptions] | None = None
 
     def world(self, options: WorldOptions, speeds: SpeedModel) -> World:
         """The cluster's workload under these options."""
@@ -98,7 +103,8 @@ def _generated(fleet: Sequence[str], seed: int, jobs: int) -> tuple[ClusterPlan,
         nodes, kind = _GENERATED[name]
         own = WorldOptions(seed=seed, nodes=nodes, arrival_scale=GENERATED_ARRIVAL_SCALE)
         held_out = tuple(replace(own, seed=HELD_OUT_SEED + seed + draw) for draw in range(GENERATED_HELD_OUT))
-        plans.append(ClusterPlan(name, f"dl2:jobs={jobs},{kind}", own, held_out, jobs, nodes))
+        lasting = f"dl2:jobs={LASTING_JOBS},{kind}", replace(own, arrival_scale=LASTING_ARRIVAL_SCALE)
+        plans.append(ClusterPlan(name, f"dl2:jobs={jobs},{kind}", own, held_out, jobs, nodes, lasting=lasting))
     return tuple(plans)
 
 

@@ -105,6 +105,10 @@ class Processes:
         """Whether the process has not ended."""
         return self._running[name].poll() is None
 
+    def cpu_seconds(self) -> float:
+        """Processor time that those which run now have had; 0 where that cannot be found out."""
+        return sum(_cpu_seconds(process.pid) for process in self._running.values() if process.poll() is None)
+
     def check(self) -> None:
         """See that nothing has failed.
 
@@ -144,6 +148,15 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def _cpu_seconds(pid: int) -> float:
+    """User and system time; see proc_pid_stat(5). The program's name, in parentheses, may hold anything."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, IndexError, ValueError):
+        return 0.0
 
 
 def _last_line(log: Path) -> str:

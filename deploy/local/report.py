@@ -92,6 +92,7 @@ class Report:
             },
             "wall_seconds": self.wall_seconds,
             "rollouts": [end.to_json() for end in self.fleet.rollouts],
+            "canary_power": None if self.fleet.canary_power is None else self.fleet.canary_power.to_json(),
             "lessons": None if self.lessons is None else self.lessons.to_json(),
         }
 
@@ -128,6 +129,9 @@ def print_report(report: Report, files: Sequence[Path], console: Console) -> Non
     for end in report.fleet.rollouts:
         what = "made by the fleet" if end.foretold == Phase.DONE else "made worse on purpose"
         console.print(f"rollout {end.number} of v{end.version}, {what}: {end.word}", soft_wrap=True, highlight=False)
+        power = report.fleet.canary_power
+        if power is not None and power.rollout == end.number:
+            console.print(f"  {power.words}", soft_wrap=True, highlight=False)
     last = report.fleet.last
     console.print(
         f"learner: head step {last.head_step}, {last.updates_accepted} updates accepted, {last.updates_rejected}"
@@ -160,7 +164,13 @@ def times_table(report: Report) -> FittedTable:
 def page_content(report: Report) -> dict[str, Any]:
     """The page's content, as the learner's own page has it, with the replays."""
     every_update = {cluster: Counter(values) for cluster, values in report.staleness.items()}
-    return report_content(report.fleet.report, report.replays, every_update, ended=True)
+    content = report_content(report.fleet.report, report.replays, every_update, ended=True)
+    power = report.fleet.canary_power
+    for card in content["rollouts"]["cards"]:
+        if power is not None and card["number"] == power.rollout:
+            card["said"] = [*card["said"], f"{power.words[:1].upper()}{power.words[1:]}."]
+            card["shown"] = True
+    return content
 
 
 def curve_points(comparison: Comparison) -> list[CurvePoint]:

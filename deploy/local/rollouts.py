@@ -1,9 +1,8 @@
 """Two rollouts at the end of the fleet's life: of what it learned, and of a version made worse on purpose.
 
 Nothing of it is played: plans, gate, duties, blocks and verdicts are the learner's and the agents' own, as `policyctl
-rollout` would have them. What is short are the stages, as a second here is hours of the clusters' time, and what is
-lenient are the limits, as a minute has few pairs of blocks. So it is the gate that finds the worse version out, before
-a cluster acts on it. See docs/guide/demo.md.
+rollout` would have them. What is short are the stages, as a second here is hours of the clusters' time; the margin is
+wider than usual, as a minute has few pairs of blocks. See docs/guide/demo.md.
 """
 
 from __future__ import annotations
@@ -19,34 +18,34 @@ import yaml
 
 from deploy.local.display import Display
 from deploy.local.processes import DemoFailed, Processes
+from deploy.local.waiting import LONGEST_SECONDS, ProgressDeadline
 from global_learner.errors import LearnerError
 from global_learner.policyctl.client import AdminClient, TlsFiles
 from global_learner.rollout.plan import VerdictSettings, read_plan
-from global_learner.rollout.state import Phase
+from global_learner.rollout.state import Phase, Role
 from global_learner.rollout.verdicts.verdict import Outcome
 from policy_net.exchange.generated import fleet_pb2
 
 LEAST_CLUSTERS = 2
 """In a fleet of one nobody can contradict it, so there is no verdict."""
 
-ROLLOUT_SECONDS = 300.0
-"""How long verdicts are waited for before the demo aborts a rollout, as an operator may. One takes a minute or two."""
+STILL_SECONDS = 300.0
+"""How long nothing at all may happen, no block, no decision, before the demo aborts a rollout, as an operator may."""
+MOST_PAIRS = 30
+"""Pairs of blocks of each cluster that alternates, after which it does so too; a verdict takes some ten."""
 
 SHADOW_SECONDS = 2.0
-STAGE_SECONDS = 60.0
-"""After which an operator is asked; a verdict that comes later counts all the same."""
 
 VERDICT = {
-    "margin_percent": 100,
-    "false_pass_percent": 25,
+    "margin_percent": 10,
     "latency_tolerance_seconds": 2,
     "shadow_failed_percent": 10,
 }
-"""Ten pairs of blocks, without twins, in clusters that fill up and run empty, show only what doubles the jobs in the
-system. Where others use the machine too, decisions take long now and then, whichever version makes them."""
+"""The margin is what a minute's blocks can exclude. Where others use the machine too, decisions take long now and then,
+whichever version makes them."""
 
 MARGIN_WORDS = (
-    f"(a margin of {VERDICT['margin_percent']}% is the demo's alone, as minutes show no more; other plans have"
+    f"(a margin of {VERDICT['margin_percent']}% is the demo's alone, as it has minutes; other plans have"
     f" {VerdictSettings().margin_percent:g}% unless set)"
 )
 """Said of the first stage that passes by it."""
@@ -80,6 +79,7 @@ class RolloutEnd:
         ended: `done`, `rolled-back`, or `inconclusive` where no verdict came in time, and the demo aborted it.
         reason: why it is over, where it did not reach the fleet.
         acting: the version that all clusters act on since.
+        canaries: clusters of the canary stage.
     """
 
     number: int
@@ -91,6 +91,7 @@ class RolloutEnd:
     stages: tuple[StageEnd, ...]
     acting: int
     seconds: float
+    canaries: tuple[str, ...] = ()
 
     @property
     def is_otherwise(self) -> bool:
@@ -109,7 +110,7 @@ class RolloutEnd:
 
 def write_plan(path: Path) -> Path:
     """Write the plan of both rollouts, as an operator would."""
-    days = STAGE_SECONDS / 86_400.0
+    days = LONGEST_SECONDS / 86_400.0  # in which the demo ends a rollout by itself
     stages = [
         {"kind": "gate"},
         {"kind": "shadow", "hours": SHADOW_SECONDS / 3600.0},
@@ -164,16 +165,18 @@ class Rollouts:
         plan_json = read_plan(self._plan).model_dump_json()
         number = self._client.start_rollout(version, plan_json, "to show it", False).rollout.number
         told, aborted = 0, False
+        deadline = ProgressDeadline(STILL_SECONDS, clock=self._clock)
         while (rollout := self._client.rollout(number)).phase not in (Phase.DONE, Phase.ROLLED_BACK):
             told = self._tell(rollout, told)
-            elapsed = self._clock() - began
-            if elapsed > ROLLOUT_SECONDS and not aborted:
-                aborted = True
-                stage = rollout.stages[rollout.stage]
-                self._display.say(f"  {stage}: no verdict after {elapsed:.0f} s, so the demo aborts the rollout")
+            pairs = _pairs_of_each(rollout)
+            if deadline.passed((rollout.stage, rollout.phase, self._decisions())) or pairs >= MOST_PAIRS:
+                if aborted:
+                    raise DemoFailed(f"rollout {number} of v{version} is {rollout.phase}, and does not end")
+                aborted, stage = True, rollout.stages[rollout.stage]
+                after = f"{deadline.waited_seconds:.0f} s" + (f" and {pairs} pairs of blocks" if pairs else "")
+                self._display.say(f"  {stage}: no verdict after {after}, so the demo aborts the rollout")
                 self._client.act_on_rollout("abort", "", False)
-            if elapsed > 2 * ROLLOUT_SECONDS:
-                raise DemoFailed(f"rollout {number} of v{version} is {rollout.phase}, and does not end")
+                deadline = ProgressDeadline(STILL_SECONDS, clock=self._clock)
             self._look()
         self._tell(rollout, told)
         acting = version if rollout.phase == Phase.DONE else incumbent
@@ -181,7 +184,16 @@ class Rollouts:
         ended = INCONCLUSIVE if aborted else rollout.phase
         seconds = self._clock() - began
         end = RolloutEnd(
-            number, version, incumbent, foretold.value, ended, rollout.reason, tuple(judged(rollout)), acting, seconds
+            number,
+            version,
+            incumbent,
+            foretold.value,
+            ended,
+            rollout.reason,
+            tuple(judged(rollout)),
+            acting,
+            seconds,
+            tuple(member.cluster for member in rollout.members if _is_canary(member, rollout)),
         )
         self._display.say(f"  {end.word}: v{acting} acts in all clusters ({seconds:.0f} s)")
         return end
@@ -203,16 +215,30 @@ class Rollouts:
         views = {view.cluster: view.status.acting_version for view in self._client.fleet().clusters}
         return {cluster: views.get(cluster, 0) for cluster in self._clusters}
 
+    def _decisions(self) -> int:
+        """Of all clusters, ever: as long as they decide, the rollout gets on."""
+        return sum(int(view.status.decisions) for view in self._client.fleet().clusters)
+
     def _look(self) -> None:
         self._processes.check()
         time.sleep(LOOK_SECONDS)
 
     def _wait_for(self, version: int) -> None:
-        deadline = self._clock() + ROLLOUT_SECONDS
-        while any(acting != version for acting in self._acting().values()):
-            if self._clock() > deadline:
-                raise DemoFailed(f"v{version} does not act in all clusters within {ROLLOUT_SECONDS:.0f} s")
+        deadline = ProgressDeadline(STILL_SECONDS, clock=self._clock)
+        while set((acting := self._acting()).values()) != {version}:
+            if deadline.passed((*acting.values(), self._decisions())):
+                raise DemoFailed(f"v{version} does not act in all clusters after {deadline.waited_seconds:.0f} s")
             self._look()
+
+
+def _is_canary(member: fleet_pb2.RolloutMember, rollout: fleet_pb2.Rollout) -> bool:
+    return member.HasField("since_stage") and rollout.stages[member.since_stage] == "canary"
+
+
+def _pairs_of_each(rollout: fleet_pb2.Rollout) -> int:
+    """Pairs of blocks that each of the clusters brought that alternate now, on average."""
+    blocks = [int(member.blocks) for member in rollout.members if member.role == Role.ALTERNATING]
+    return sum(blocks) // (2 * len(blocks)) if blocks else 0
 
 
 def judged(rollout: fleet_pb2.Rollout) -> list[StageEnd]:

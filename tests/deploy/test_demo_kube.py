@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from deploy.kube.demo import resizes_of
+from deploy.kube.demo import progress_of, resizes_of
 from deploy.kube.jobs import arrivals, volumes
 
 MODULE = [sys.executable, "-m", "deploy.kube"]
@@ -40,6 +40,19 @@ def test_resizes_are_of_one_job_s_life() -> None:
     events = [event("before"), event("before", count=3), event("now"), event("now", reason="Running")]
     events += [event("plain", "Job", count=2), event("target-of-plain", "ElasticTarget", count=2)]
     assert resizes_of(jobs, events) == {"now": 1, "plain": 2}
+
+
+def test_jobs_get_on_by_what_they_have_and_did_and_not_by_the_time_that_goes_by() -> None:
+    def jobs(seen: str = "10:00", **status: Any) -> tuple[str, ...]:
+        one = {"metadata": {"name": "digits", "resourceVersion": seen}, "status": {"seenTime": seen, **status}}
+        return progress_of([one, {"metadata": {"name": "count"}, "status": {"active": 1}}])
+
+    running = {"phase": "Running", "workers": 1, "ps": 1}
+    still = jobs(**running, progress={"epoch": "3"})
+    assert jobs("10:05", **running, progress={"epoch": "3"}) == still
+    complete = {"conditions": [{"type": "Complete", "status": "True"}]}
+    further = [jobs(), jobs(**running), still, jobs(**running, progress={"epoch": "4"}), jobs(**running, **complete)]
+    assert len(set(further)) == len(further)
 
 
 def test_without_kubectl_it_says_so_and_starts_nothing(tmp_path: Path) -> None:

@@ -71,3 +71,13 @@ def test_a_folder_that_is_not_there_or_empty_is_named(tmp_path: Path) -> None:
 def test_built_in_clusters_are_named_when_one_is_unknown() -> None:
     with pytest.raises(BadInput, match="vision"):
         make_plan(None, ("sound",), 0, None)
+
+
+def test_jobs_of_rollouts_keep_coming_for_longer_than_the_clusters_own() -> None:
+    for cluster in make_plan(None, (), seed=0, jobs=None):
+        assert cluster.lasting is not None
+        source, world = cluster.lasting
+        lasting = world.workload(source, world.speeds())
+        own = cluster.world(cluster.own, cluster.own.speeds()).workload
+        assert lasting.jobs[-1].submit_time_seconds > 10 * own.jobs[-1].submit_time_seconds
+        assert {job.job_type for job in lasting.jobs} == {job.job_type for job in own.jobs}

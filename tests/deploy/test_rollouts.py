@@ -11,7 +11,16 @@ from rich.console import Console
 from deploy.local import rollouts
 from deploy.local.display import Display
 from deploy.local.processes import DemoFailed, Processes
-from deploy.local.rollouts import RolloutEnd, Rollouts, contradiction, judged, operator, why_none, write_plan
+from deploy.local.rollouts import (
+    MOST_PAIRS,
+    RolloutEnd,
+    Rollouts,
+    contradiction,
+    judged,
+    operator,
+    why_none,
+    write_plan,
+)
 from global_learner.rollout.plan import read_plan
 from global_learner.rollout.state import Phase
 from policy_net.exchange.generated import fleet_pb2
@@ -27,10 +36,15 @@ def rollout(phase: str, stage: int = 0, *verdicts: tuple[int, str]) -> fleet_pb2
 
 
 class Learner:
-    """Answers as a learner does whose rollout goes through these states; the last one stays."""
+    """Answers as a learner does whose rollout goes through these states; the last one stays.
 
-    def __init__(self, *states: fleet_pb2.Rollout) -> None:
+    Args:
+        decides: whether its clusters decide meanwhile; else all stands still.
+    """
+
+    def __init__(self, *states: fleet_pb2.Rollout, decides: bool = False) -> None:
         self.states = list(states)
+        self.decides, self.decisions = decides, 0
         self.asked: list[str] = []
 
     def start_rollout(self, version: int, plan_json: str, reason: str, dry_run: bool) -> fleet_pb2.StartRolloutReply:
@@ -48,7 +62,9 @@ class Learner:
         reply = fleet_pb2.GetFleetReply()
         for cluster in ("north", "south"):
             acting = 7 if self.states[0].phase == "done" else 1
-            reply.clusters.add(cluster=cluster, status=fleet_pb2.ClusterStatus(acting_version=acting))
+            status = fleet_pb2.ClusterStatus(acting_version=acting, decisions=self.decisions)
+            reply.clusters.add(cluster=cluster, status=status)
+        self.decisions += self.decides
         return reply
 
 
@@ -77,11 +93,32 @@ def test_a_rollout_is_told_stage_by_stage(tmp_path: Path) -> None:
     end, said = run(tmp_path, learner, Phase.DONE, 1.0)
     assert (end.ended, end.acting, end.incumbent, end.is_otherwise) == ("done", 7, 1, False)
     lines = [line.strip() for line in said.splitlines()]
-    margin = "(a margin of 100% is the demo's alone, as minutes show no more; other plans have 3% unless set)"
+    margin = "(a margin of 10% is the demo's alone, as it has minutes; other plans have 3% unless set)"
     assert lines.pop(3) == margin
     assert lines[:-1] == [f"{kind}: pass; {kind} pass" for kind in STAGES]
     assert end.to_json()["stages"][1] == {"kind": "shadow", "outcome": "pass", "reason": "shadow pass", "pairs": 3}
     assert learner.asked == ["start v7"]
+
+
+def test_a_rollout_that_gets_on_slowly_is_waited_for(tmp_path: Path) -> None:
+    passed = [(stage, "pass") for stage in range(4)]
+    slow = [rollout("running", 2, *passed[:2]) for _ in range(20)]
+    learner = Learner(*slow, rollout("done", 3, *passed), decides=True)
+    end, said = run(tmp_path, learner, Phase.DONE, 40.0)
+    assert end.seconds > 600.0, "longer than the demo waits where nothing happens at all"
+    assert (end.ended, learner.asked) == ("done", ["start v7"])
+    assert "so the demo aborts" not in said
+
+
+def test_what_as_many_pairs_as_that_do_not_decide_is_aborted(tmp_path: Path) -> None:
+    waits = rollout("running", 2, (0, "pass"), (1, "pass"))
+    for cluster, blocks in (("north", 2 * MOST_PAIRS + 10), ("south", 2 * MOST_PAIRS - 10)):
+        waits.members.add(cluster=cluster, role="alternating", blocks=blocks)
+    learner = Learner(waits, decides=True)
+    end, said = run(tmp_path, learner, Phase.DONE, 1.0)
+    assert learner.asked == ["start v7", "abort"]
+    assert (end.ended, end.word) == ("inconclusive", "not decided")
+    assert f"s and {MOST_PAIRS} pairs of blocks, so the demo aborts the rollout" in said
 
 
 def test_without_a_verdict_it_is_aborted_and_inconclusive(tmp_path: Path) -> None:

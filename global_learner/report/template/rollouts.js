@@ -1,4 +1,4 @@
-// Rollouts: a card each, the newest open; older ones open on demand, and on paper.
+// Rollouts: a card each, the newest open, and whichever is to be shown; others open on demand, and on paper.
 
 const FEW_MEMBERS = 12;
 const FEW_EVENTS = 8;
@@ -24,7 +24,7 @@ function drawRollouts({ rollouts: { cards, left_out: leftOut } }) {
 }
 
 // The parts of a card; made once, so that what was opened stays open.
-function rolloutParts({ number }, index) {
+function rolloutParts({ number, shown }, index) {
   const id = `rollout-${number}`;
   const body = [
     el("ul", { id: `${id}-said`, class: "said" }),
@@ -42,7 +42,7 @@ function rolloutParts({ number }, index) {
         el("button", { id: `${id}-history-more`, type: "button", class: "more", hidden: true }))),
   ];
   const head = el("div", { id: `${id}-head`, class: "head" });
-  return index ? el("details", { id, class: "rollout past" }, el("summary", {}, head), ...body)
+  return index ? el("details", { id, class: "rollout past", open: shown }, el("summary", {}, head), ...body)
     : el("article", { id, class: "rollout", "aria-labelledby": `${id}-title` }, head, ...body);
 }
 

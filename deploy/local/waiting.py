@@ -1,0 +1,45 @@
+"""Deadlines that hold on a busy machine: time without progress counts, and not how long it takes in all."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable
+
+LONGEST_SECONDS = 3600.0
+"""Of any wait: twenty times what a whole demonstration takes on two idle cores."""
+
+
+class ProgressDeadline:
+    """Deadline that any progress puts off, up to a last one.
+
+    Args:
+        still_seconds: without progress, until it has passed.
+        longest_seconds: until it has passed whatever goes on.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        still_seconds: float,
+        longest_seconds: float = LONGEST_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._still_seconds, self._longest_seconds, self._clock = still_seconds, longest_seconds, clock
+        self._began = self._latest = clock()
+        self._progress: Hashable = None
+
+    def passed(self, progress: Hashable) -> bool:
+        """Whether it has passed.
+
+        Args:
+            progress: anything that is another one as soon as something has got on.
+        """
+        now = self._clock()
+        if progress != self._progress:
+            self._progress, self._latest = progress, now
+        return now - self._latest > self._still_seconds or now - self._began > self._longest_seconds
+
+    @property
+    def waited_seconds(self) -> float:
+        """Since it was made."""
+        return self._clock() - self._began

@@ -1,0 +1,58 @@
+"""What the demo says of its canary stage is drawn from the blocks that the stage saw, and from no others."""
+
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from verdict_makers import blocks_of
+
+from deploy.local.canary_power import canary_power
+from deploy.local.rollouts import RolloutEnd
+from global_learner.registry.registry import Registry
+from global_learner.registry.tables import RolloutBlockRow
+from global_learner.rollout.brought import block_json
+from global_learner.storage.state_dir import StateDir
+
+END = RolloutEnd(1, 7, 1, "done", "done", "", (), 7, 60.0, ("north", "south"))
+
+
+@pytest.fixture(scope="module")
+def learner(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("learner")
+    with (
+        StateDir(folder) as state,
+        closing(Registry(state.path, state.commits)) as registry,
+        registry.transaction() as session,
+    ):
+        for rollout, cluster, pairs in ((1, "north", 8), (1, "south", 8), (1, "west", 2), (2, "north", 1)):
+            for block in blocks_of(3, pairs, name=cluster):
+                row = RolloutBlockRow(rollout=rollout, cluster=cluster, number=block.number, unix_seconds=0.0)
+                row.block = block_json(block)
+                session.add(row)
+    return folder
+
+
+def test_it_says_the_margin_and_how_likely_a_worse_version_is_stopped(learner: Path) -> None:
+    power = canary_power(END, learner)
+    assert power is not None
+    assert power.pairs == 16
+    assert power.worse.loss == 0.1
+    assert f"the margin is 10%, and of versions 10% worse it stops {power.worse.stops:.0%}" in power.words
+    found = power.to_json()
+    assert (found["margin"], found["worse"]["stopped"]) == (0.1, power.worse.stops)
+    assert found["least_loss_stopped_in_four_of_five"] is not None
+
+
+def test_where_it_would_not_stop_it_it_says_what_it_would(learner: Path) -> None:
+    power = canary_power(END, learner)
+    assert power is not None
+    weak = replace(power, worse=replace(power.worse, fails=0.1, asks=0.2), least=replace(power.worse, loss=0.5))
+    assert "10% worse it stops 30%: 10% by a verdict, 20% as there is none" in weak.words
+    assert "; 80% are stopped of those 50% worse" in weak.words
+    assert "; 80% are stopped of those that are far worse only" in replace(weak, least=None).words
+
+
+def test_a_rollout_that_did_not_get_to_its_canaries_has_none(learner: Path) -> None:
+    assert canary_power(replace(END, canaries=()), learner) is None
+    assert canary_power(replace(END, number=2), learner) is None
