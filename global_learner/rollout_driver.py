@@ -205,12 +205,21 @@ class RolloutDriver:
         *,
         dry_run: bool,
         seen: Mapping[str, int] = MappingProxyType({}),
+        just_looked: bool = False,
     ) -> Taken:
         """Go back to the version before; see `RolloutStore.go_back`, of which it has the errors."""
         check_reason(why)
         asked = (self._spec_digest, clusters, actor, self._wall_clock(), why)
         hold = self.auto_assign or self.versions_come_from_above
-        going = self._registry.call(self.store.go_back, *asked, hold=hold, dry_run=dry_run, gone=self.gone(), seen=seen)
+        going = self._registry.call(
+            self.store.go_back,
+            *asked,
+            hold=hold,
+            dry_run=dry_run,
+            gone=self.gone(),
+            seen=seen,
+            just_looked=just_looked,
+        )
         return await (going if dry_run else self._assigned(going, actor))
 
     async def _assigned(self, change: Awaitable[Taken], actor: str) -> Taken:

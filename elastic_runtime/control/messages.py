@@ -77,6 +77,7 @@ class MemberReport:
         suspects: peers of the data plane that do not answer.
         left: the member stopped working; its process is about to end.
         draining: the member was told to go, and does as soon as it is let go.
+        signalled: a handler of the script's own got SIGTERM: however the process ends now, it was drained.
         damage: servers: what is wrong with the checkpoint that the generation begins from; it waits for another one.
     """
 
@@ -108,6 +109,7 @@ class MemberReport:
     draining: bool = False
     damage: str = ""
     bad_input: bool = False
+    signalled: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -409,7 +409,7 @@ class Shard(_message.Message):
     def __init__(self, name: _Optional[str] = ..., step: _Optional[int] = ..., size_bytes: _Optional[int] = ..., sha256: _Optional[str] = ..., change: _Optional[int] = ...) -> None: ...
 
 class ReportRequest(_message.Message):
-    __slots__ = ("task", "incarnation", "view", "generation", "step", "accepted", "refused", "ready", "arrived", "shards", "initialised", "finished", "failure", "loss", "has_loss", "samples", "samples_per_second", "step_seconds", "stall_seconds", "bytes_sent", "bytes_received", "owned_bytes", "moved_bytes", "suspects", "staleness", "left", "draining", "bad_input", "damage")
+    __slots__ = ("task", "incarnation", "view", "generation", "step", "accepted", "refused", "ready", "arrived", "shards", "initialised", "finished", "failure", "loss", "has_loss", "samples", "samples_per_second", "step_seconds", "stall_seconds", "bytes_sent", "bytes_received", "owned_bytes", "moved_bytes", "suspects", "staleness", "left", "draining", "signalled", "bad_input", "damage")
     TASK_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     VIEW_FIELD_NUMBER: _ClassVar[int]
@@ -437,6 +437,7 @@ class ReportRequest(_message.Message):
     STALENESS_FIELD_NUMBER: _ClassVar[int]
     LEFT_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
+    SIGNALLED_FIELD_NUMBER: _ClassVar[int]
     BAD_INPUT_FIELD_NUMBER: _ClassVar[int]
     DAMAGE_FIELD_NUMBER: _ClassVar[int]
     task: str
@@ -466,9 +467,10 @@ class ReportRequest(_message.Message):
     staleness: int
     left: bool
     draining: bool
+    signalled: bool
     bad_input: bool
     damage: str
-    def __init__(self, task: _Optional[str] = ..., incarnation: _Optional[int] = ..., view: _Optional[int] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., accepted: _Optional[int] = ..., refused: _Optional[int] = ..., ready: _Optional[bool] = ..., arrived: _Optional[int] = ..., shards: _Optional[_Iterable[_Union[Shard, _Mapping]]] = ..., initialised: _Optional[bool] = ..., finished: _Optional[bool] = ..., failure: _Optional[str] = ..., loss: _Optional[float] = ..., has_loss: _Optional[bool] = ..., samples: _Optional[int] = ..., samples_per_second: _Optional[float] = ..., step_seconds: _Optional[float] = ..., stall_seconds: _Optional[float] = ..., bytes_sent: _Optional[int] = ..., bytes_received: _Optional[int] = ..., owned_bytes: _Optional[int] = ..., moved_bytes: _Optional[int] = ..., suspects: _Optional[_Iterable[str]] = ..., staleness: _Optional[int] = ..., left: _Optional[bool] = ..., draining: _Optional[bool] = ..., bad_input: _Optional[bool] = ..., damage: _Optional[str] = ...) -> None: ...
+    def __init__(self, task: _Optional[str] = ..., incarnation: _Optional[int] = ..., view: _Optional[int] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., accepted: _Optional[int] = ..., refused: _Optional[int] = ..., ready: _Optional[bool] = ..., arrived: _Optional[int] = ..., shards: _Optional[_Iterable[_Union[Shard, _Mapping]]] = ..., initialised: _Optional[bool] = ..., finished: _Optional[bool] = ..., failure: _Optional[str] = ..., loss: _Optional[float] = ..., has_loss: _Optional[bool] = ..., samples: _Optional[int] = ..., samples_per_second: _Optional[float] = ..., step_seconds: _Optional[float] = ..., stall_seconds: _Optional[float] = ..., bytes_sent: _Optional[int] = ..., bytes_received: _Optional[int] = ..., owned_bytes: _Optional[int] = ..., moved_bytes: _Optional[int] = ..., suspects: _Optional[_Iterable[str]] = ..., staleness: _Optional[int] = ..., left: _Optional[bool] = ..., draining: _Optional[bool] = ..., signalled: _Optional[bool] = ..., bad_input: _Optional[bool] = ..., damage: _Optional[str] = ...) -> None: ...
 
 class ReportReply(_message.Message):
     __slots__ = ("view", "expelled")

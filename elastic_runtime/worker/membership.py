@@ -7,6 +7,7 @@ Source: DL2 §5.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import signal
@@ -32,6 +33,8 @@ PATIENCE_SECONDS = 300.0
 """Without a coordinator: for a proposal to be resolved, for leases, or for values that do not come."""
 LEAVE_SECONDS = 5.0
 """For the coordinator to take the news of a script that raised, or that SIGTERM ended."""
+_SIGNAL_SECONDS = 1.0
+"""For the coordinator to hear of SIGTERM before a script's own handler, which may end the process, is called."""
 _ENDED = {Phase.FINISHED, Phase.SUSPENDED}
 
 _log = structlog.get_logger()
@@ -94,7 +97,14 @@ class Membership:
             self.endpoint.wake()
 
         self.link.follow(receive, refresh)
-        self._eviction = Eviction(lambda: self.link.report(draining=True), self.environment.grace_seconds)
+        self._eviction = Eviction(
+            lambda: self.link.report(draining=True), self.environment.grace_seconds, self._tell_of_signal
+        )
+
+    def _tell_of_signal(self) -> None:
+        self.link.report(signalled=True)
+        with contextlib.suppress(CoordinatorUnreachable):  # then it is told with the next report, if there is one
+            self.link.flush(_SIGNAL_SECONDS)
 
     def view(self) -> View:
         """The newest view, waited for if none has come."""
@@ -193,22 +203,25 @@ class Eviction:
     Args:
         ask: tells the coordinator that this worker wants to go; called in a thread.
         grace_seconds: how long to wait to be let go; then the process ends as by a second SIGTERM.
+        tell: tells the coordinator that the script's own handler is called; called in a thread.
     """
 
-    def __init__(self, ask: Callable[[], None], grace_seconds: float) -> None:
+    def __init__(self, ask: Callable[[], None], grace_seconds: float, tell: Callable[[], None] = lambda: None) -> None:
         self._ask = ask
+        self._tell = tell
         self._grace_seconds = grace_seconds
         self._process = os.getpid()
         self._asked = self._closed = False
         # A handler may come upon any lock of its own thread: it only fills a queue made for that.
-        self._news: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._news: queue.SimpleQueue[bool | threading.Event] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._theirs: Callable[[int, FrameType | None], object] | None = None
         self.is_noted = False
         in_main = threading.current_thread() is threading.main_thread()
-        if in_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        if in_main:
             self._thread = threading.Thread(target=self._wait, name="eviction", daemon=True)
             self._thread.start()
+        if in_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, self._take)
         self.look()
 
@@ -245,13 +258,20 @@ class Eviction:
             self._news.put(True)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        """In the place of the script's handler."""
-        self.is_noted = self.is_noted or os.getpid() == self._process
+        """In the place of the script's handler, which may end the process at once."""
+        if os.getpid() == self._process and not self.is_noted:
+            self.is_noted, told = True, threading.Event()
+            self._news.put(told)
+            # What it tells by may be locked by what was interrupted here: then it waits in vain, and goes on.
+            told.wait(_SIGNAL_SECONDS)
         if self._theirs is not None:
             self._theirs(number, frame)
 
     def _wait(self) -> None:
-        if not self._news.get():
+        while isinstance(news := self._news.get(), threading.Event):
+            self._tell()
+            news.set()
+        if not news:
             return
         _log.warning("drain-requested", grace_seconds=self._grace_seconds)
         self._ask()

@@ -224,10 +224,11 @@ class AdminClient:
         reason: str,
         dry_run: bool,
         seen: Mapping[str, int] | None = None,
+        just_looked: bool = False,
     ) -> fleet_pb2.RollBackReply:
-        """Let clusters act on the version before; `seen` as for `assign`."""
+        """Let clusters act on the version before; `seen` as for `assign`, which no person read if `just_looked`."""
         request = fleet_pb2.RollBackRequest(
-            clusters=clusters, all=every, reason=reason, dry_run=dry_run, seen_versions=seen
+            clusters=clusters, all=every, reason=reason, dry_run=dry_run, seen_versions=seen, just_looked=just_looked
         )
         reply: fleet_pb2.RollBackReply = self._call(self._admin.RollBack, request, RolloutRefused)
         return reply

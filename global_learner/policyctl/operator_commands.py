@@ -103,7 +103,7 @@ def roll_back(
         seen = _seen(client, cluster, from_version)
         if every:
             confirm("let every cluster go back to the version before", yes or dry_run, lambda: _fleet_of(seen, options))
-        reply = client.roll_back(cluster or [], every, reason, dry_run, seen)
+        reply = client.roll_back(cluster or [], every, reason, dry_run, seen, just_looked=from_version is None)
     facts = back_facts(reply.assignments, dry_run)
     options.show(facts, back_table(facts, reply.passed_over))
 

@@ -22,6 +22,9 @@ from global_learner.storage.audit_chain import VERSIONS
 AUDIT = AuditLog(AuditRow, VERSIONS)
 _LARGEST_INTEGER = 2**31 - 1
 """Of a column; the wire's numbers go further."""
+_BACK = "rolled-back"
+_MOMENTS_SECONDS = 30.0
+"""Two who ask within so long did not see each other's word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +129,7 @@ def go_back(session: Session, way: Sequence[Assignment], actor: str, now: float,
     for entry in way:
         if entry.from_version != entry.to_version:
             rows = cluster_rows(session, [entry.cluster])
-            _move(session, rows, entry.to_version, entry.held, actor, now, action="rolled-back", why=why)
+            _move(session, rows, entry.to_version, entry.held, actor, now, action=_BACK, why=why)
 
 
 def release(
@@ -185,6 +188,21 @@ def check_seen(session: Session, seen: Mapping[str, int], *, moves_on: bool) -> 
             raise ChangedSince(
                 f"{row.cluster} is to act on v{row.assigned_version} by now, not on v{seen[row.cluster]} as when you "
                 "looked, so nothing was changed: look at `policyctl fleet` and `policyctl audit`, and ask again"
+            )
+
+
+def check_not_just_taken_back(session: Session, way: Sequence[Assignment], now: float) -> None:
+    """See that nobody took a cluster back moments ago: two who mean one step back would make two.
+
+    Raises:
+        ChangedSince: somebody did.
+    """
+    going = {entry.cluster: entry.from_version for entry in way if entry.from_version != entry.to_version}
+    for line in AUDIT.entries(session, now - _MOMENTS_SECONDS):
+        if line.action == _BACK and line.subject in going:
+            raise ChangedSince(
+                f"{line.subject}: {line.actor} took it back {max(0.0, now - line.unix_seconds):.0f} s ago "
+                f"({line.detail[:100]}), so nothing was changed; to go back further, add --from v{going[line.subject]}"
             )
 
 

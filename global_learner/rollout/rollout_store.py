@@ -295,6 +295,7 @@ class RolloutStore:
         dry_run: bool,
         gone: Collection[str] = (),
         seen: Mapping[str, int] = MappingProxyType({}),
+        just_looked: bool = False,
     ) -> Taken:
         """Let clusters act on the version before by an operator's word, or only say what would come of it.
 
@@ -302,6 +303,7 @@ class RolloutStore:
             clusters: None is all that ever registered.
             hold: see `assignments.way_back`.
             seen: see `assignments.check_seen`.
+            just_looked: no person has seen it: what was taken back moments ago is not taken back further.
 
         Raises:
             RolloutRefused: a rollout runs.
@@ -318,6 +320,8 @@ class RolloutStore:
                 )
             assignments.check_seen(session, seen, moves_on=hold)
             way = tuple(assignments.way_back(session, spec_digest, clusters, hold, gone))
+            if just_looked:
+                assignments.check_not_just_taken_back(session, way, now)
         for version in {entry.to_version for entry in way}:
             self._registry.policy_bytes(version)
         if dry_run:

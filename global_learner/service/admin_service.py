@@ -242,7 +242,12 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
         """Let clusters act on the version before from their next heartbeat on."""
         actor = self._identity.person(context.auth_context())
         done = await self._learner.rollouts.go_back(
-            _whom(request), actor, request.reason, dry_run=request.dry_run, seen=_seen_versions(request)
+            _whom(request),
+            actor,
+            request.reason,
+            dry_run=request.dry_run,
+            seen=_seen_versions(request),
+            just_looked=request.just_looked,
         )
         passed_over = sorted(self._learner.rollouts.gone()) if request.all else []
         return fleet_pb2.RollBackReply(assignments=_assignments(done), passed_over=passed_over)

@@ -63,7 +63,18 @@ ROWS: dict[str, Row] = {
     "Report": Row(
         _worker(generation=1, view=1, shards=[pb.Shard(name="a", sha256="a" * 64)], suspects=["ps-0"]),
         frozenset(
-            {"ready", "initialised", "finished", "has_loss", "bad_input", "left", "draining", "loss", "staleness"}
+            {
+                "ready",
+                "initialised",
+                "finished",
+                "has_loss",
+                "bad_input",
+                "left",
+                "draining",
+                "signalled",
+                "loss",
+                "staleness",
+            }
         )
         | {"incarnation"}  # answered with the word that it is expelled
         | {"shards[0].name=upper"}

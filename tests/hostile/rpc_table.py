@@ -142,7 +142,7 @@ ROWS: dict[str, Row] = {
     "RollBack": Row(
         Caller.ADMIN,
         {"clusters": [GOOD_CLUSTER], "reason": "as a test", "dry_run": True},
-        frozenset({"all=false", "reason", "dry_run", *SEEN_VERSIONS}),
+        frozenset({"all=false", "reason", "dry_run", "just_looked", *SEEN_VERSIONS}),
     ),
     "PinVersion": Row(Caller.ADMIN, {"version": 1, "pinned": True}, frozenset({"pinned", "reason"}), changes=True),
     "AliasVersion": Row(Caller.ADMIN, {"version": 1, "alias": "steady"}, frozenset({"move", "reason"}), changes=True),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +175,50 @@ def test_what_no_rule_is_against_is_taken(server: Server, definitions: dict[str,
     large = {"max": 64, "template": _POD}
     made = {**all_reduce(backoffLimit=0, checkpoints=CLAIM, worker=large), "metadata": {"name": "b"}}
     assert server.ask("POST", definitions["trainingjobs"], made)[0] == 201
+
+
+NAMED: list[tuple[str, str, Callable[[str], Json]]] = [
+    (
+        "trainingjobs",
+        "spec.coordinator.journal.claimName",
+        lambda name: training_job(coordinator={"journal": {"claimName": name}}),
+    ),
+    ("trainingjobs", "spec.checkpoints.claimName", lambda name: training_job(checkpoints={"claimName": name})),
+    (
+        "trainingjobs",
+        "spec.checkpoints.secretName",
+        lambda name: training_job(checkpoints={"store": "s3://b", "secretName": name}),
+    ),
+    ("trainingjobs", "spec.kueue.queueName", lambda name: training_job(kueue={"queueName": name})),
+    (
+        "elastictargets",
+        "spec.targetRef.name",
+        lambda name: target(targetRef={"apiVersion": "batch/v1", "kind": "Job", "name": name}),
+    ),
+]
+NO_NAMES = ("", "b/c", "../b", "B", "a_b", "-a", "a-", "a..b", ".a", "a b", "a\n", "\u00e4", "a" * 254)
+
+
+def test_every_field_that_names_an_object_is_held_to_what_can_be_a_name() -> None:
+    fields = {
+        (kind, where): schema
+        for kind in KINDS
+        for where, schema in under(schema_of(kind))
+        if where.startswith("spec.") and (where.endswith("Name") or where.endswith("Ref.name"))
+    }
+    assert set(fields) == {(kind, where) for kind, where, _ in NAMED}
+    assert all("pattern" in schema and schema["maxLength"] == 253 for schema in fields.values())
+
+
+@pytest.mark.parametrize(("kind", "where", "named"), NAMED)
+def test_a_name_that_no_object_can_have_is_refused(
+    server: Server, definitions: dict[str, str], kind: str, where: str, named: Callable[[str], Json]
+) -> None:
+    for name in NO_NAMES:
+        code, status = server.ask("POST", definitions[kind], named(name))
+        assert (code, status["reason"]) == (422, "Invalid"), repr(name)
+        assert where in causes(status), repr(name)
+    assert server.ask("POST", definitions[kind], named("a.b-1.c"))[0] == 201
 
 
 def test_templates_keep_what_the_schema_does_not_know(server: Server, definitions: dict[str, str]) -> None:

@@ -103,7 +103,7 @@ def on_report(job: Job, report: MemberReport, now: float) -> bool:
     if report.draining and not job.reports.of(report.task).draining:
         _log.info("task-draining", task=report.task)
     job.reports.on_report(report, now)
-    if report.failure and job.state.course.phase not in ENDED:
+    if report.failure and job.state.course.phase not in ENDED and not report.signalled:
         on_failure(job, report.task, report.failure, now, bad_input=report.bad_input, raised=True)
         return False
     if report.finished and report.generation > 0 and not _current(job, report):
@@ -132,15 +132,15 @@ def _current(job: Job, report: MemberReport) -> bool:
 def on_process_ended(job: Job, name: str, exit_code: int, last_line: str, now: float) -> None:
     """A task's process has ended.
 
-    One that SIGTERM ended was drained, whether the script has a handler of its own or not: it leaves with 0, or with
-    what a shell makes of the signal.
+    One that SIGTERM ended was drained, also where the script has a handler of its own, whatever that makes of it.
     """
     task = job.task(name)
     if task is None:
         return
     missed = task.state is not TaskState.LEAVING and job.state.course.phase not in ENDED
     step = newest_step(job, name)
-    if exit_code == _TERMINATED or (exit_code == 0 and job.reports.of(name).draining):
+    told = job.reports.of(name)
+    if exit_code == _TERMINATED or told.signalled or (exit_code == 0 and told.draining):
         exit_code = -signal.SIGTERM
     if missed and exit_code > 0 and exit_code != UNREACHABLE:  # it waited for us in vain: no failure of the script
         words = _last_words(job, exit_code, last_line, step)

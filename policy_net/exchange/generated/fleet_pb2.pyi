@@ -905,7 +905,7 @@ class AssignVersionReply(_message.Message):
     def __init__(self, assignments: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ..., pinned: _Optional[_Iterable[str]] = ..., rollout: _Optional[int] = ..., passed_over: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RollBackRequest(_message.Message):
-    __slots__ = ("clusters", "all", "reason", "dry_run", "seen_versions")
+    __slots__ = ("clusters", "all", "reason", "dry_run", "seen_versions", "just_looked")
     class SeenVersionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -918,12 +918,14 @@ class RollBackRequest(_message.Message):
     REASON_FIELD_NUMBER: _ClassVar[int]
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
     SEEN_VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    JUST_LOOKED_FIELD_NUMBER: _ClassVar[int]
     clusters: _containers.RepeatedScalarFieldContainer[str]
     all: bool
     reason: str
     dry_run: bool
     seen_versions: _containers.ScalarMap[str, int]
-    def __init__(self, clusters: _Optional[_Iterable[str]] = ..., all: _Optional[bool] = ..., reason: _Optional[str] = ..., dry_run: _Optional[bool] = ..., seen_versions: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    just_looked: bool
+    def __init__(self, clusters: _Optional[_Iterable[str]] = ..., all: _Optional[bool] = ..., reason: _Optional[str] = ..., dry_run: _Optional[bool] = ..., seen_versions: _Optional[_Mapping[str, int]] = ..., just_looked: _Optional[bool] = ...) -> None: ...
 
 class RollBackReply(_message.Message):
     __slots__ = ("assignments", "passed_over")

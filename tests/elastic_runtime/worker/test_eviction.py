@@ -75,3 +75,13 @@ def test_that_a_handler_of_the_scripts_own_was_called_is_known() -> None:
     assert not asked.is_set()
     eviction.close()
     assert signal.getsignal(signal.SIGTERM) is mine
+
+
+def test_it_is_told_before_a_handler_of_the_scripts_own_is_called_which_may_end_the_process() -> None:
+    done: list[str] = []
+    signal.signal(signal.SIGTERM, lambda number, frame: done.append("handled"))
+    eviction = Eviction(lambda: done.append("asked"), DEADLINE_SECONDS, lambda: done.append("told"))
+    for _ in range(2):
+        os.kill(os.getpid(), signal.SIGTERM)
+    eviction.close()
+    assert done == ["told", "handled", "handled"]

@@ -83,6 +83,11 @@ def message(**changes) -> pb.TypeStatistics:
         ("impossible", [message(job_type="x" * 129)]),
         ("bad-name", [message(job_type="a\nb")]),
         ("out-of-range", [message(mean_log_speed=[1, 30])]),
+        ("out-of-range", [message(workers=[1, 4], mean_log_speed=[1, math.log(4.01e8)])]),
+        (
+            "out-of-range",
+            [message(kind="allreduce", ps=[0], workers=[1], mean_log_speed=[math.log(1.01e8)], count=[1])],
+        ),
         ("out-of-range", [message(mean_log_speed=[1, -30])]),
         ("out-of-range", [message(count=[1, 2**63])]),
         ("too-many-types", [message(job_type=str(number)) for number in range(129)]),
@@ -100,6 +105,15 @@ async def test_what_nobody_can_have_seen_is_refused_whole(tmp_path: Path, reason
         assert await counted(caller, reason) == 1
         assert caller.learner.beliefs.summary("north").observations == 15
         assert (await caller.call("ShareBeliefs", share(revision=2))).taken, "the refused revision was not used up"
+
+
+async def test_as_fast_as_each_worker_can_be_is_believed(tmp_path: Path) -> None:
+    """A hundred million samples a second are more than any accelerator reads; each worker has its own."""
+    async with serving(tmp_path) as caller:
+        await caller.register()
+        types = [message(workers=[1, 4], mean_log_speed=[math.log(0.99e8), math.log(3.99e8)])]
+        request = pb.ShareBeliefsRequest(cluster="north", incarnation=1, revision=1, types=types)
+        assert (await caller.call("ShareBeliefs", request)).taken
 
 
 @pytest.mark.parametrize("revision", [0, 2**63])

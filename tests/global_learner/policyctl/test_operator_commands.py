@@ -1,6 +1,7 @@
 """`policyctl` as an operator types it, against a real learner: assign, pin, reset, look back."""
 
 import json
+import re
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -237,6 +238,14 @@ def _goes_back(asked, typed) -> None:
     assert "nothing was changed: --dry-run" in typed(*going, "--dry-run")[1]
     assert asked(*going) == [{**planned, "dry_run": False}]
     assert "v2 to v3: v2 is slow" in typed("audit")[1]
+    # Whoever meant the same step at the same time is told, and takes no second one.
+    code, _, error = typed(*going)
+    assert code == 2
+    assert re.search(
+        r"south: operator took it back \d+ s ago \(v2 to v3: v2 is slow\), so nothing was changed; .* add --from v3",
+        error,
+    )
+    assert [entry["to_version"] for entry in asked(*going, "--from", "v3", "--dry-run")] == [1]
     assert "v2 to v1: a trial" in typed("audit")[1]
 
 

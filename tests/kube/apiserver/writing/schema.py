@@ -162,7 +162,7 @@ def _out_of_bounds(schema: Json, value: Any) -> Iterator[str]:
             yield f"should be a multiple of {schema['multipleOf']}"
     elif isinstance(value, str):
         yield from _sizes(schema, len(value), "Length", "at least {} chars long", "at most {} chars long")
-        if "pattern" in schema and not re.search(schema["pattern"], value):
+        if "pattern" in schema and not re.search(_to_the_end(schema["pattern"]), value):
             yield f"should match '{schema['pattern']}'"
         if schema.get("format") == "date-time" and not _is_time(value):
             yield f"must be of type date-time: {json.dumps(value)}"
@@ -205,3 +205,8 @@ def _is_time(text: str) -> bool:
         return datetime.fromisoformat(text).tzinfo is not None
     except ValueError:
         return False
+
+
+def _to_the_end(pattern: str) -> str:
+    """A pattern of Go's, whose `$` is the text's end, in Python, whose `$` stands before a last line break too."""
+    return re.sub(r"(?<!\\)\$$", r"\\Z", pattern)
