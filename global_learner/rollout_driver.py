@@ -29,7 +29,7 @@ from global_learner.fleet import Fleet
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.rollout.brought import check_asked, checked_blocks, checked_shadow
 from global_learner.rollout.events import Abort, Pause, Pin, Promote, Resume, What, check_reason
-from global_learner.rollout.evidence_store import Brought, EvidenceStore, KeptVerdict
+from global_learner.rollout.evidence_store import BLOCKS_AHEAD, Brought, EvidenceStore, KeptVerdict
 from global_learner.rollout.judging import Judge, pairs_in, told
 from global_learner.rollout.observing import Heard, observed
 from global_learner.rollout.overview import Overview, latest_overviews, overview
@@ -100,6 +100,8 @@ class RolloutDriver:
         """Whether the database may have changed without the fleet being told."""
         self._brought: tuple[int, Brought] | None = None
         self._kept: tuple[tuple[int, int, str], int, float] | None = None
+        self._told_ahead: set[tuple[int, str]] = set()
+        """Rollouts and clusters whose blocks came before there was time for them, of which the log has a line."""
         self._wake = asyncio.Event()
         self.gate = GateReplays(registry, process.wall_clock, self._wake.set)
         self.queries = RolloutQueries(settings, registry, process.telemetry, process.wall_clock, self._wake.set)
@@ -278,14 +280,29 @@ class RolloutDriver:
             outcomes.labels(refused.reason).inc()
             _log.warning("evidence-refused", cluster=cluster, rollout=request.rollout, reason=str(refused))
             raise
+        factor = self._settings.real_time_factor
         try:
-            following = await self._registry.call(
-                self._evidence.add, duty.rollout, cluster, blocks, shadowed, self._wall_clock()
+            held = await self._registry.call(
+                self._evidence.add, duty.rollout, cluster, blocks, shadowed, self._wall_clock(), factor
             )
         finally:
             self._brought = None  # also if the answer was lost, or the agent waits no longer
-        outcomes.labels("not-asked-for" if following is None else "taken").inc()
-        return following is not None, following or 0
+        if held is None:
+            outcomes.labels("not-asked-for").inc()
+            return False, 0
+        outcomes.labels("ahead-of-time" if held.waiting else "taken").inc()
+        if held.waiting > BLOCKS_AHEAD and (duty.rollout, cluster) not in self._told_ahead:
+            self._told_ahead.add((duty.rollout, cluster))
+            _log.warning(
+                "evidence-ahead-of-time",
+                cluster=cluster,
+                rollout=duty.rollout,
+                waiting=held.waiting,
+                block_seconds=duty.block_seconds,
+                advice="its blocks count once there was time for them; if it is simulated, rollouts.real_time_factor "
+                "says how much faster it may live",
+            )
+        return True, held.next_block
 
     # What it does by itself.
 

@@ -198,6 +198,9 @@ class RolloutSettings(Section):
     """How often a running rollout is looked at; a fail goes to every agent with its next heartbeat behind that."""
     away_seconds: float = Field(180.0, ge=1.0, le=86_400.0)
     """Silence after which a cluster counts as away: it holds nobody up, and learns on its return what it is to do."""
+    real_time_factor: float = Field(1.0, ge=1.0, le=1e9)
+    """Most seconds of a cluster's own time in one of the learner's. What a cluster brings of a rollout before there was
+    time for it waits. 1 for real clusters; simulated ones live faster, up to their `speedup`."""
     prometheus: tuple[PrometheusServer, ...] = Field((), max_length=32)
     """The servers that the queries of plans may ask. None unless named here: a plan sends the learner nowhere else."""
     query_deadline_seconds: float = Field(10.0, ge=0.1, le=600.0)

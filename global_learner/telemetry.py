@@ -313,7 +313,8 @@ class Telemetry:
         )
         self.rollout_evidence = Counter(
             "fedl2_learner_rollout_evidence_total",
-            "Calls with evidence of a rollout, by outcome (taken, not-asked-for, or why it was refused).",
+            "Calls with evidence of a rollout, by outcome (taken, not-asked-for, ahead-of-time if some of it waits, or "
+            "why it was refused).",
             ["outcome"],
             registry=self.registry,
         )

@@ -1,7 +1,8 @@
 """Store of what clusters brought to a rollout, and of the verdicts that it came to; tables of the registry's database.
 
-What was said first of a block stands: whoever repeats a call, or says something else later, changes nothing. Every
-method blocks; the learner calls them on the registry's thread.
+What was said first of a block stands: whoever repeats a call, or says something else later, changes nothing. Blocks for
+which there was no time yet, by the learner's clock, wait until there was. Every method blocks; the learner calls them
+on the registry's thread.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from global_learner.registry.tables import (
 )
 from global_learner.rollout.brought import block_json, block_of
 from global_learner.rollout.shadow import Shadowed
+from global_learner.rollout.state import RolloutState
 from global_learner.rollout.verdicts.evidence import Block
 from global_learner.rollout.verdicts.verdict import Verdict
 
@@ -33,6 +35,8 @@ MOST_EVENTS = 200
 """That are shown; all are kept."""
 _QUIET = ("seen", "away")
 """Events that people are shown only if something came of them: there are many, and they say nothing new."""
+BLOCKS_AHEAD = 2
+"""That a cluster may have brought beyond those for which there was time: a pair, as its clock may be a little fast."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,19 @@ class Brought:
 
     blocks: Mapping[str, Sequence[Block]] = field(default_factory=dict)
     shadowed: Mapping[str, Shadowed] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What is held of a cluster's blocks.
+
+    Attributes:
+        next_block: the number behind all that are held; what waits comes again with it.
+        waiting: blocks of this call for which there was no time yet.
+    """
+
+    next_block: int
+    waiting: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,41 +126,59 @@ class EvidenceStore:
         self._registry = registry
 
     def add(
-        self, rollout: int, cluster: str, blocks: Sequence[Block], shadowed: Shadowed | None, now: float
-    ) -> int | None:
-        """Keep what a cluster brought; the number behind all of its blocks that are held.
+        self,
+        rollout: int,
+        cluster: str,
+        blocks: Sequence[Block],
+        shadowed: Shadowed | None,
+        now: float,
+        real_time_factor: float = 1.0,
+    ) -> Held | None:
+        """Keep what a cluster brought.
 
         None, and nothing is kept: the rollout is over, or asks nothing of the cluster. Both are looked at here, as what
         is in the database decides.
+
+        Args:
+            now: Unix seconds.
+            real_time_factor: the most seconds of a cluster's own time that pass in one of the learner's.
         """
         with self._registry.transaction() as session:
             row = session.get(RolloutRow, rollout) if rollout < 2**31 else None
             own = session.get(ClusterRow, cluster)
-            asked = None if own is None or own.duty is None else own.duty.get("rollout")
-            if row is None or row.over or asked != rollout:
+            duty = {} if own is None or own.duty is None else own.duty
+            if row is None or row.over or duty.get("rollout") != rollout:
                 return None
             ours = (RolloutBlockRow.rollout == rollout, RolloutBlockRow.cluster == cluster)
             newest = session.scalars(select(func.max(RolloutBlockRow.number)).where(*ours)).one()
             held = -1 if newest is None else newest
-            for block in blocks:
-                if block.number > held:
-                    session.add(
-                        RolloutBlockRow(
-                            rollout=rollout,
-                            cluster=cluster,
-                            number=block.number,
-                            unix_seconds=now,
-                            block=block_json(block),
-                        )
+            new = [block for block in blocks if block.number > held]
+            taken = new
+            if new:
+                state = RolloutState.model_validate_json(row.state)
+                now = max(now, state.latest_unix_seconds)
+                since = _since(state, cluster)
+                count = select(func.count()).where(*ours, RolloutBlockRow.unix_seconds >= since)
+                there_was_time_for = math.floor((now - since) * real_time_factor / float(duty["block_seconds"]))
+                taken = new[: max(there_was_time_for + BLOCKS_AHEAD - session.scalars(count).one(), 0)]
+            for block in taken:
+                session.add(
+                    RolloutBlockRow(
+                        rollout=rollout,
+                        cluster=cluster,
+                        number=block.number,
+                        unix_seconds=now,
+                        block=block_json(block),
                     )
-                    held = block.number
+                )
+                held = block.number
             if shadowed is not None:
                 known = session.get(RolloutShadowRow, (rollout, cluster))
                 if known is None:
                     session.add(RolloutShadowRow(rollout=rollout, cluster=cluster, sums=asdict(shadowed)))
                 elif shadowed.decisions >= known.sums["decisions"]:  # an agent that lost its state begins at 0 again
                     known.sums = asdict(shadowed)
-            return held + 1
+            return Held(held + 1, len(new) - len(taken))
 
     def brought(self, rollout: int) -> Brought:
         """All that is held of a rollout's clusters."""
@@ -194,6 +229,13 @@ class EvidenceStore:
         with self._registry.session() as session:
             rows = session.scalars(newest.order_by(RolloutEventRow.number.desc()).limit(MOST_EVENTS)).all()
             return [_kept_event(row) for row in reversed(rows)]
+
+
+def _since(state: RolloutState, cluster: str) -> float:
+    """When a cluster began to alternate; the rollout's begin where an earlier program did not keep it."""
+    member = state.member(cluster)
+    known = None if member is None else member.since_unix_seconds
+    return state.started_unix_seconds if known is None else known
 
 
 def _known(bound: float) -> float | None:

@@ -284,7 +284,9 @@ def _entered(state: RolloutState) -> tuple[Member, ...]:
     roles.update(dict.fromkeys(chosen, Role.ALTERNATING))
     changed = _roles(state.members, roles)
     return tuple(
-        member.model_copy(update={"since_stage": state.stage}) if member.cluster in chosen else member
+        member.model_copy(update={"since_stage": state.stage, "since_unix_seconds": state.latest_unix_seconds})
+        if member.cluster in chosen
+        else member
         for member in changed
     )
 

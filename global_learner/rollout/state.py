@@ -61,6 +61,8 @@ class Member(Section):
     role: Role = Role.INCUMBENT
     since_stage: int | None = None
     """The stage in which it began to alternate."""
+    since_unix_seconds: float | None = None
+    """When it began to alternate; None: never, or an earlier program ran, which did not keep it."""
     acting: int | None = None
     """The version that its agent said last that it acts on."""
     away: bool = False

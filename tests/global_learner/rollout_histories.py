@@ -67,7 +67,8 @@ class SimulatedFleet:
             registry.register(cluster, False, [], self.now)
         self.fleet: Fleet[pb.ClusterStatus] = Fleet(registry.registrations(), {}, lambda: self.now)
         self.thread = RegistryThread(registry)
-        process = Process(Telemetry(), lambda: self.now, asyncio.get_running_loop().create_future())
+        self.telemetry = Telemetry()
+        process = Process(self.telemetry, lambda: self.now, asyncio.get_running_loop().create_future())
         settings = RolloutSettings(away_seconds=10_800.0)
         self.driver = RolloutDriver(settings, SPEC.digest, self.fleet, self.thread, process, auto_assign=False)
         self.driver.gate.score = lambda _version: None  # all have theirs

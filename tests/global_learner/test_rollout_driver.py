@@ -19,7 +19,9 @@ pytestmark = pytest.mark.heavy
 @pytest.fixture
 def fleet(tmp_path: Path) -> Iterator[FakeFleet]:
     learner = LearnerProcess(
-        tmp_path, publish={"every_steps": 1, "auto_assign": False}, rollouts={"period_seconds": 0.05}
+        tmp_path,
+        publish={"every_steps": 1, "auto_assign": False},
+        rollouts={"period_seconds": 0.05, "real_time_factor": 1e9},
     )
     with living_fleet(learner) as living:
         living.publish()

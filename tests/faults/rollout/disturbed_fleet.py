@@ -29,7 +29,7 @@ CLUSTERS = 6
 VERDICT = {"margin_percent": 50, "held_loss_percent": 100, "least_pairs": 1, "shadow_decisions": 5}
 SECTIONS: dict[str, Any] = {
     "publish": {"every_steps": 1, "auto_assign": False},
-    "rollouts": {"period_seconds": 0.05, "away_seconds": 2 * DEADLINE_SECONDS},
+    "rollouts": {"period_seconds": 0.05, "away_seconds": 2 * DEADLINE_SECONDS, "real_time_factor": 1e9},
     "telemetry": {"http_listen": None, "log_level": "warning"},
 }
 CALL_SECONDS = 3.0

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from process_rollouts import CLUSTERS, Asked, acting, begin, operator, plan, stage, start
+from process_rollouts import CLUSTERS, SPEEDUP, Asked, acting, begin, operator, plan, stage, start
 from processes import Fleet, wait_until
 from wire_proxy import Wire
 
@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.heavy, pytest.mark.long]
 
 LEARNER = {
     "publish": {"every_steps": 3, "keep_versions": 0},
-    "rollouts": {"period_seconds": 0.2, "away_seconds": 10.0},
+    "rollouts": {"period_seconds": 0.2, "away_seconds": 10.0, "real_time_factor": SPEEDUP},
 }
 
 

@@ -137,7 +137,7 @@ def test_a_learner_that_is_killed_still_knows_since_when_a_number_is_good(tmp_pa
     learner = LearnerProcess(
         tmp_path,
         publish={"every_steps": 1, "auto_assign": False},
-        rollouts={"period_seconds": 0.05, "prometheus": [{"address": server.address}]},
+        rollouts={"period_seconds": 0.05, "real_time_factor": 1e9, "prometheus": [{"address": server.address}]},
     )
     query = {"name": "failed", "address": server.address, "query": TEXT, "at_most": 0.5,
              "every_seconds": 6, "hold_minutes": 0.2, "stages": ["canary"]}  # fmt: skip

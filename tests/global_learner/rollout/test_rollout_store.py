@@ -1,6 +1,7 @@
 """The state machine through the store: killed after any transaction it goes on, and nothing is written down twice."""
 
 import contextlib
+import json
 import tempfile
 import time
 from pathlib import Path
@@ -14,9 +15,11 @@ from rollout_makers import NOW
 from global_learner.errors import BadRequest, ChangedSince, LearnerError, RolloutRefused, UnknownRollout
 from global_learner.registry.registry import Registry
 from global_learner.registry.signing import Signing
+from global_learner.registry.tables import RolloutRow
 from global_learner.rollout.events import (
     Abort,
     Away,
+    Joined,
     Left,
     Pause,
     Pin,
@@ -27,7 +30,7 @@ from global_learner.rollout.events import (
     VersionDamaged,
     VersionGone,
 )
-from global_learner.rollout.evidence_store import EvidenceStore
+from global_learner.rollout.evidence_store import EvidenceStore, Held
 from global_learner.rollout.machine import assignment_of
 from global_learner.rollout.plan import Plan
 from global_learner.rollout.rollout_store import RolloutStore, SeenRollout
@@ -207,20 +210,100 @@ def test_what_was_said_first_of_a_block_stands_and_nobody_else_is_heard(registry
     begun(store)
     assert evidence.add(1, "east", [Block(0, True, 1.0, 1.0)], None, NOW) is None  # the gate asks for nothing
     store.take(1, [Promote()], {}, NOW, actor="ada")
-    assert evidence.add(1, "east", [], Shadowed(10, 9), NOW) == 0
-    assert evidence.add(1, "east", [], Shadowed(3, 3), NOW) == 0
+    assert evidence.add(1, "east", [], Shadowed(10, 9), NOW) == Held(0)
+    assert evidence.add(1, "east", [], Shadowed(3, 3), NOW) == Held(0)
     record = store.take(1, [Promote(), Promote(), Promote()], {}, NOW, actor="ada").record
     assert record is not None
     own = next(member.cluster for member in record.state.members if member.role is Role.ALTERNATING)
     acted = [candidate_acts(record.seed, own, number) for number in range(5)]
     blocks = [Block(number, acted[number], float(number), 1.0) for number in (0, 1, 4)]
-    assert evidence.add(1, own, blocks, None, NOW) == 5
-    assert evidence.add(1, own, [Block(0, acted[0], 99.0, 1.0), Block(3, acted[3], 99.0, 1.0)], None, NOW) == 5
-    assert evidence.add(2, own, blocks, None, NOW) is None
+    later = NOW + 86_400.0
+    assert evidence.add(1, own, blocks, None, later) == Held(5)
+    again = [Block(0, acted[0], 99.0, 1.0), Block(3, acted[3], 99.0, 1.0)]
+    assert evidence.add(1, own, again, None, later) == Held(5)
+    assert evidence.add(2, own, blocks, None, later) is None
     assert evidence.brought(1).blocks == {own: blocks}
     assert evidence.brought(1).shadowed == {"east": Shadowed(10, 9)}
     store.take(1, [Abort()], {}, NOW, actor="ada")
     assert evidence.add(1, own, [Block(7, True, 1.0, 1.0)], None, NOW) is None
+
+
+def alternating(store: RolloutStore) -> tuple[str, float]:
+    """A cluster that alternates from `NOW` on, and how long its blocks are."""
+    begun(store)
+    told = store.take(1, [Promote(), Promote()], {}, NOW, actor="ada").told
+    return next((entry.cluster, entry.duty.block_seconds) for entry in told if entry.duty is not None)
+
+
+def test_blocks_for_which_there_was_no_time_wait_until_there_was(registry: Registry) -> None:
+    store, evidence = RolloutStore(registry), EvidenceStore(registry)
+    own, lasts = alternating(store)
+    story = [Block(number, True, 1.0, 1.0) for number in range(64)]
+    assert evidence.add(1, own, story, None, NOW) == Held(2, waiting=62)
+    assert evidence.add(1, own, story, None, NOW + 0.99 * lasts) == Held(2, waiting=62)
+    assert evidence.add(1, own, story, None, NOW + 5 * lasts) == Held(7, waiting=57)
+    assert evidence.add(1, own, story, None, NOW - 86_400.0) == Held(7, waiting=57)  # a clock that goes back takes none
+    assert evidence.add(1, own, story, None, NOW + 70 * lasts) == Held(64)
+    assert evidence.brought(1).blocks == {own: story}
+
+
+def test_an_honest_cluster_loses_nothing_to_a_fast_clock_an_outage_or_numbers_that_it_passed_over(
+    registry: Registry,
+) -> None:
+    store, evidence = RolloutStore(registry), EvidenceStore(registry)
+    own, lasts = alternating(store)
+    lived: list[Block] = []
+    for number in range(300):  # its clock is 2% fast, and every tenth pair was interrupted
+        if number // 2 % 10:
+            lived.append(Block(number, True, float(number), 1.0))
+        held = evidence.add(1, own, lived[-64:], None, NOW + (number + 1) * lasts / 1.02)
+        assert held is not None
+        assert held.waiting == 0
+    # Nobody answered it for 60 blocks.
+    late = [Block(number, True, float(number), 1.0) for number in range(300, 360)]
+    assert evidence.add(1, own, late, None, NOW + 361 * lasts) == Held(360)
+    assert evidence.brought(1).blocks == {own: lived + late}
+
+
+def test_time_counts_from_when_a_cluster_is_asked_anew(registry: Registry) -> None:
+    store, evidence = RolloutStore(registry), EvidenceStore(registry)
+    own, lasts = alternating(store)
+    first = [Block(number, True, 1.0, 1.0) for number in range(10)]
+    assert evidence.add(1, own, first, None, NOW + 10 * lasts) == Held(10)
+    store.take(1, [Left(cluster=own)], {}, NOW + 10 * lasts, actor=KEEPER)
+    anew = NOW + 50 * lasts
+    store.take(1, [Joined(cluster=own, incumbent=1)], {}, anew, actor=KEEPER)
+    asked: list[float] = []
+    while not asked:  # in the wave, or else with the fleet
+        told = store.take(1, [Promote()], {own: 6 * 3600.0}, anew, actor="ada").told
+        asked = [entry.duty.block_seconds for entry in told if entry.cluster == own and entry.duty is not None]
+    assert asked == [12 * 3600.0]
+    story = [Block(number, True, 1.0, 1.0) for number in range(10, 20)]
+    assert evidence.add(1, own, story, None, anew + 3 * 12 * 3600.0) == Held(15, waiting=5)
+
+
+def test_simulated_clusters_live_as_much_faster_as_is_set(registry: Registry) -> None:
+    store, evidence = RolloutStore(registry), EvidenceStore(registry)
+    own, lasts = alternating(store)
+    story = [Block(number, True, 1.0, 1.0) for number in range(64)]
+    assert evidence.add(1, own, story, None, NOW + lasts / 100.0, 1000.0) == Held(12, waiting=52)
+
+
+def test_in_a_rollout_that_an_earlier_program_began_time_counts_from_its_begin(registry: Registry) -> None:
+    store, evidence = RolloutStore(registry), EvidenceStore(registry)
+    begun(store)
+    told = store.take(1, [Promote(), Promote()], {}, NOW + 86_400.0, actor="ada").told
+    own, lasts = next((entry.cluster, entry.duty.block_seconds) for entry in told if entry.duty is not None)
+    with registry.transaction() as session:
+        row = session.get(RolloutRow, 1)
+        assert row is not None
+        state = json.loads(row.state)
+        for member in state["members"]:
+            del member["since_unix_seconds"]
+        row.state = json.dumps(state)
+    story = [Block(number, True, 1.0, 1.0) for number in range(64)]
+    expected = int(86_400.0 / lasts) + 2
+    assert evidence.add(1, own, story, None, NOW + 86_400.0) == Held(expected, waiting=64 - expected)
 
 
 def test_a_word_on_a_rollout_that_went_on_since_it_was_seen_is_refused(tmp_path: Path) -> None:
