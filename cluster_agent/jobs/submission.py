@@ -133,7 +133,7 @@ def _read(words: list[str]) -> list[tuple[str, dict[str, Any]]]:
     if words and Path(words[0]).name in _STARTERS:
         raise BadJobFile(
             f"{words[0]}: give the script itself, as in `-- python train.py`: the agent starts its processes, also "
-            "those of torch's process group (docs/guide/local-jobs.md says how)"
+            "those of torch's process group (docs/guide/local.md says how)"
         )
     if not words or words[0].startswith("-") or Path(words[0]).suffix != ".py":
         raise BadJobFile("a job is a file (.yaml), or a command such as `-- python train.py --lr 0.1`")

@@ -28,20 +28,52 @@ PROGRAMS: tuple[tuple[str, typer.Typer], ...] = (
 _HEAD = """# Commands
 
 Every command answers `--help` (or `-h`), every program `--version`. Exit codes: 0 done, 1 failed, 2 wrong usage or bad
-input, 3 server not reachable. Errors are one line on stderr; `--debug` adds the traceback. This page is made from the
-programs by `make reference`.
+input, 3 server not reachable. Errors are one line on stderr; `--debug` adds the traceback. Options that several
+commands of a program take alike stand once, before its commands. This page is made by `make reference`.
 """
+_TABLE = "| option | default | meaning |\n|---|---|---|\n"
+_SHARED_BY = 3
+"""Commands of a program with the same row: from so many on it stands once."""
 
 
 def commands_page() -> str:
     """The whole page, in Markdown."""
     parts = [_HEAD]
-    for program, command in all_commands():
-        parts.append(
-            f"\n## `{program}`\n\n{_sentence(command.help)}\n\n| option | default | meaning |\n|---|---|---|\n"
-        )
-        parts += [_row(parameter) for parameter in command.params if not _is_help(parameter)]
+    for program, application in PROGRAMS:
+        commands = list(_leaves(program, typer.main.get_command(application)))
+        shared = _shared_rows([command for _, command in commands])
+        if shared:
+            parts.append(f"\n## `{program}`: options of several commands\n\n{_TABLE}{''.join(shared)}")
+        for words, command in commands:
+            rows = {_row(parameter): parameter for parameter in command.params if not _is_help(parameter)}
+            parts.append(f"\n## `{words}`\n\n{_sentence(command.help)}\n")
+            own = [row for row in rows if row not in shared]
+            if own:
+                parts.append(f"\n{_TABLE}{''.join(own)}")
+            also = [f"`{_shown_name(parameter)}`" for row, parameter in rows.items() if row in shared]
+            if also:
+                parts.append(f"\n{'Also' if own else 'Takes'} {' '.join(also)}\n")
     return "".join(parts)
+
+
+def _shared_rows(commands: list[click.Command]) -> list[str]:
+    """Rows that several commands have, in the order of the page; of two with one name that which more of them have."""
+    count: dict[str, int] = {}
+    names: dict[str, str] = {}
+    for command in commands:
+        for parameter in command.params:
+            if isinstance(parameter, click.Option) and not _is_help(parameter):
+                row = _row(parameter)
+                count[row] = count.get(row, 0) + 1
+                names[row] = _shown_name(parameter)
+    best = {
+        name: max((row for row in names if names[row] == name), key=lambda row: count[row]) for name in names.values()
+    }
+    return [row for row in names if count[row] >= _SHARED_BY and best[names[row]] == row]
+
+
+def _shown_name(parameter: click.Parameter) -> str:
+    return max(parameter.opts, key=len)
 
 
 def all_commands() -> Iterator[tuple[str, click.Command]]:

@@ -52,7 +52,7 @@ learner's log. A good caller beside a bad one notices nothing.
   that goes back, another version than was asked for) counts as `unusable` in `fedl2_agent_learner_calls_total`, a
   version that cannot act in `fedl2_agent_rejected_versions_total`; a learner that hangs is left at
   `learner.retry.call_seconds`.
-- **Elastic jobs**: [what users get wrong](elastic-faults.md#what-users-get-wrong). Whatever a member or a scheduler
+- **Elastic jobs**: [what users get wrong](elastic-operations.md#what-users-get-wrong). Whatever a member or a scheduler
   says, a job's coordinator goes on.
 - **State directories** are checked when a program starts: what is damaged is named and refused (exit code 2), or mended
   where that loses nothing that was acknowledged, with a warning. A program never begins anew over what is left of an

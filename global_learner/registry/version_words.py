@@ -36,7 +36,7 @@ _ON_REFUSED: Mapping[str, str] = MappingProxyType(
         "not-allowed": "its operator does not let it (`learner.rollouts`)",
     }
 )
-"""What to do where a cluster does not act on a version, by its agent's word; `docs/guide/signing.md` has more."""
+"""What to do where a cluster does not act on a version, by its agent's word; `docs/guide/identity.md` has more."""
 PASSING_REFUSALS = frozenset({"other-assignment", "not-allowed"})
 """Words that are no fault of anything: a moment's, and what a cluster's operator wants."""
 

@@ -1,6 +1,6 @@
 """Settings of noise on updates, which the learner and agents share; checked together.
 
-What epsilon means here: docs/guide/privacy.md.
+What epsilon means here: docs/guide/aggregation.md.
 """
 
 from __future__ import annotations

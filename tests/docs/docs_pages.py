@@ -1,18 +1,21 @@
 """The documentation as the tests read it."""
 
 import re
+import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md")])
 
-_FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_FENCED = re.compile(r"^ *```(\w*)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 _INLINE = re.compile(r"`([^`\n]+)`")
 
 
 def blocks(page: Path, language: str) -> list[str]:
-    """The fenced blocks of one language."""
-    return [body for found, body in _FENCED.findall(page.read_text(encoding="utf-8")) if found == language]
+    """The fenced blocks of one language, also those within a list."""
+    return [
+        textwrap.dedent(body) for found, body in _FENCED.findall(page.read_text(encoding="utf-8")) if found == language
+    ]
 
 
 def command_lines(page: Path) -> list[str]:

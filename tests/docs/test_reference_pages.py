@@ -1,10 +1,12 @@
 """The reference pages say what the programs are, no more and no less."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from deploy.reference.__main__ import PAGES
+from deploy.reference.commands import PROGRAMS, all_commands
 
 ROOT = Path(__file__).parents[2]
 
@@ -18,3 +20,22 @@ def test_every_setting_and_every_option_has_a_meaning() -> None:
     for page in ("docs/guide/settings.md", "docs/guide/commands.md", "docs/guide/metrics.md", "docs/guide/refusals.md"):
         empty = [line for line in (ROOT / page).read_text(encoding="utf-8").splitlines() if line.endswith("|  |")]
         assert not empty, f"{page}: without a meaning: {empty}"
+
+
+COMMANDS = dict(all_commands())
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_each_option_of_a_command_stands_below_it_and_means_one_thing_there(words: str) -> None:
+    page = (ROOT / "docs/guide/commands.md").read_text(encoding="utf-8")
+    part = page.partition(f"\n## `{words}`\n")[2].partition("\n## ")[0]
+    options = [max(option.opts, key=len) for option in COMMANDS[words].params if option.opts[0].startswith("-")]
+    (named,) = re.findall(r"^(?:Also|Takes) (.+)$", part, re.MULTILINE) or [""]
+    own = [line for line in part.splitlines() if line.startswith("| `-")]
+    for name in set(options) - {"--help"}:
+        rows = [line for line in own if f"`{name}`" in line.split("|")[1]]
+        assert len(rows) + named.split().count(f"`{name}`") == 1, name
+    for name in named.split():
+        program = next(program for program, _ in PROGRAMS if f"{words} ".startswith(f"{program} "))
+        shared = page.partition(f"\n## `{program}`: options of several commands\n")[2].partition("\n## ")[0]
+        assert len([line for line in shared.splitlines() if name in "".join(line.split("|")[1:2])]) == 1

@@ -20,7 +20,7 @@ from elastic_runtime.launcher.script_source import is_distributed, joins
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]+:")
 _STARTER = re.compile(r"python[0-9.]*|torchrun|accelerate|deepspeed|mpirun|horovodrun")
 """Programs that start scripts, and are not named to us."""
-_PAGE = "docs/guide/from-your-script.md shows how"
+_PAGE = "docs/guide/elastic.md shows how"
 _MOST_FLIGHTS = 10
 """A handshake takes three or four."""
 

@@ -216,5 +216,5 @@ def test_a_job_of_kueue_is_left_alone_until_it_is_settled(
 
 
 def test_the_guide_says_what_each_reason_means() -> None:
-    guide = (Path(__file__).parents[4] / "docs/guide/kubernetes-auto.md").read_text(encoding="utf-8")
+    guide = (Path(__file__).parents[4] / "docs/guide/kubernetes.md").read_text(encoding="utf-8")
     assert [word for word in (*Reason, FINISHING, WAITS_FOR_KUEUE) if f"`{word}`" not in guide] == []

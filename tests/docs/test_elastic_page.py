@@ -1,4 +1,4 @@
-"""The guide's scripts run as they stand, before and after what changes in them, and train about as well."""
+"""Scripts of the page on elastic training run as they stand, before and after what changes, and train about as well."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from docs_pages import ROOT
 from elastic_runtime.errors import BadInput
 from elastic_runtime.launcher.commands.launch_checks import check_joins
 
-PAGE = ROOT / "docs" / "guide" / "from-your-script.md"
+PAGE = ROOT / "docs" / "guide" / "elastic.md"
 _SECTION = re.compile(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 _DIFF = re.compile(r"^```diff\n(.*?)^```", re.MULTILINE | re.DOTALL)
 DIFFS = {
