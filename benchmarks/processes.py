@@ -1,15 +1,25 @@
-"""Processes of benchmarks: the pool that they spread their runs over, and the end of those that they talk with."""
+"""Processes of benchmarks: the pool that runs are spread over, one that is given commands, and what others use."""
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
+import sys
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from multiprocessing import get_context
+from pathlib import Path
+from types import TracebackType
+from typing import Any
 
 import torch
 
 GRACE_SECONDS = 30.0
 """For a process whose input has ended, to end too."""
+_UTIME_FIELD = 11
+"""Counted behind the name in brackets, which may hold spaces; the system's share stands after it."""
 
 
 def process_pool(processes: int) -> ProcessPoolExecutor:
@@ -23,12 +33,71 @@ def process_pool(processes: int) -> ProcessPoolExecutor:
     )
 
 
-def end_by_input(process: subprocess.Popen[str]) -> None:
-    """End a process that reads commands, by the end of its input; by force if it does not heed that."""
-    if process.stdin is not None:
-        process.stdin.close()
-    try:
-        process.wait(GRACE_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+class CommandedModule:
+    """A module that runs in a process of its own and answers each command, a line of JSON, with a line of JSON.
+
+    Used as a context, it ends by the end of its input, and by force if it does not heed that.
+    """
+
+    def __init__(self, module: str, *arguments: str) -> None:
+        command = [sys.executable, "-m", module, *arguments]
+        self._module = module
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        if self._process.stdin is None or self._process.stdout is None:
+            raise RuntimeError("a process was started without the pipes that were asked for")
+        self.to, self.out_of = self._process.stdin, self._process.stdout
+
+    def __enter__(self) -> CommandedModule:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        with suppress(BrokenPipeError):
+            self.to.close()
+        try:
+            self._process.wait(GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def ask(self, command: object) -> Any:
+        """The answer to a command.
+
+        Raises:
+            RuntimeError: the process ended; what went wrong stands on stderr.
+        """
+        line = ""
+        with suppress(BrokenPipeError):  # it ended before it could read
+            self.to.write(json.dumps(command) + "\n")
+            self.to.flush()
+            line = self.out_of.readline()
+        if not line:
+            raise RuntimeError(f"{self._module} ended before its answer; what went wrong stands on stderr")
+        return json.loads(line)
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process, all its threads together, in seconds to a hundredth; Linux only.
+
+    Raises:
+        OSError: there is no such process.
+    """
+    behind_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(behind_name[_UTIME_FIELD]) + int(behind_name[_UTIME_FIELD + 1])) / os.sysconf("SC_CLK_TCK")
+
+
+def resident_bytes(pid: int) -> int:
+    """Memory of a process that is in RAM, in bytes; Linux only.
+
+    Raises:
+        OSError: there is no such process.
+    """
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return 1024 * int(line.split()[1])
+    raise ProcessLookupError(f"process {pid} has no memory any more")
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Of all values, the one that this share of them does not exceed; 0 of none."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0

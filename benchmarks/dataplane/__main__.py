@@ -7,8 +7,6 @@ there already; for shared memory, one copy in and one copy out.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import platform
 import sys
@@ -19,6 +17,7 @@ from typing import Any
 from rich.console import Console
 from rich.status import Status
 
+from benchmarks.command import parser_of, show
 from benchmarks.dataplane.endpoints import Endpoints
 from benchmarks.dataplane.pair import Pair
 from benchmarks.dataplane.raw_socket import RawSocket
@@ -28,20 +27,11 @@ from benchmarks.dataplane.two_copies import TwoCopies
 SIZES_MB = (1, 25, 102)
 ROUNDS = 15
 _COLUMNS = ("way", "size_mb", "gb_per_second", "push_gb_per_second", "pull_gb_per_second", "cpu_seconds_per_gb")
-_RATIOS = (
-    "tcp_over_raw_socket",
-    "tcp_cpu_over_raw_socket",
-    "curve_over_raw_socket",
-    "ipc_over_raw_socket",
-    "shm_over_two_copy_bound",
-    "shm_cpu_over_two_copy_bound",
-)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.dataplane", description=__doc__)
-    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    parser = parser_of("dataplane", __doc__)
     parser.add_argument("--size-mb", type=int, nargs="+", default=list(SIZES_MB), help="payload each way, 10⁶ bytes")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="figures are medians over these")
     options = parser.parse_args(arguments)
@@ -49,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("--size-mb and --rounds take 1 or more")
     with Status("", console=Console(stderr=True)) as status:
         result = benchmark(options.size_mb, options.rounds, status.update)
-    print(json.dumps(result) if options.output == "json" else _table(result))
+    show(result, options.output, "rows", _COLUMNS)
     return 0
 
 
@@ -86,13 +76,6 @@ def benchmark(sizes_mb: Sequence[int], rounds: int, told: Any = lambda _: None) 
             "load_after": round(os.getloadavg()[0], 2),
         },
     }
-
-
-def _table(result: dict[str, Any]) -> str:
-    lines = ["".join(f"{name:>20}" for name in _COLUMNS)]
-    lines += ["".join(f"{row[name]:>20}" for name in _COLUMNS) for row in result["rows"]]
-    lines += [f"{name:32}{json.dumps(result[name])}" for name in (*_RATIOS, "machine")]
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -8,16 +8,11 @@ with what the clusters were told. Behind it, in turns: 16 clusters that push wit
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-from rich.status import Status
-
+from benchmarks.command import parser_of, show, workplace
 from benchmarks.fleet.load import Pace
 from benchmarks.fleet.measure import Plan, measure
 from benchmarks.fleet.regions import TreePlan, measure_tree
@@ -26,8 +21,7 @@ from global_learner.telemetry import set_up_logging
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.fleet", description=__doc__)
-    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    parser = parser_of("fleet", __doc__)
     parser.add_argument("--quick", action="store_true", help="200 clusters for a minute, and fewer turns of the echo")
     parser.add_argument("--clusters", type=int, help="how many; 1000 unless given")
     parser.add_argument("--seconds", type=float, help="for how long; 600 unless given")
@@ -54,20 +48,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("--regions takes 0 or more, at most one a cluster, and --push-seconds more than 0")
     pace = Pace(options.period_seconds, options.heartbeat_seconds, seconds, options.seed)
     plan = Plan(clusters, options.processes, pace, ratio_rounds=rounds)
-    console = Console(stderr=True)
-    with (
-        tempfile.TemporaryDirectory(prefix="fedl2-fleet-", dir=options.folder) as folder,
-        Status("", console=console) as status,
-    ):
+    with workplace("fleet", options.folder) as (folder, told):
         if options.regions:
             tree = TreePlan(options.regions, clusters, pace, options.push_seconds)
-            result = measure_tree(Path(folder), tree, status.update)
+            result = measure_tree(folder, tree, told)
         else:
-            result = measure(Path(folder), plan, status.update)
-    if options.output == "json":
-        print(json.dumps(result))
-    else:
-        print("\n".join(f"{name:28}{value!s:>16}" for name, value in result.items()))
+            result = measure(folder, plan, told)
+    show(result, options.output)
     return 0
 
 

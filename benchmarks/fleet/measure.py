@@ -13,10 +13,10 @@ from typing import Any
 from benchmarks.fleet.counting import count_in
 from benchmarks.fleet.load import Done, Pace
 from benchmarks.fleet.load_processes import load_processes
-from benchmarks.fleet.memory import Sample, Watch, growth_percent, resident_bytes
-from benchmarks.push.load_process import LoadProcess
+from benchmarks.fleet.memory import Sample, Watch, growth_percent
+from benchmarks.processes import CommandedModule, percentile, resident_bytes
 from benchmarks.push.policies import policy
-from benchmarks.push.servers import Server, enroll, metrics, start_echo, start_learner
+from benchmarks.push.servers import LOAD_MODULE, Server, enroll, load_server, metrics, start_echo, start_learner
 from deploy.local.processes import Processes
 from policy_net.exchange.policy_file import PolicyFile
 
@@ -139,10 +139,10 @@ def _over_echo(processes: Processes, folder: Path, first: PolicyFile, plan: Plan
     learner = start_learner(processes, folder, "beside-echo", first, names)
     echo = start_echo(processes, folder, "echo", learner)
     ratios, message_ratios, rates, cpu, echo_cpu = [], [], [], [], []
-    with LoadProcess(first.spec.to_json()) as load:
+    with CommandedModule(LOAD_MODULE, first.spec.to_json()) as load:
 
         def turn(server: Server, messages: bool = False) -> tuple[float, float]:
-            done = load.run(server, names, plan.ratio_seconds, echo=server is echo, messages=messages)
+            done = load_server(load, server, names, plan.ratio_seconds, echo=server is echo, messages=messages)
             processes.check()
             return done.updates / done.seconds, 1000.0 * done.server_cpu_seconds / done.updates
 
@@ -161,9 +161,3 @@ def _over_echo(processes: Processes, folder: Path, first: PolicyFile, plan: Plan
         "push_cpu_ms": round(statistics.median(cpu), 3),
         "echo_cpu_ms": round(statistics.median(echo_cpu), 3),
     }
-
-
-def percentile(values: Sequence[float], share: float) -> float:
-    """Of all values, the one that this share of them does not exceed; 0 of none."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0

@@ -7,10 +7,9 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 
-from benchmarks.push.usage import cpu_seconds
+from benchmarks.processes import cpu_seconds, resident_bytes
 
 _PERIOD_SECONDS = 1.0
 _WINDOW = 0.1
@@ -24,18 +23,6 @@ class Sample:
     seconds: float
     resident_bytes: int
     cpu_seconds: float
-
-
-def resident_bytes(pid: int) -> int:
-    """Memory of a process that is in RAM, in bytes.
-
-    Raises:
-        OSError: there is no such process.
-    """
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return 1024 * int(line.split()[1])
-    raise ProcessLookupError(f"process {pid} has no memory any more")
 
 
 class Watch:

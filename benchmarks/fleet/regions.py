@@ -20,8 +20,8 @@ from typing import Any
 from benchmarks.fleet.counting import Counted, count_in
 from benchmarks.fleet.load import SAMPLES, Done, Pace
 from benchmarks.fleet.load_processes import LoadProcesses, load_processes
-from benchmarks.fleet.measure import percentile
 from benchmarks.fleet.memory import Watch
+from benchmarks.processes import percentile
 from benchmarks.push.policies import policy
 from benchmarks.push.servers import CALL_SECONDS, START_SECONDS, Server, enroll, metrics, start_learner
 from deploy.local.processes import Processes

@@ -10,17 +10,10 @@ the operator's is the slowest call of all. Targets: applied_share 0.9 or more, p
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
-from rich.console import Console
-from rich.status import Status
-
+from benchmarks.command import parser_of, show, workplace
 from benchmarks.hostile.attackers import ATTACKS
 from benchmarks.hostile.measure import Plan, measure
 from global_learner.aggregation.settings import Mode
@@ -39,8 +32,7 @@ _COLUMNS = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.hostile", description=__doc__)
-    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    parser = parser_of("hostile", __doc__)
     parser.add_argument("--attacks", nargs="+", choices=list(ATTACKS), default=list(ATTACKS))
     parser.add_argument("--rounds", type=int, default=3, help="figures are medians over these")
     parser.add_argument("--seconds", type=float, default=5.0, help="measured time of each phase")
@@ -50,18 +42,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.rounds < 1 or options.seconds <= 0.0:
         parser.error("--rounds takes 1 or more, --seconds more than 0")
     set_up_logging("warning")
-    console = Console(stderr=True)
-    with tempfile.TemporaryDirectory(prefix="fedl2-hostile-") as folder, Status("", console=console) as status:
+    with workplace("hostile") as (folder, told):
         plan = Plan(options.attacks, options.rounds, options.seconds, options.seed, options.aggregation)
-        result = measure(Path(folder), plan, status.update)
-    print(json.dumps(result) if options.output == "json" else _table(result))
+        result = measure(folder, plan, told)
+    show(result, options.output, "attacks", _COLUMNS)
     return 0
-
-
-def _table(result: dict[str, Any]) -> str:
-    lines = ["".join(f"{name:>22}" for name in _COLUMNS)]
-    lines += ["".join(f"{attack[name]:>22}" for name in _COLUMNS) for attack in result["attacks"]]
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks.hostile.attackers import READY, Target
 from benchmarks.hostile.honest import PACE_SECONDS, Phase
-from benchmarks.processes import end_by_input
+from benchmarks.processes import CommandedModule, percentile, resident_bytes
 from benchmarks.push.policies import policy
 from benchmarks.push.servers import Server, start_learner
 from deploy.local.processes import Processes
@@ -43,8 +43,7 @@ class Watched:
     @property
     def p99_ms(self) -> float:
         """Of the answers' latencies."""
-        ordered = sorted(self.phase.latencies_ms)
-        return ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))]
+        return percentile(self.phase.latencies_ms, 0.99)
 
     @property
     def applied_share(self) -> float:
@@ -52,26 +51,10 @@ class Watched:
         return self.phase.applied / max(1, self.phase.sent)
 
 
-class _Honest:
-    """The honest clusters' process."""
-
-    def __init__(self, server: Server, seed: int) -> None:
-        identities = json.dumps({name: server.identities[name] for name in HONEST})
-        command = [sys.executable, "-m", "benchmarks.hostile.honest", server.address, identities, str(seed)]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def run(self, seconds: float) -> Phase:
-        if self._process.stdin is None or self._process.stdout is None:
-            raise RuntimeError("a process was started without the pipes that were asked for")
-        self._process.stdin.write(f"{seconds}\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError("the honest clusters' process failed; what went wrong stands on stderr")
-        return Phase(**json.loads(line))
-
-    def close(self) -> None:
-        end_by_input(self._process)
+def _honest(server: Server, seed: int) -> CommandedModule:
+    """The honest clusters' process; a command is for how many seconds they push."""
+    identities = json.dumps({name: server.identities[name] for name in HONEST})
+    return CommandedModule("benchmarks.hostile.honest", server.address, identities, str(seed))
 
 
 class _Operator:
@@ -114,7 +97,7 @@ class _Operator:
                 self._slowest = max(self._slowest, time.perf_counter() - started)
             except LearnerError:
                 self._slowest = max(self._slowest, OPERATOR_PATIENCE_SECONDS)
-            self._memory = max(self._memory, _memory_bytes(self._server.pid))
+            self._memory = max(self._memory, resident_bytes(self._server.pid))
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +132,8 @@ def _round(folder: Path, attack: str, plan: Plan, seed: int) -> tuple[Watched, W
     }
     with Processes(folder) as processes:
         server = start_learner(processes, folder, "learner", policy(), (*HONEST, ATTACKER), **sections)
-        honest = _Honest(server, seed)
-        try:
-            honest.run(WARM_SECONDS)
+        with _honest(server, seed) as honest:
+            honest.ask(WARM_SECONDS)
             calm = _watched(server, honest, plan.seconds)
             attacker = _start(attack, server, seed)
             try:
@@ -159,13 +141,11 @@ def _round(folder: Path, attack: str, plan: Plan, seed: int) -> tuple[Watched, W
             finally:
                 attacker.kill()
                 attacker.wait()
-        finally:
-            honest.close()
 
 
-def _watched(server: Server, honest: _Honest, seconds: float) -> Watched:
+def _watched(server: Server, honest: CommandedModule, seconds: float) -> Watched:
     with _Operator(server) as operator:
-        phase = honest.run(seconds)
+        phase = Phase(**honest.ask(seconds))
     return operator.seen(phase)
 
 
@@ -212,8 +192,3 @@ def _rate(watched: Watched) -> float:
 
 def _learned(watched: Watched) -> float:
     return watched.phase.learned / watched.phase.seconds
-
-
-def _memory_bytes(pid: int) -> int:
-    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-    return 1024 * int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS")))

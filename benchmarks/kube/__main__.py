@@ -7,7 +7,6 @@ The figures of advice are on top; the others are in `modes`.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import tempfile
@@ -15,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.command import parser_of
 from benchmarks.kube.large_cluster import Size
 from benchmarks.kube.measure import Plan, measure
 
@@ -23,8 +23,7 @@ MODES = ("advice", "auto", "training")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.kube", description=__doc__)
-    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    parser = parser_of("kube", __doc__)
     parser.add_argument("--nodes", type=int, default=500)
     parser.add_argument("--pods", type=int, default=10_000)
     parser.add_argument("--jobs", type=int, default=2000)

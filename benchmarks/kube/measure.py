@@ -8,11 +8,10 @@ server runs beside it, in this process.
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ import yaml
 from benchmarks.kube.jobs import AdvisedJobs, SetJobs, Work
 from benchmarks.kube.large_cluster import LargeCluster, Size, large_cluster
 from benchmarks.kube.trained_jobs import trained_jobs
+from benchmarks.processes import cpu_seconds, percentile, resident_bytes
 from cluster_agent.kubernetes.access import Access, open_client
 from cluster_agent.kubernetes.api_server import ApiServer
 from cluster_agent.kubernetes.cache import Cache
@@ -78,7 +78,7 @@ def measure(mode: str, size: Size, plan: Plan, folder: Path) -> dict[str, Any]:
         counts = _Counts(cluster, work, pid)
         for _ in range(plan.ticks):
             seconds.append(_tick(work, running, plan.changes, processes))
-            memory.append(_rss_bytes(pid))
+            memory.append(resident_bytes(pid))
         ticked = counts.since()
         calm = _Counts(cluster, work, pid)
         time.sleep(plan.calm_seconds)
@@ -86,7 +86,7 @@ def measure(mode: str, size: Size, plan: Plan, folder: Path) -> dict[str, Any]:
         settled = memory[min(_SETTLED, len(memory) - 1)]
         come = plan.ticks * plan.changes
         return {
-            "tick_p99_seconds": _quantile(seconds, 0.99),
+            "tick_p99_seconds": percentile(seconds, 0.99),
             "tick_p50_seconds": statistics.median(seconds),
             "memory_growth_percent": 100.0 * (memory[-1] - settled) / settled,
             "calls_per_change": ticked["writes"] / (come + ticked["sizes"]),
@@ -128,7 +128,7 @@ class _Counts:
 
     def _now(self) -> dict[str, float]:
         writes, reads = self._cluster.writes, self._cluster.reads
-        return {"writes": writes, "reads": reads, "sizes": self._work.sizes_set, "cpu": _cpu_seconds(self._pid)}
+        return {"writes": writes, "reads": reads, "sizes": self._work.sizes_set, "cpu": cpu_seconds(self._pid)}
 
 
 def _tick(work: Work, running: list[str], changes: int, processes: Processes) -> float:
@@ -201,18 +201,3 @@ def _kubeconfig(folder: Path, address: str) -> Path:
     path = folder / "kubeconfig"
     path.write_text(json.dumps(content), encoding="utf-8")
     return path
-
-
-def _rss_bytes(pid: int) -> int:
-    pages = int(Path(f"/proc/{pid}/statm").read_text("ascii").split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
-
-
-def _cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _quantile(values: Sequence[float], share: float) -> float:
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

@@ -6,8 +6,6 @@ import base64
 import contextlib
 import json
 import queue
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -15,7 +13,7 @@ from typing import IO, Any, ClassVar
 
 from benchmarks.kube.jobs import metadata, template, type_of
 from benchmarks.kube.large_cluster import NAMESPACE, LargeCluster
-from benchmarks.processes import end_by_input
+from benchmarks.processes import CommandedModule
 from cluster_agent.kubernetes.training.manifests import COORDINATOR, JOB_LABEL, PORT, TASK_LABEL
 
 Json = dict[str, Any]
@@ -126,11 +124,5 @@ class TrainedJobs:
 @contextlib.contextmanager
 def trained_jobs(cluster: LargeCluster) -> Iterator[TrainedJobs]:
     """None yet, with a process for their coordinators."""
-    command = [sys.executable, "-m", "benchmarks.kube.coordinators"]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    try:
-        if process.stdin is None or process.stdout is None:
-            raise AssertionError("both are pipes")
-        yield TrainedJobs(cluster, process.stdin, process.stdout)
-    finally:
-        end_by_input(process)
+    with CommandedModule("benchmarks.kube.coordinators") as process:
+        yield TrainedJobs(cluster, process.to, process.out_of)

@@ -7,8 +7,6 @@ a learning rate of 0 (nothing may change), and the judgement for the cluster tha
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import sys
 import tempfile
@@ -22,6 +20,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from benchmarks.command import parser_of, show
 from benchmarks.learning.fleet import RunResult, RunSettings, run_fleet
 from benchmarks.learning.score import average_jcts, mean_log_ratio, ratio_interval
 from benchmarks.learning.worlds import (
@@ -49,8 +48,7 @@ WARM_START_SECONDS = 240.0
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.learning", description=__doc__)
-    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    parser = parser_of("learning", __doc__)
     parser.add_argument("--seeds", type=int, default=5, help="training seeds (at least 2)")
     parser.add_argument("--updates", type=int, default=UPDATES, help="updates of each seed")
     parser.add_argument("--folder", type=Path, help="keep what the runs leave here (must not exist yet)")
@@ -63,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         folder = options.folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fedl2-learning-")))
         folder.mkdir(parents=True, exist_ok=True)
         result = measure(folder, options.seeds, options.updates)
-    print(json.dumps(result) if options.output == "json" else "\n".join(f"{k:28} {v}" for k, v in result.items()))
+    show(result, options.output)
     return 0
 
 

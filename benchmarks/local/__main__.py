@@ -23,6 +23,7 @@ from typing import Any
 from rich.console import Console
 from rich.status import Status
 
+from benchmarks.command import parser_of
 from benchmarks.local.machine import Run, run
 from benchmarks.local.plan import Submission, plan
 from benchmarks.local.twin import Calibration, calibrated, foretold_jct_seconds
@@ -36,8 +37,7 @@ POLICIES = ("set", "fifo", "drf", "optimus")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.local", description=__doc__)
-    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    parser = parser_of("local", __doc__)
     parser.add_argument("--policies", nargs="+", choices=POLICIES, default=list(POLICIES))
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="of sizes and arrivals")
     parser.add_argument("--jobs", type=int, default=10)

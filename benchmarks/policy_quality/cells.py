@@ -97,12 +97,3 @@ class RealCell:
 
 
 Cell = SyntheticCell | RealCell
-
-
-def cell_from_json(fields: dict[str, Any]) -> Cell:
-    """The cell whose `as_json` this is."""
-    values = {name: value for name, value in fields.items() if name != "workload"}
-    values["capacity"] = CapacityMode(values["capacity"])
-    if fields["workload"] == "synthetic":
-        return SyntheticCell(**{**values, "disturbance": Disturbance(values["disturbance"])})
-    return RealCell(**{**values, "part": Part(values["part"]), "durations": Durations(values["durations"])})

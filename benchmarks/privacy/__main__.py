@@ -6,7 +6,6 @@ are not reported. A cluster's budget is spent with the last of its updates, howe
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
 import statistics
@@ -20,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.command import parser_of, show
 from benchmarks.privacy.fleet import Treatment, judged_run
 from benchmarks.privacy.world import SHARES, WORKLOADS, Experience, average_jcts, beginning, teacher, watched
 from benchmarks.processes import process_pool
@@ -39,19 +39,13 @@ PROCESSES = 2
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.privacy", description=__doc__)
-    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    parser = parser_of("privacy", __doc__)
     parser.add_argument("--seeds", type=int, default=3, help="training seeds")
     options = parser.parse_args(arguments)
     if options.seeds < 1:
         parser.error("--seeds takes 1 or more")
     result = measure(options.seeds)
-    if options.output == "json":
-        print(json.dumps(result))
-        return 0
-    print(*(f"{name:28} {value}" for name, value in result.items() if name != "rows"), sep="\n")
-    for row in result["rows"]:
-        print(*(f"{name}={value}" for name, value in row.items()))
+    show(result, options.output, "rows", list(result["rows"][0]))
     return 0
 
 

@@ -8,17 +8,11 @@ back, to clusters that do nothing with them, and to clusters that build and read
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from rich.console import Console
-from rich.status import Status
-
+from benchmarks.command import parser_of, show, workplace
 from benchmarks.push.measure import measure
 from global_learner.telemetry import set_up_logging
 
@@ -36,8 +30,7 @@ _COLUMNS = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.push", description=__doc__)
-    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    parser = parser_of("push", __doc__)
     parser.add_argument("--clusters", type=int, nargs="+", default=[1, 4, 16], help="how many push at once")
     parser.add_argument("--rounds", type=int, default=5, help="figures are medians over these")
     parser.add_argument("--seconds", type=float, default=2.0, help="measured time of each load in each round")
@@ -48,21 +41,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if min(options.clusters) < 1 or options.rounds < 1 or options.seconds <= 0.0:
         parser.error("--clusters and --rounds take 1 or more, --seconds more than 0")
     set_up_logging("warning")
-    console = Console(stderr=True)
-    with (
-        tempfile.TemporaryDirectory(prefix="fedl2-push-", dir=options.folder) as folder,
-        Status("", console=console) as status,
-    ):
-        result = measure(Path(folder), options.clusters, options.rounds, options.seconds, status.update)
-    print(json.dumps(result) if options.output == "json" else _table(result))
+    with workplace("push", options.folder) as (folder, told):
+        result = measure(folder, options.clusters, options.rounds, options.seconds, told)
+    show(result, options.output, "runs", _COLUMNS)
     return 0
-
-
-def _table(result: dict[str, Any]) -> str:
-    lines = ["".join(f"{name:>20}" for name in _COLUMNS)]
-    lines += ["".join(f"{run[name]:>20}" for name in _COLUMNS) for run in result["runs"]]
-    lines += [f"{name:24}{value:>16}" for name, value in result.items() if name != "runs"]
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

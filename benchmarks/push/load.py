@@ -19,8 +19,8 @@ from typing import Any
 
 import grpc
 
+from benchmarks.processes import cpu_seconds
 from benchmarks.push.policies import gradient
-from benchmarks.push.usage import cpu_seconds
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 from policy_net.exchange.identity_file import read_identity
 from policy_net.exchange.spec import PolicySpec, weights_from_bytes

@@ -14,11 +14,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.processes import CommandedModule, percentile
 from benchmarks.push.apply import apply_per_second
 from benchmarks.push.load import Figures
-from benchmarks.push.load_process import LoadProcess
 from benchmarks.push.policies import policy
-from benchmarks.push.servers import metrics, start_echo, start_learner
+from benchmarks.push.servers import LOAD_MODULE, load_server, metrics, start_echo, start_learner
 from benchmarks.push.usage import HighWaterMark
 from deploy.local.processes import Processes
 
@@ -34,7 +34,7 @@ def measure(folder: Path, clusters: Sequence[int], rounds: int, seconds: float, 
     names = [f"cluster{number}" for number in range(max(clusters))]
     on_step("application alone")
     apply_rate, apply_cpu_rate = apply_per_second(first, APPLY_SECONDS, rounds)
-    with Processes(folder) as processes, LoadProcess(first.spec.to_json()) as load:
+    with Processes(folder) as processes, CommandedModule(LOAD_MODULE, first.spec.to_json()) as load:
         on_step("starting learners, enrolling clusters")
         learner = start_learner(processes, folder, "learner", first, names)
         plain = start_learner(processes, folder, "plain", first, ())
@@ -46,7 +46,7 @@ def measure(folder: Path, clusters: Sequence[int], rounds: int, seconds: float, 
                     for server, messages in ((learner, False), (plain, False), (echo, False), (echo, True)):
                         name = f"{server.name}{_OF_MESSAGES if messages else ''}"
                         on_step(f"round {number + 1} of {rounds}: {name}, {count} clusters")
-                        done = load.run(server, names[:count], seconds, echo=server is echo, messages=messages)
+                        done = load_server(load, server, names[:count], seconds, echo=server is echo, messages=messages)
                         figures.setdefault((name, count), []).append(done)
                         processes.check()
         told = metrics(learner)
@@ -117,11 +117,11 @@ def _rate(done: Figures) -> float:
 
 
 def _p50_ms(done: Figures) -> float:
-    return _percentile(done, 0.5)
+    return percentile(done.latencies_ms, 0.5)
 
 
 def _p99_ms(done: Figures) -> float:
-    return _percentile(done, 0.99)
+    return percentile(done.latencies_ms, 0.99)
 
 
 def _server_cpu_ms(done: Figures) -> float:
@@ -135,8 +135,3 @@ def _load_cpu_ms(done: Figures) -> float:
 def _all_cpu_ms(done: Figures) -> float:
     """Never 0, as a short load may be in hundredths of a second."""
     return max(_server_cpu_ms(done) + _load_cpu_ms(done), 1e-3)
-
-
-def _percentile(done: Figures, share: float) -> float:
-    ordered = sorted(done.latencies_ms)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

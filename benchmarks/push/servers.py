@@ -7,12 +7,14 @@ import time
 import urllib.request
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from benchmarks.processes import CommandedModule
+from benchmarks.push.load import Figures, Load
 from cluster_agent.errors import LearnerUnreachable
 from cluster_agent.fleet.learner_client import LearnerClient
 from cluster_agent.settings import LearnerSettings as LearnerAddress
@@ -25,6 +27,9 @@ from policy_net.exchange.policy_file import PolicyFile, write_policy_file
 
 START_SECONDS = 120.0
 CALL_SECONDS = 120.0
+LOAD_MODULE = "benchmarks.push.load"
+WARM_SECONDS = 0.5
+"""Of a load: connections are open and every program is warm by then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +136,25 @@ def start_echo(processes: Processes, folder: Path, name: str, like: Server) -> S
     _wait_for(home / "port", processes)
     address = f"127.0.0.1:{(home / 'port').read_text()}"
     return Server(name, address, processes.pid_of(name), like.identities, home)
+
+
+def load_server(
+    load: CommandedModule,
+    server: Server,
+    clusters: Sequence[str],
+    seconds: float,
+    *,
+    echo: bool,
+    messages: bool = False,
+) -> Figures:
+    """Put a server under load for a while; `echo` and `messages` as in `Load`.
+
+    Args:
+        load: runs `LOAD_MODULE`.
+    """
+    names = list(clusters)
+    command = Load(server.address, server.identities, names, server.pid, seconds, WARM_SECONDS, echo, messages)
+    return Figures(**load.ask(asdict(command)))
 
 
 def metrics(server: Server) -> dict[str, float]:

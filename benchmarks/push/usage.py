@@ -1,4 +1,4 @@
-"""Usage of disk and processors: a folder's largest size while others write there, and another process's CPU time."""
+"""Usage of a disk: a folder's largest size while others write there."""
 
 from __future__ import annotations
 
@@ -8,9 +8,6 @@ from pathlib import Path
 from types import TracebackType
 
 _PERIOD_SECONDS = 0.05
-_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
-_UTIME_FIELD = 11
-"""Counted behind the name in brackets, which may hold spaces; the system's share stands after it."""
 
 
 def folder_bytes(folder: Path) -> int:
@@ -45,13 +42,3 @@ class HighWaterMark:
     def _watch(self) -> None:
         while not self._ended.wait(_PERIOD_SECONDS):
             self.bytes = max(self.bytes, folder_bytes(self._folder))
-
-
-def cpu_seconds(pid: int) -> float:
-    """User and system time of a process, all its threads together, in seconds to a hundredth; Linux only.
-
-    Raises:
-        OSError: there is no such process.
-    """
-    behind_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(behind_name[_UTIME_FIELD]) + int(behind_name[_UTIME_FIELD + 1])) / _TICKS_PER_SECOND

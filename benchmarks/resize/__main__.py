@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.command import parser_of, show
 from benchmarks.resize.figures import draw
 from benchmarks.resize.least_movement import layout_of, least_bytes
 from benchmarks.resize.resizing import Settling, observe
@@ -61,16 +62,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ElasticError as error:
         print(f"benchmarks.resize: {error}", file=sys.stderr)
         code = 1  # rows that are done are printed all the same
-    print(json.dumps({"setup": setup, "runs": runs}) if options.output == "json" else _table(runs))
+    show({"setup": setup, "runs": runs}, options.output, "runs", _COLUMNS)
     if options.figures is not None and runs:
         draw(runs, options.figures)
     return code
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.resize", description=__doc__)
+    parser = parser_of("resize", __doc__)
     modes = [mode.value for mode in ResizeMode]
-    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
     parser.add_argument(
         "--size", type=float, nargs="+", help="of the model, in 10^6 bytes; 24, 102 and 408 unless given"
     )
@@ -135,12 +135,6 @@ def _setup(options: argparse.Namespace) -> dict[str, Any]:
         "settle_seconds": options.settle_seconds,
         "stage_fraction": options.stage_fraction,
     }
-
-
-def _table(runs: Sequence[dict[str, Any]]) -> str:
-    lines = ["".join(f"{name:>26}" for name in _COLUMNS)]
-    lines += ["".join(f"{run[name]!s:>26}" for name in _COLUMNS) for run in runs]
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -8,8 +8,6 @@ has to reach.
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 import time
 from collections.abc import Sequence
@@ -19,6 +17,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress
 
+from benchmarks.command import parser_of, show
 from benchmarks.processes import process_pool
 from benchmarks.robustness.attacks import ATTACKS
 from benchmarks.robustness.runs import Ended, Task, train_and_judge
@@ -30,12 +29,13 @@ from policy_net.dl2.policy import ActingMode
 
 ROUNDS = 1000
 CLEAN = "none"
+_COLUMNS: tuple[str, ...] = ("aggregation", "attack", "over_clean", "over_teacher", "greedy_over_clean")
+_COLUMNS += ("greedy_over_teacher", "rejected_of_bad")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.robustness", description=__doc__)
-    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    parser = parser_of("robustness", __doc__)
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="updates of every cluster in every run")
     parser.add_argument("--seeds", type=int, default=1, help="training seeds")
     parser.add_argument("--workloads", type=int, default=3, help="held-out workloads of each of five mixes")
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             options.workloads,
             pool,
         )
-    print(json.dumps(result) if options.output == "json" else _table(result))
+    show(result, options.output, "runs", _COLUMNS)
     return 0
 
 
@@ -111,16 +111,6 @@ def measure(
         "cpu_seconds": round(sum(run.cpu_seconds for run in ended.values()), 1),
         "wall_seconds": round(time.monotonic() - began, 1),
     }
-
-
-def _table(result: dict[str, Any]) -> str:
-    columns = ("over_clean", "over_teacher", "greedy_over_clean", "greedy_over_teacher", "rejected_of_bad")
-    lines = [f"{'aggregation':16}{'attack':22}" + "".join(f"{name:>21}" for name in columns)]
-    lines += [
-        f"{run['aggregation']:16}{run['attack']:22}" + "".join(f"{run[name]:>21}" for name in columns)
-        for run in result["runs"]
-    ]
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

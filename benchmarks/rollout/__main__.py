@@ -7,7 +7,6 @@ arrivals: shares say how the rule does on these, not how it would on others.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import os
@@ -22,6 +21,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from benchmarks.command import parser_of, show
 from benchmarks.processes import process_pool
 from benchmarks.rollout.fleets import (
     BETTER,
@@ -66,8 +66,7 @@ LIES = (0.05, 0.15, 1.0)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.rollout", description=__doc__)
-    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    parser = parser_of("rollout", __doc__)
     parser.add_argument("--full", action="store_true", help="all recorded days and 200 rollouts of each kind")
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="has workloads/*.csv; drawn like them unless given")
     parser.add_argument("--held-out", action="store_true", help="eight other clusters, on which nothing was tuned")
@@ -85,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     records = _records(names, data, options.recording, options.twin_error, full=options.full)
     result = measure(records, FULL_ROLLOUTS if options.full else SMALL_ROLLOUTS)
     result |= {"workloads": ", ".join(record.name for record in records), "seed": SEED}
-    print(json.dumps(result) if options.output == "json" else "\n".join(f"{k:36} {v}" for k, v in result.items()))
+    show(result, options.output)
     return DONE
 
 

@@ -6,7 +6,6 @@ time, and the median of them is reported. Every pair is compared as well: by how
 
 from __future__ import annotations
 
-import argparse
 import json
 import platform
 import statistics
@@ -20,6 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 import policy_net.baselines  # noqa: F401  (registers the policies' names)
+from benchmarks.command import parser_of
 from benchmarks.twin.worlds import WORLDS, BuiltWorld, TwinWorld, build
 from foundation.errors import BAD_INPUT, DONE, FAILED
 from policy_net.domain import PolicyContext, SpeedModel
@@ -38,8 +38,7 @@ LARGEST_DIFFERENCE = 1e-9
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    parser = argparse.ArgumentParser(prog=PROGRAM, description=__doc__)
-    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    parser = parser_of("twin", __doc__)
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="has workloads/*.csv; generated jobs unless given")
     parser.add_argument("--jobs", type=int, default=500, help="of each window")
     parser.add_argument("--policy", default=SET, help="set, or a heuristic; set unless given")

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.fleet.memory import Sample, Watch, growth_percent, resident_bytes
+from benchmarks.fleet.memory import Sample, Watch, growth_percent
+from benchmarks.processes import resident_bytes
 
 
 def samples(*megabytes: float) -> list[Sample]:

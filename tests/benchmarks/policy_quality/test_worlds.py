@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.policy_quality.cells import Disturbance, Durations, RealCell, SyntheticCell, cell_from_json
+from benchmarks.policy_quality.cells import Disturbance, Durations, RealCell, SyntheticCell
 from benchmarks.policy_quality.seeds import Part
 from benchmarks.policy_quality.worlds import build_world, clusters_in, nodes_at_load
 from policy_net.domain import CapacityMode, JobKind
@@ -35,11 +35,6 @@ def data(tmp_path: Path) -> Path:
     lines = "\n".join(["job_id,submit_time_s,duration_s,num_gpus", *rows, ""])
     (tmp_path / "workloads" / "tiny.csv").write_text(lines)
     return tmp_path
-
-
-@pytest.mark.parametrize("cell", [SYNTHETIC, REAL, replace(REAL, locality=True, durations=Durations.UNKNOWN)])
-def test_a_cell_survives_being_written_and_read(cell: SyntheticCell | RealCell) -> None:
-    assert cell_from_json(cell.as_json()) == cell
 
 
 def test_made_up_workloads_are_decided_by_slots_and_recorded_ones_on_events(data: Path) -> None:

@@ -3,10 +3,11 @@ import os
 
 import pytest
 
+from benchmarks.processes import cpu_seconds
 from benchmarks.push.__main__ import main
 from benchmarks.push.apply import apply_per_second
 from benchmarks.push.policies import gradient, policy
-from benchmarks.push.usage import HighWaterMark, cpu_seconds, folder_bytes
+from benchmarks.push.usage import HighWaterMark, folder_bytes
 
 
 @pytest.mark.long
