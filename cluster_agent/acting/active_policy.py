@@ -214,11 +214,6 @@ class ActivePolicy:
         with self._lock:
             self._beside_wanted = None if candidate is None else (candidate, believed)
 
-    def begin_decision(self, number: int) -> tuple[Candidate, bool]:
-        """The policy that makes this decision, where it is the current one, and whether it became so just now."""
-        turn = self.begin_turn(number)
-        return turn.acting, turn.activated
-
     def begin_turn(self, number: int, beside_decides: Choice = lambda _, __: False) -> Turn:
         """Who makes this decision; only the loop calls this.
 

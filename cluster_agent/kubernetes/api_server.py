@@ -38,13 +38,11 @@ _LARGEST_BYTES = 256 << 20
 
 
 class ContentType(StrEnum):
-    """How a body is meant; the last four are kinds of patches."""
+    """How a body is meant; the last two are kinds of patches."""
 
     OBJECT = "application/json"
     JSON_PATCH = "application/json-patch+json"
     MERGE_PATCH = "application/merge-patch+json"
-    STRATEGIC_PATCH = "application/strategic-merge-patch+json"
-    APPLY_PATCH = "application/apply-patch+yaml"
 
 
 class WatchStream(Protocol):

@@ -190,7 +190,6 @@ class Adam(_Rule):
     """
 
     kind: ClassVar[str] = "adam"
-    decoupled_weight_decay: ClassVar[bool] = False
 
     lr: float = 1e-3
     betas: tuple[float, float] = (0.9, 0.999)
@@ -222,7 +221,6 @@ class AdamW(Adam):
     """
 
     kind: ClassVar[str] = "adamw"
-    decoupled_weight_decay: ClassVar[bool] = True
 
     weight_decay: float = 0.01
 

@@ -46,7 +46,6 @@ class Counters:
     def __init__(self) -> None:
         self.peers: dict[str, PeerCounters] = {}
         self.refusals: dict[Refusal, int] = dict.fromkeys(Refusal, 0)
-        self.receive_wait_seconds = 0.0
 
     def peer(self, name: str) -> PeerCounters:
         """One peer's, made when first asked for."""

@@ -20,7 +20,7 @@ import zmq
 
 from elastic_runtime.transport.assembly import keep_freed_memory
 from elastic_runtime.transport.authentication import CurveKeys, ZapAuthenticator
-from elastic_runtime.transport.counters import Counters, PeerCounters, RefusalLog
+from elastic_runtime.transport.counters import Counters, RefusalLog
 from elastic_runtime.transport.errors import BadAddress, BadMessage, PeerUnreachable, Refusal
 from elastic_runtime.transport.inbound import Inbound
 from elastic_runtime.transport.links import Links
@@ -177,10 +177,6 @@ class Endpoint:
         """Messages lost so far: (of ours, unacknowledged when a connection ended; of the peer's, never received)."""
         counters = self.counters.peer(peer)
         return counters.out.lost_messages, counters.into.lost_messages
-
-    def traffic(self, peer: str) -> PeerCounters:
-        """What went to and came from `peer`, for metrics."""
-        return self.counters.peer(peer)
 
     def send(
         self, peer: str, header: bytes, parts: Sequence[Part] = (), *, timeout_seconds: float | None = None

@@ -77,17 +77,13 @@ class Reception:
 
     def _wait_for_frame(self, seconds: float) -> bool:
         """Whether a frame comes in time, and nothing else that cannot wait."""
-        before = self._clock()
         ready = poll([self._inbound.socket, self._wake], seconds)
-        self._counters.receive_wait_seconds += self._clock() - before
         return len(ready) == 1 and self._inbound.socket in ready
 
     def _wait(self, left_seconds: float) -> bool:
         """Until something comes; whether it is more than a frame."""
-        before = self._clock()
         pollables = [*self._inbound.pollables(), *self._links.pollables(), self._wake]
         ready = poll(pollables, min(left_seconds, self._links.seconds_to_next_step()))
-        self._counters.receive_wait_seconds += self._clock() - before
         return len(ready) != 1 or self._inbound.socket not in ready
 
     def _woken(self) -> bool:

@@ -96,7 +96,7 @@ class FlatModel:
         self.collect_buffers()
 
     def active(self, segment: int) -> torch.Tensor:
-        """The flat values (elements of the segment,) that the model computes with; see `reload`."""
+        """The flat values (elements of the segment,) that the model computes with."""
         return self._trained[segment].active.host
 
     def staging(self, segment: int) -> torch.Tensor:
@@ -159,11 +159,6 @@ class FlatModel:
             for parameter, view in zip(trained.parameters, trained.active.views, strict=True):
                 parameter.data = view
 
-    def reload(self) -> None:
-        """After the active banks were written to: a model on an accelerator gets the new values."""
-        for trained in self._trained.values():
-            trained.active.to_device()
-
     def collect_buffers(self) -> None:
         """Copy the model's buffers into their banks."""
         for flat, buffer in self._pairs():
@@ -174,14 +169,6 @@ class FlatModel:
         with torch.no_grad():
             for flat, buffer in self._pairs():
                 buffer.copy_(flat.view(buffer.shape))
-
-    def moved_away(self) -> str | None:
-        """The name of a trained tensor that no longer lies in its active bank, if there is one."""
-        for trained in self._trained.values():
-            for slot, parameter, view in trained.rows(trained.active):
-                if parameter.data_ptr() != view.data_ptr() or parameter.shape != view.shape:
-                    return slot.tensor.name
-        return None
 
     def release(self) -> None:
         """Give the model memory of its own again, so that the banks' memory can be freed; nothing else works then."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 
 from global_learner.errors import BadRequest
 from global_learner.rollout.state import Role, RolloutState
@@ -165,18 +165,6 @@ class Transition:
     state: RolloutState
     commands: tuple[Assign, ...] = ()
     audit: tuple[AuditLine, ...] = ()
-
-
-_EVENTS: TypeAdapter[Event] = TypeAdapter(Event)
-
-
-def event_of(text: str) -> Event:
-    """An event from its JSON (`Event.model_dump_json`).
-
-    Raises:
-        ValueError: it is none.
-    """
-    return _EVENTS.validate_json(text)
 
 
 def check_reason(why: str, what: str = "reason") -> None:

@@ -113,12 +113,3 @@ class RolloutState(Section):
             for member in self.members
             if member.role is Role.INCUMBENT and member.incumbent != self.candidate
         )
-
-    def may_act(self, cluster: str) -> frozenset[int]:
-        """The versions that somebody decided a cluster may act on; none of a cluster that is left alone."""
-        member = self.member(cluster)
-        if member is None or member.role is Role.PINNED:
-            return frozenset()
-        both = {member.incumbent, self.candidate}
-        allowed = {Role.ALTERNATING: both, Role.CANDIDATE: {self.candidate}}.get(member.role, {member.incumbent})
-        return frozenset(allowed)

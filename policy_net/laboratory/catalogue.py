@@ -139,9 +139,6 @@ def model_names(kind: JobKind, on_gpus: bool = False) -> tuple[str, ...]:
 MODEL_NAMES: tuple[str, ...] = model_names(JobKind.PS)
 """DL2's models: what a generated workload is made of unless it says otherwise."""
 
-GPU_MODEL_NAMES: tuple[str, ...] = model_names(JobKind.PS, on_gpus=True)
-"""Those whose workers need a GPU: what the jobs of a GPU trace may stand for."""
-
 ALLREDUCE_MODEL_NAMES: tuple[str, ...] = model_names(JobKind.ALLREDUCE)
 
 _OTHER_NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(

@@ -120,12 +120,6 @@ class StepTable:
         """The best step among the targets that fit, shape as the caps allow, [ps, workers]."""
         return self._best(held, fits)
 
-    def step_within(self, held: Allocation, most: Allocation, fits: NDArray[np.bool_] | None) -> Step | None:
-        """The best step to at most so much, of the targets that fit; None if there is none."""
-        ps, workers = np.ogrid[: self._speeds.shape[0], : self._speeds.shape[1]]
-        within: NDArray[np.bool_] = (ps <= most.ps) & (workers <= most.workers)
-        return self._best(held, within if fits is None else within & fits)
-
     def fitting(
         self, job: Job, held: Allocation, free_cpu_milli: int, free_gpu: int, refused: list[Allocation]
     ) -> NDArray[np.bool_]:

@@ -17,7 +17,6 @@ KINDS = tuple(JobKind)
 SIZES = MAX_ALLREDUCE_WORKERS.bit_length()
 """Numbers of workers that are told apart: by the power of two below them."""
 NODES = ("2", "more")
-OF_TYPE = 1 + len(NODES) * SIZES
 GPU_TYPE = ""
 """Of all nodes of such a cluster."""
 _REPORTS, _REFIT_AT, _FITS = range(3)

@@ -245,7 +245,7 @@ def test_a_sampled_decision_follows_from_its_seed_and_number_alone() -> None:
     def decide(number: int, earlier: Sequence[int]) -> tuple[Decision, list[int]]:
         active = ActivePolicy(factory.from_head(SPEC, WEIGHTS, 0))
         for index in (*earlier, number):
-            candidate, _ = active.begin_decision(index)
+            candidate = active.begin_turn(index).acting
             decision, samples = candidate.policy.decide_recorded(state, Trigger.SLOT)  # type: ignore[attr-defined]
         return decision, samples.actions_M.tolist()
 
@@ -255,7 +255,7 @@ def test_a_sampled_decision_follows_from_its_seed_and_number_alone() -> None:
 
 def test_behaviour_probabilities_are_those_of_the_draw() -> None:
     active = ActivePolicy(CandidateFactory(PolicySettings(mode="sample")).from_head(SPEC, WEIGHTS, 0))
-    candidate, _ = active.begin_decision(0)
+    candidate = active.begin_turn(0).acting
     _, samples = candidate.policy.decide_recorded(make_state(4, 6), Trigger.SLOT)  # type: ignore[attr-defined]
     assert np.all((samples.behaviour_M > 0.0) & (samples.behaviour_M <= 1.0))
 

@@ -79,10 +79,6 @@ def write_space_file(folder: Path, space: Space) -> Path:
     return path
 
 
-def _kind(policy: str, method: SetMethod | None) -> str:
-    return policy if method is None else f"{policy} by {method}"
-
-
 def _narrowed(item: Parameter, said: Any, default: Value, where: str) -> Parameter:
     if item.choices:
         return replace(item, choices=_choices(item, said, default, where))

@@ -19,7 +19,6 @@ import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from statistics import median
 
 import numpy as np
@@ -29,7 +28,6 @@ from policy_net.domain import MAX_TASKS_PER_ROLE, Allocation, JobKind, SpeedMode
 from policy_net.errors import BadInput
 from policy_net.laboratory.catalogue import CATALOGUE, ModelProfile, find_model, model_names
 from policy_net.laboratory.workloads.cluster_size import ClusterSize, GpuRequest, clipped_gpu_load, nodes_for
-from policy_net.laboratory.workloads.loaders.formats import read_csv
 from policy_net.laboratory.workloads.loaders.machines import SeenMachines, machines_of
 from policy_net.laboratory.workloads.loaders.record import RecordedJob, Recording
 from policy_net.laboratory.workloads.source_options import WorkloadOptions
@@ -58,15 +56,6 @@ _KIND_WORDS = {
 
 _SHORT_SECONDS, _LONG_SECONDS = 1.0, 14 * 86400.0
 """Training jobs whose usual duration lies outside are more likely hours, or milliseconds, than what they say."""
-
-
-def read_trace(path: Path, options: WorkloadOptions) -> Workload:
-    """Read a window of a csv of jobs, with time from zero at its first job.
-
-    Raises:
-        BadInput: the file, a row, or the window cannot be used, or a job's tasks are larger than a node.
-    """
-    return trace_of(read_csv(path, options.strict), options)
 
 
 def trace_of(recording: Recording, options: WorkloadOptions) -> Workload:

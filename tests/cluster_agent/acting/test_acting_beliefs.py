@@ -69,10 +69,10 @@ def test_a_new_version_goes_on_from_what_this_cluster_has_seen() -> None:
     data = PolicyFile(shipped.spec, shipped.weights * 0.5, {}, shipped.priors).to_bytes()
     successor = CandidateFactory(PolicySettings()).from_bytes(data, Identity("v2", version=2))
     active.propose(successor)
-    holder, changed = active.begin_decision(3)
-    assert changed
-    assert holder is successor
-    assert seen_by(holder) == {Allocation(2, 3)}
+    turn = active.begin_turn(3)
+    assert turn.activated
+    assert turn.acting is successor
+    assert seen_by(turn.acting) == {Allocation(2, 3)}
 
 
 def test_a_set_file_acts_and_is_known_by_its_digest() -> None:
@@ -113,7 +113,7 @@ def test_ones_own_share_in_a_versions_priors_is_not_counted_again() -> None:
     active = ActivePolicy(first)
     fleet_of_one = merge_fleet({"me": first.beliefs.statistics()}).statistics
     active.propose(successor_on(fleet_of_one))
-    holder, _ = active.begin_decision(0)
+    holder = active.begin_turn(0).acting
     assert grid_of(holder) == alone
     assert holder.beliefs is not None
     assert holder.beliefs.prior_size == 0
@@ -126,7 +126,7 @@ def test_a_cluster_that_shares_nothing_takes_a_versions_priors_whole() -> None:
     priors = merge_fleet({"other": first.beliefs.statistics()}).statistics
     active = ActivePolicy(first, shares=lambda _: False)
     active.propose(successor_on(priors))
-    holder, _ = active.begin_decision(0)
+    holder = active.begin_turn(0).acting
     assert holder.beliefs is not None
     assert holder.beliefs.prior_size == len(priors) == 1
 
@@ -136,7 +136,7 @@ def test_the_first_policy_with_beliefs_goes_on_from_all_that_the_cluster_has_see
     seen.observe(SEEN)
     active = ActivePolicy(CandidateFactory(PolicySettings()).from_name_or_file("drf"), seen)
     active.propose(successor_on(()))
-    holder, _ = active.begin_decision(0)
+    holder = active.begin_turn(0).acting
     assert seen_by(holder) == {Allocation(2, 3)}
 
 
@@ -150,7 +150,7 @@ def test_beliefs_and_what_was_left_out_of_the_priors_outlive_the_agent(tmp_path:
     memory = AgentMemory(tmp_path, OnlineFit(), lambda: active.current.beliefs, lambda: active.current.identity.digest)
     active.current.policy.observe(SEEN * 2)
     active.propose(successor_on(priors))
-    holder, _ = active.begin_decision(0)
+    holder = active.begin_turn(0).acting
     holder.policy.observe(SEEN)
     believed = grid_of(holder)
     memory.save(1, {})

@@ -39,7 +39,7 @@ class World:
         )
 
     def acting(self) -> str:
-        candidate, _ = self.active.begin_decision(0)
+        candidate = self.active.begin_turn(0).acting
         return candidate.identity.name
 
     def rejected_versions(self) -> float:

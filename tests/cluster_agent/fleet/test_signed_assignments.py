@@ -57,7 +57,7 @@ class World:
         self.link.beat()
 
     def acting(self) -> int:
-        candidate, _ = self.active.begin_decision(0)
+        candidate = self.active.begin_turn(0).acting
         return candidate.identity.version
 
     def told(self) -> tuple[int, str]:

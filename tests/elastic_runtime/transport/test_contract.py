@@ -73,7 +73,7 @@ def test_both_ways_count_what_went_and_by_which_means(joined):
     wire, worker, server, region = joined
     worker.send("ps-0", b"push", [region.part(0, 3 * MB), region.part(0, 10)])
     wire.message(server)
-    for counters in (worker.traffic("ps-0").out, server.traffic("worker-0").into):
+    for counters in (worker.counters.peer("ps-0").out, server.counters.peer("worker-0").into):
         assert counters.messages == 1
         assert counters.frame_bytes == (0 if wire.shared else 3 * MB + 10)
         assert counters.shared_bytes == (3 * MB + 10 if wire.shared else 0)

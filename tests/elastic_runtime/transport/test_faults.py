@@ -293,7 +293,7 @@ def test_without_room_for_shared_memory_parts_travel_as_frames(shared_wire, caps
     message = shared_wire.message(server)
     assert not message.shared
     assert message.payload[0] == region.memory
-    assert server.traffic("worker-0").into.frame_bytes == 3 * MB
+    assert server.counters.peer("worker-0").into.frame_bytes == 3 * MB
 
 
 def test_a_released_region_is_unmapped_by_its_readers(shared_wire):

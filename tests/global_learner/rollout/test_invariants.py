@@ -20,7 +20,6 @@ from global_learner.rollout.events import (
     StageVerdict,
     VersionDamaged,
     VersionGone,
-    event_of,
 )
 from global_learner.rollout.machine import FleetCluster, assignment_of, start, step
 from global_learner.rollout.plan import Plan
@@ -129,7 +128,7 @@ def test_whoever_takes_the_events_again_comes_to_the_same_state(
     # A state that was stored earlier, and all events from the first on: those taken before change nothing.
     state = RolloutState.model_validate_json(transitions[at][2].state.model_dump_json())
     for text in stored:
-        event = event_of(text)
+        event = Event.model_validate_json(text)
         transition = step(state, event)
         if event.number <= transitions[at][2].state.events:
             assert (transition.state, transition.commands, transition.audit) == (state, (), ())
@@ -139,4 +138,4 @@ def test_whoever_takes_the_events_again_comes_to_the_same_state(
 
 def test_an_event_of_another_program_is_refused() -> None:
     with pytest.raises(ValueError, match="kind"):
-        event_of('{"number": 1, "unix_seconds": 0, "what": {"kind": "celebrate"}}')
+        Event.model_validate_json('{"number": 1, "unix_seconds": 0, "what": {"kind": "celebrate"}}')

@@ -14,7 +14,8 @@ from policy_net.laboratory.catalogue import CATALOGUE, MODEL_NAMES, find_model, 
 from policy_net.laboratory.simulation.environment import DecideOn, Environment
 from policy_net.laboratory.simulation.replay import replay
 from policy_net.laboratory.speeds.speed import TableSpeedModel, default_speeds
-from policy_net.laboratory.workloads.recorded import read_trace
+from policy_net.laboratory.workloads.loaders.formats import read_csv
+from policy_net.laboratory.workloads.recorded import trace_of
 from policy_net.laboratory.workloads.source_options import WorkloadOptions
 from policy_net.laboratory.workloads.sources import load_workload
 from policy_net.laboratory.workloads.workload import JobKindChoice, Workload
@@ -31,7 +32,8 @@ def write(folder: Path, *lines: str, header: str = HEADER) -> Path:
 
 
 def read(path: Path, kind: JobKindChoice, **options: object) -> Workload:
-    return read_trace(path, WorkloadOptions(job_kind=kind, **options))
+    given = WorkloadOptions(job_kind=kind, **options)
+    return trace_of(read_csv(path, given.strict), given)
 
 
 def many(folder: Path, count: int = 2000) -> Path:

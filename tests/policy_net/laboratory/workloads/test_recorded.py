@@ -6,16 +6,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policy_net.domain import Allocation
+from policy_net.domain import Allocation, JobKind
 from policy_net.errors import BadInput
-from policy_net.laboratory.catalogue import CATALOGUE, GPU_MODEL_NAMES, MODEL_NAMES
+from policy_net.laboratory.catalogue import CATALOGUE, MODEL_NAMES, model_names
 from policy_net.laboratory.speeds.speed import TableSpeedModel, default_speeds
 from policy_net.laboratory.workloads.cluster_size import ClusterSize
-from policy_net.laboratory.workloads.recorded import read_trace, suitable_ps
+from policy_net.laboratory.workloads.loaders.formats import read_csv
+from policy_net.laboratory.workloads.recorded import suitable_ps, trace_of
 from policy_net.laboratory.workloads.source_options import WorkloadOptions
-from policy_net.laboratory.workloads.workload import JobKindChoice
+from policy_net.laboratory.workloads.workload import JobKindChoice, Workload
 
 HEADER = "job_id,submit_time_s,duration_s,num_gpus"
+GPU_MODEL_NAMES = model_names(JobKind.PS, on_gpus=True)
+
+
+def read_trace(path: Path, options: WorkloadOptions) -> Workload:
+    return trace_of(read_csv(path, options.strict), options)
 
 
 def write(tmp_path: Path, *lines: str, header: str = HEADER) -> Path:
