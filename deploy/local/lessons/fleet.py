@@ -39,7 +39,6 @@ class LessonSettings:
         average_decay: versions average the last ten steps.
         every_steps: a version after so many updates.
         pairs: of a gradient; half of its time goes into replays, the rest into the start of its process.
-        permute: give each pair a random sign: a control that has nothing to learn from.
     """
 
     updates: int = 60
@@ -49,7 +48,6 @@ class LessonSettings:
     average_decay: float = 0.9
     every_steps: int = 6
     pairs: int = 6
-    permute: bool = False
 
 
 def run_lessons(
@@ -157,7 +155,6 @@ def agent_config(past: Past, address: str, enrollment: Path, settings: LessonSet
         "learning": {
             "source": "twin",
             "flush_seconds": 1.0,
-            "permute_rewards": settings.permute,
             "twin": {
                 "history": [str(past.recording.resolve())],
                 "job_kind": first.job_kind.value,
