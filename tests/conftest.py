@@ -101,15 +101,6 @@ def data_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder if folder.is_dir() else write_data(tmp_path_factory.mktemp("made_up") / "data")
 
 
-@pytest.fixture(scope="session")
-def measured_data() -> Path:
-    """The measured ones alone: for figures that were published for them, and mean nothing for others."""
-    folder = _measured()
-    if not (folder / "reference" / "speed_grid.csv").is_file():
-        pytest.skip("published figures are of measured speeds: set FEDL2_DATA to their folder")
-    return folder
-
-
 def _measured() -> Path:
     stated = os.environ.get("FEDL2_DATA")
     return Path(stated) if stated else Path(__file__).parents[2] / "shared" / "data"
