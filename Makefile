@@ -2,11 +2,12 @@
 #
 # TORCH_INDEX  address of PyTorch's CPU wheel index, for machines whose default index would bring the CUDA build
 #              (see docs/guide/install.md); empty: the default index.
-# TEST_PROCESSES  how many processes share the tests, a file each at a time; each takes some 700 MB.
+# TEST_PROCESSES  how many processes share the tests, a file each at a time; each takes about 1 GB: tests also wait, so there are
+#              more of them than cores.
 # WORKLOADS, FLEET, SEED, JOBS, POLICY  see docs/guide/demo.md.
 
 PYTHON ?= python3
-TEST_PROCESSES ?= 3
+TEST_PROCESSES ?= 4
 TORCH_INDEX ?=
 TORCH_VERSION := 2.13.0
 VENV := .venv
@@ -63,7 +64,7 @@ demo-kube: $(STAMP) ## a test cluster with real pods: jobs applied with kubectl,
 # A process that died is not replaced: xdist would give its successors the same test, and then wait for ever.
 PYTEST := $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 # Tests start hundreds of processes: with what is compiled at hand, each begins sooner.
-test test-long: export PYTHONDONTWRITEBYTECODE :=
+test test-long soak check: export PYTHONDONTWRITEBYTECODE :=
 
 test: $(STAMP) ## all tests that take less than seconds each
 	$(PYTEST) -m 'not heavy and not long'
@@ -71,9 +72,10 @@ test: $(STAMP) ## all tests that take less than seconds each
 test-long: $(STAMP) ## the other tests: programs that work together, real jobs, demonstrations and kills by the dozen
 	$(PYTEST) -m 'heavy or long'
 
-soak: $(STAMP) ## nightly: 1,000 kills of the learner, 200 damaged places of each of its files
+soak: $(STAMP) ## nightly: 1,000 kills of the learner, 200 damaged places of each of its files, other examples of each property
 	@# These take longer than whatever else hangs that long.
 	FEDL2_KILLS=1000 FEDL2_PLACES=200 $(BIN)/python -m pytest -s -o faulthandler_timeout=0 tests/faults/test_learner_killed.py tests/hostile/test_durability.py
+	$(PYTEST) --hypothesis-profile=search -m hypothesis
 
 check: $(STAMP) ## ruff, mypy, import-linter, docs tests, and the site builds
 	$(BIN)/ruff check .

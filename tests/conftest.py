@@ -5,6 +5,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import atexit
 import gc
+import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -41,9 +42,10 @@ sys.path.insert(0, str(Path(__file__).parent / "foundation"))
 sys.path.insert(0, str(Path(__file__).parent / "made_up"))
 
 # A test never asserts a time, and on a busy machine any example may take long. A run says something about the change
-# that it is for: it draws the same examples as the run before. To search for others: `--hypothesis-profile=search`.
+# that it is for: it draws the same examples as the run before, of which more find little. To search for others, and
+# twice as many: `--hypothesis-profile=search`.
 settings.register_profile("search", deadline=None, derandomize=False, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("same", settings.get_profile("search"), derandomize=True, print_blob=True)
+settings.register_profile("same", settings.get_profile("search"), max_examples=50, derandomize=True, print_blob=True)
 settings.load_profile("same")
 
 
@@ -63,6 +65,20 @@ def _environment_as_it_was() -> Iterator[None]:
         os.environ.pop(name, None)
         os.environ.update({name: before[name]} if name in before else {})
     assert not changed, f"the test leaves {', '.join(sorted(changed))} changed"
+
+
+_MARK = re.compile(r"\bpytest\.mark\.(?:heavy|long)\b")
+_MARKS_OF_ALL = re.compile(r"^pytestmark = (?:\[[^\]]*\]|.*)", re.MULTILINE)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Files of which `make test` or `make test-long` runs nothing: to import all takes each of its processes long."""
+    if collection_path.suffix != ".py" or config.option.markexpr not in ("heavy or long", "not heavy and not long"):
+        return None
+    text = collection_path.read_text(encoding="utf-8")
+    if config.option.markexpr == "heavy or long":
+        return None if _MARK.search(text) else True
+    return True if any(_MARK.search(found) for found in _MARKS_OF_ALL.findall(text)) else None
 
 
 @pytest.hookimpl(trylast=True)  # of what `-m` has left

@@ -10,6 +10,7 @@ def _threads_and_sum(size: int) -> tuple[int, float]:
     return torch.get_num_threads(), float((torch.ones(size, size) @ torch.ones(size, size)).sum())
 
 
+@pytest.mark.heavy
 def test_a_process_computes_after_its_parent_did() -> None:
     threads = torch.get_num_threads()
     torch.set_num_threads(2)

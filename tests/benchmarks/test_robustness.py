@@ -65,6 +65,7 @@ def test_a_norm_limit_keeps_hundredfold_gradients_out_and_no_other() -> None:
     assert not run_fleet(START, treatment, ATTACKS["flipped"], 0, 2).rejected
 
 
+@pytest.mark.heavy
 def test_the_record_compares_every_attack_with_the_clean_run(monkeypatch: pytest.MonkeyPatch) -> None:
     small = load_workload("dl2:jobs=3,seed=1", WorkloadOptions(speeds=default_speeds()))
     for module in (command, runs):  # a policy that learned nothing takes long

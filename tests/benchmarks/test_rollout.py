@@ -64,6 +64,7 @@ def test_a_version_that_is_bad_on_two_clusters_is_so_there_alone() -> None:
     assert [contest.of(place) for place in (1, 2, 5)] == [(WORSE_5, True), (WORSE_10, False), (WORSE_10, False)]
 
 
+@pytest.mark.heavy
 def test_all_figures_are_there(records: list[ClusterRecord]) -> None:
     figures = measure(records, 2)
     promised = {

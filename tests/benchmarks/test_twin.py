@@ -23,6 +23,7 @@ def test_both_simulators_agree_in_every_world(capsys: pytest.CaptureFixture[str]
     assert all(row["decisions"] > 0 for row in result["worlds"].values())
 
 
+@pytest.mark.heavy
 @compiled
 def test_both_simulators_agree_on_a_recorded_window(data_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["-o", "json", "--jobs", "60", "--repeats", "1", "--data", str(data_folder)]) == DONE

@@ -56,6 +56,7 @@ def recovered(folder: Path, **publish):
     return found, versions
 
 
+@pytest.mark.heavy
 @settings(max_examples=25, deadline=None)
 @given(
     count=st.integers(0, 13),

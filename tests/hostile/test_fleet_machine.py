@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -27,6 +28,8 @@ from global_learner.storage.state_dir import StateDir
 from global_learner.telemetry import Telemetry
 from global_learner.updates.pushes import Outcome, PushAnswer
 from global_learner.updates.quarantine import Quarantine
+
+pytestmark = pytest.mark.heavy
 
 CLUSTERS = ("north", "south", "east")
 Cluster = st.sampled_from(CLUSTERS)

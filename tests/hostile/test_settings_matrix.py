@@ -61,6 +61,7 @@ def faults(model: type[BaseModel], attack: Attack, path: Path) -> str | None:
     return None if "config.yaml" in line else f"does not name the file: {line}"
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("model", SOUND)
 def test_a_bad_value_is_one_line_that_names_the_setting(model: type[BaseModel], tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"

@@ -156,6 +156,7 @@ def test_a_faulty_record_costs_no_decision(tmp_path: Path, monkeypatch: pytest.M
     assert all(block.twin is None for block in learner.blocks.values())
 
 
+@pytest.mark.heavy
 def test_the_process_answers_for_the_policies_of_a_real_agent() -> None:
     worker = TwinWorker(twin_command(100.0, PolicySettings()))
     asked = a_question()

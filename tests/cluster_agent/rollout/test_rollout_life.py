@@ -103,6 +103,7 @@ def test_decisions_under_a_shadow_are_those_without_one(tmp_path: Path) -> None:
     assert sum("beside" in line for line in second) > 20
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("lives", [1, 3, 7])
 def test_an_agent_that_is_killed_goes_on_in_its_block_with_both_versions_while_the_learner_is_away(
     tmp_path: Path, lives: int

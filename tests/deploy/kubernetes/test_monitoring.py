@@ -112,6 +112,7 @@ def test_prometheus_takes_the_alerts() -> None:
     promtool("check", "rules", ALERTS / "fedl2.rules.yaml")
 
 
+@pytest.mark.heavy
 def test_alerts_are_raised_when_they_should_be_and_not_otherwise() -> None:
     promtool("test", "rules", ALERTS / "fedl2.test.yaml")
 

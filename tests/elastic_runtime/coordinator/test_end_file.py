@@ -64,6 +64,7 @@ def test_a_failed_job_says_why(
     launcher.until(lambda status: status.phase is Phase.RUNNING)
     launcher.client.task_ended("worker-0", 7, "ValueError: no such\ndata")
     launcher.until(lambda status: status.phase is Phase.FAILED)
+    process.terminate()  # as a launcher does that has heard of it
     assert process.wait(PATIENCE_SECONDS) == 1
     assert end_file.read_text() == "failed: worker-0: ended with exit code 7: ValueError: no such\n"
 

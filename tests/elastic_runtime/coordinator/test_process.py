@@ -74,6 +74,7 @@ def coordinator(tmp_path: Path) -> Iterator[Process]:
     process.reserved.close()
 
 
+@pytest.mark.heavy
 def test_killed_in_a_resize_and_started_again_it_goes_on_where_it_was(
     coordinator: Process, make_launcher: Callable[[str], Any]
 ) -> None:
@@ -93,6 +94,7 @@ def test_killed_in_a_resize_and_started_again_it_goes_on_where_it_was(
     assert coordinator.kill(signal.SIGTERM) == 0
 
 
+@pytest.mark.heavy
 def test_stopped_for_longer_than_its_limits_it_takes_nobody_for_dead(
     coordinator: Process, make_launcher: Callable[[str], Any]
 ) -> None:
@@ -101,7 +103,7 @@ def test_stopped_for_longer_than_its_limits_it_takes_nobody_for_dead(
     before = launcher.until(lambda status: status.phase is Phase.RUNNING and status.step > 10)
     assert coordinator.process is not None
     os.kill(coordinator.process.pid, signal.SIGSTOP)
-    deadline = time.monotonic() + 2.5 * limit_seconds
+    deadline = time.monotonic() + 1.5 * limit_seconds
     while time.monotonic() < deadline:  # the time that the stopped process sees, as it wakes
         launcher.check()
         time.sleep(0.1)

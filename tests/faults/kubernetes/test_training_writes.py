@@ -302,6 +302,7 @@ def play(name: str, number: int, restart: bool) -> None:
     assert life.is_struck or once.strike.comes_after
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", STRIKES)
 def test_a_fault_at_any_write_is_survived(name: str) -> None:
     # Every other one with a restart; the rest of the product is a longer test's.
@@ -318,6 +319,7 @@ def test_a_fault_at_any_write_is_survived_with_a_restart_and_without(name: str) 
             play(name, number, restart)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_an_agent_that_is_killed_at_any_write_is_followed_by_one_that_goes_on(when: str) -> None:
     strike = Strike(Fault(cut=True) if when == "after" else Fault(500))

@@ -141,6 +141,7 @@ process.wait()
         time.sleep(0.01)
 
 
+@pytest.mark.heavy
 async def test_the_real_server_gives_numbers_of_clusters(tmp_path: Path) -> None:
     """Prometheus itself, which scrapes itself under a cluster's name."""
     program = shutil.which("prometheus")

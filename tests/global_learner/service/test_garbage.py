@@ -32,6 +32,7 @@ def busy() -> None:
     assert kept
 
 
+@pytest.mark.heavy
 def test_old_objects_are_left_alone_however_many_new_ones_there_are() -> None:
     gc.collect()
     with only_young():

@@ -4,6 +4,7 @@ import asyncio
 import json
 from pathlib import Path
 
+import pytest
 import yaml
 from learner_in_process import CALL_SECONDS, serving
 from learner_makers import policy, update, vector
@@ -24,6 +25,7 @@ UPDATES = 1500
 BLOCK_BYTES = 4096
 
 
+@pytest.mark.heavy
 async def test_the_disk_holds_no_more_after_hundreds_of_snapshots_than_the_limits_say(tmp_path: Path) -> None:
     record = 4 * SPEC.parameter_count + RECORD_BYTES
     durability = {

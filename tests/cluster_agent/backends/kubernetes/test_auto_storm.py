@@ -77,6 +77,7 @@ class Storm:
         return sizes
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_no_room_is_given_twice_whatever_comes_and_in_the_end_all_is_as_decided(tmp_path: Path, seed: int) -> None:
     with kube_cluster() as cluster:

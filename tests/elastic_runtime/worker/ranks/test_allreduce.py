@@ -161,6 +161,7 @@ def _alone(case: dict[str, Any]) -> nn.Module:
     return model
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("number", range(len(CASES)))
 def test_two_processes_train_what_one_does(two: Two, number: int) -> None:
     from safetensors.torch import load_file
@@ -176,6 +177,7 @@ def test_two_processes_train_what_one_does(two: Two, number: int) -> None:
         )
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("number", range(len(CASES)))
 def test_each_sample_is_computed_once_an_epoch_by_one_of_the_two(two: Two, number: int) -> None:
     _, said = two
@@ -191,12 +193,14 @@ def test_each_sample_is_computed_once_an_epoch_by_one_of_the_two(two: Two, numbe
         assert sorted(read) == list(range(22))
 
 
+@pytest.mark.heavy
 def test_one_of_the_processes_is_the_first(two: Two) -> None:
     _, said = two
     assert [process[0]["first"] for process in said] == [True, False]
     assert all(case["finished"] and case["mode"] == "all-reduce" for process in said for case in process[: len(CASES)])
 
 
+@pytest.mark.heavy
 def test_processes_that_train_differently_all_say_so(two: Two) -> None:
     _, said = two
     assert said[0][-2] == "another process does not train what this one does; its own message says what differs"
@@ -220,6 +224,7 @@ def test_an_environment_that_torchrun_did_not_make_is_refused(environment: dict[
         )
 
 
+@pytest.mark.heavy
 def test_more_processes_than_samples_in_a_batch_are_refused(two: Two) -> None:
     _, said = two
     for process in said:

@@ -217,6 +217,7 @@ def get_once(learner: LearnerProcess, path: str, host: str | None = None) -> tup
         return error.code, dict(error.headers), error.read()
 
 
+@pytest.mark.heavy
 def test_the_running_learner_tells_jobs_in_its_report_alone(tmp_path: Path) -> None:
     learner = LearnerProcess(tmp_path)
     learner.start()

@@ -58,6 +58,7 @@ class Killed(BaseException):
     """The program is no more."""
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_a_study_that_is_killed_at_any_write_goes_on_as_if_it_had_not_been(
     undisturbed: Outcome, tmp_path: Path, monkeypatch, after: bool

@@ -6,6 +6,7 @@ done soon afterwards, however fast. So each step waits a moment, until the test 
 
 from __future__ import annotations
 
+import itertools
 import runpy
 import sys
 import time
@@ -17,9 +18,11 @@ import elastic_runtime
 SCRIPT = Path(__file__).resolve()
 EXAMPLE = SCRIPT.parents[5] / "docs" / "examples" / "digits" / "train.py"
 SAMPLES = 1437
-EPOCHS = 50
-"""With 23 steps an epoch it holds for six minutes, and trains for some ten seconds once it may."""
-HOLD_SECONDS = 0.3
+EPOCHS = 15
+"""With 23 steps an epoch it holds for eight minutes, and trains for some three seconds once it may."""
+HOLD_SECONDS, LONG_HOLD_SECONDS = 0.3, 2.0
+SHORT_HOLDS = 100
+"""Of a process: half a minute in which it soon goes on from step to step; who needs longer is a slow machine."""
 
 
 def held_command(let_go: Path) -> list[str]:
@@ -34,12 +37,12 @@ def main() -> None:
 
     def held_join(*given: Any, **named: Any) -> Any:
         job = join(*given, **named)
-        step = job.step
+        step, holds = job.step, itertools.count()
 
         def held_step(*loss: Any) -> None:
             step(*loss)
             if not let_go.exists():
-                time.sleep(HOLD_SECONDS)
+                time.sleep(HOLD_SECONDS if next(holds) < SHORT_HOLDS else LONG_HOLD_SECONDS)
 
         job.step = held_step
         return job

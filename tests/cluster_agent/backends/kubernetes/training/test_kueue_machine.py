@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
@@ -24,6 +25,8 @@ from cluster_agent.kubernetes.training.training_job import training_job
 from cluster_agent.kubernetes.training.workloads import FLAVORS, WORKLOADS, State, Workload, workload_facts
 from elastic_runtime.protocol.plan import Phase
 from policy_net.domain import SUSPENDED, Allocation
+
+pytestmark = pytest.mark.heavy
 
 Json = dict[str, Any]
 LOOK_SECONDS = 10.0

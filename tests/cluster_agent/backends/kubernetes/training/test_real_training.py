@@ -26,6 +26,7 @@ from training_cluster import (
 )
 from training_objects import TABLE, spec, template
 
+from cluster_agent.backends.kubernetes.training.story import telling
 from elastic_runtime.checkpoint import latest_durable, place_of
 from policy_net.domain import Allocation
 
@@ -34,7 +35,8 @@ GRACE_SECONDS = 2
 
 
 @pytest.fixture
-def cluster() -> Iterator[Cluster]:
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    monkeypatch.setattr(telling, "PROGRESS_SECONDS", 1.0)
     with running_cluster(kubelet="processes", waits=Waits(0.1, 0.1, 1.0)) as found:
         install(found)
         yield found

@@ -6,6 +6,7 @@ another gang, is checked whenever a pod is made.
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
@@ -14,6 +15,8 @@ from test_training_machine import Training
 
 from cluster_agent.kubernetes.training.training_job import training_job
 from policy_net.domain import SUSPENDED, Allocation
+
+pytestmark = pytest.mark.heavy
 
 
 class Ranks(Training):

@@ -26,13 +26,15 @@ from training_cluster import (
 )
 from training_objects import TABLE, template
 
+from cluster_agent.backends.kubernetes.training.story import telling
 from policy_net.domain import Allocation
 
 Json = dict[str, Any]
 
 
 @pytest.fixture
-def cluster() -> Iterator[Cluster]:
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    monkeypatch.setattr(telling, "PROGRESS_SECONDS", 1.0)
     if shutil.which("kubectl") is None:
         pytest.skip("kubectl is not installed")
     with running_cluster(kubelet="processes", waits=Waits(0.1, 0.1, 1.0)) as found:
