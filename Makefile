@@ -2,8 +2,8 @@
 #
 # TORCH_INDEX  address of PyTorch's CPU wheel index, for machines whose default index would bring the CUDA build
 #              (see docs/guide/install.md); empty: the default index.
-# TEST_PROCESSES  how many processes share the tests, a file each at a time; each takes about 1 GB: tests also wait, so there are
-#              more of them than cores.
+# TEST_PROCESSES  how many processes share the tests, a file each at a time; each takes 1 GB. More than cores: tests wait, too.
+# TEST_OPTIONS  more words for the pytest of `make test`.
 # WORKLOADS, FLEET, SEED, JOBS, POLICY  see docs/guide/demo.md.
 
 PYTHON ?= python3
@@ -21,7 +21,7 @@ JOB_PROTO := elastic_runtime/proto
 JOB_GENERATED := elastic_runtime/generated
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-train demo-kube test test-long soak check docs format proto reference chart bench clean
+.PHONY: help setup demo demo-train demo-kube test test-long soak check _types _others docs format proto reference chart bench clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 11
@@ -67,7 +67,7 @@ PYTEST := $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-load
 test test-long soak check: export PYTHONDONTWRITEBYTECODE :=
 
 test: $(STAMP) ## all tests that take less than seconds each
-	$(PYTEST) -m 'not heavy and not long'
+	$(PYTEST) -m 'not heavy and not long' $(TEST_OPTIONS)
 
 test-long: $(STAMP) ## the other tests: programs that work together, real jobs, demonstrations and kills by the dozen
 	$(PYTEST) -m 'heavy or long'
@@ -78,9 +78,15 @@ soak: $(STAMP) ## nightly: 1,000 kills of the learner, 200 damaged places of eac
 	$(PYTEST) --hypothesis-profile=search -m hypothesis
 
 check: $(STAMP) ## ruff, mypy, import-linter, docs tests, and the site builds
+	@# mypy takes as long as all the others.
+	@$(MAKE) --no-print-directory -j2 _types _others
+
+_types: $(STAMP)
+	$(BIN)/mypy
+
+_others: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -m 'not heavy and not long' tests/docs
 

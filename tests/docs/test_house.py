@@ -43,7 +43,7 @@ def test_the_makefile_installs_the_pinned_torch() -> None:
 def test_ci_runs_the_checks_and_the_tests() -> None:
     lines = (ROOT / ".ci/run").read_text(encoding="utf-8").splitlines()
     assert "make check" in lines
-    assert "make test" in lines
+    assert "TEST_OPTIONS=--ignore=tests/docs make test" in lines, "those are checked already"
     assert "make test-long" in lines, "no test is left out"
 
 

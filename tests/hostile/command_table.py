@@ -82,7 +82,8 @@ SOUND: dict[str, Line] = {
     ],
     "policy-net runs": lambda place: [str(place.folder / "trained"), "-o", "json"],
     "policy-net reproduce": lambda place: [
-        *("dl2", "--only", "fig11", "--quick", "--processes", "1", "--out", str(place.folder / "figures")),
+        *("dl2", "--only", "fig11", "--quick", "--seeds", "1", "--processes", "1"),
+        *("--out", str(place.folder / "figures")),
     ],
     "policy-net extend": lambda place: [*("set", "--with", "prices", "--out", str(place.folder / "wide.safetensors"))],
     "policy-net inspect": lambda place: [str(place.good_policy), "-o", "json"],
