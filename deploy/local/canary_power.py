@@ -26,7 +26,7 @@ class CanaryPower:
     Attributes:
         pairs: of blocks, from which is drawn.
         worse: of a version that is `WORSE`.
-        least: of the least loss that is stopped in four of five; None where none of those tried is.
+        least: of the least of some round losses that is stopped in four of five; None where none of them is.
     """
 
     rollout: int
@@ -39,14 +39,15 @@ class CanaryPower:
         """For people, in a sentence."""
         worse = self.worse
         said = (
-            f"what its canary stage is worth: the margin is {VERDICT['margin_percent']}%, and of versions"
-            f" {worse.loss:.0%} worse it stops {worse.stops:.0%}: {worse.fails:.0%} by a verdict,"
-            f" {worse.asks:.0%} as there is none after {MOST_PAIRS} pairs of blocks"
+            f"a version {worse.loss:.0%} worse would be stopped by its canary stage in {worse.stops:.0%} of {DRAWS}"
+            f" rollouts drawn from its {self.pairs} pairs of blocks ({worse.fails:.0%} by a verdict, {worse.asks:.0%}"
+            f" for want of one after {MOST_PAIRS} pairs)"
         )
-        if worse.stops < STOPS_USUALLY:
-            said += f"; {STOPS_USUALLY:.0%} are stopped of those "
-            said += "that are far worse only" if self.least is None else f"{self.least.loss:.0%} worse"
-        return f"{said} ({DRAWS} rollouts drawn from the {self.pairs} pairs that it saw)"
+        if self.least is None:
+            said += f", in {STOPS_USUALLY:.0%} only one that is far worse"
+        elif self.least.loss != worse.loss:
+            said += f", one {self.least.loss:.0%} worse in {self.least.stops:.0%}"
+        return f"{said}; its margin is {VERDICT['margin_percent']}%"
 
     def to_json(self) -> dict[str, Any]:
         """For `summary.json`."""
@@ -72,5 +73,5 @@ def canary_power(end: RolloutEnd, state_dir: Path) -> CanaryPower | None:
     worse = power_at(scores, rule, WORSE, MOST_PAIRS)
     if worse is None:
         return None
-    least = worse if worse.stops >= STOPS_USUALLY else least_stopped(scores, rule, MOST_PAIRS)
+    least = least_stopped(scores, rule, MOST_PAIRS)
     return CanaryPower(end.number, sum(map(len, scores.values())), worse, least)

@@ -14,6 +14,11 @@ from foundation.tables import Column, FittedTable
 
 PLAIN_LINE_SECONDS = 10.0
 """Between two lines where there is no terminal: enough to see life in a log, not enough to fill it."""
+LINE_WORDS = (
+    "(head step: updates so far; staleness: by how many of them gradients come late; slot: 20 simulated minutes; JCT:"
+    " job completion time; DRF: what another scheduler needs for the same jobs)"
+)
+"""Said before the first of these lines."""
 
 
 class Display:
@@ -27,6 +32,7 @@ class Display:
         self._live: Live | None = None
         self._fleet: FleetNow | None = None
         self._spoke_seconds = -PLAIN_LINE_SECONDS
+        self._explained = False
 
     def __enter__(self) -> Display:
         if self._console.is_terminal:
@@ -63,6 +69,9 @@ class Display:
         if self._live is not None:
             self._live.update(self._picture())
         elif elapsed_seconds - self._spoke_seconds >= PLAIN_LINE_SECONDS:
+            if not self._explained:
+                self._explained = True
+                self._console.print(LINE_WORDS, soft_wrap=True, markup=False, highlight=False)
             self._spoke_seconds = elapsed_seconds
             self._console.print(self._line(fleet, elapsed_seconds), soft_wrap=True)
 

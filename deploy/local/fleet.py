@@ -27,7 +27,7 @@ from deploy.local.rollouts import (
     why_none,
     write_plan,
 )
-from deploy.local.waiting import ProgressDeadline
+from deploy.local.waiting import LearningTime, ProgressDeadline
 from deploy.local.watch import FleetNow, LearnerWatch
 from deploy.local.worse_version import publish_worse
 from policy_net.exchange.generated import fleet_pb2
@@ -219,19 +219,16 @@ def wait_until(ready: Callable[[], bool], processes: Processes) -> None:
 def _watch_until_done(
     watch: LearnerWatch, agents: Sequence[str], processes: Processes, display: Display, settings: FleetSettings
 ) -> None:
-    """Until the time or the updates are over; where little of a processor is left, until there is something to show."""
-    began, deadline = time.monotonic(), ProgressDeadline(START_SECONDS)
+    began = time.monotonic()
+    learning = LearningTime(settings.seconds, settings.updates, settings.publish_every_steps, START_SECONDS)
     while any(processes.is_running(name) for name in agents):
         processes.check()
-        elapsed = time.monotonic() - began
         now = watch.now()
         if now is not None:
-            display.fleet(now, elapsed)
+            display.fleet(now, time.monotonic() - began)
         step = 0 if now is None else now.head_step
-        display.progress(max(elapsed / settings.seconds, step / settings.updates))
-        shown = step >= min(settings.publish_every_steps, settings.updates)
-        stuck = deadline.passed((step, now and sum(cluster.decisions for cluster in now.clusters)))
-        if step >= settings.updates or (elapsed >= settings.seconds and (shown or stuck)):
+        display.progress(learning.share(step))
+        if learning.over(step):
             return
         time.sleep(POLL_SECONDS)
 

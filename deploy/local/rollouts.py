@@ -49,6 +49,10 @@ MARGIN_WORDS = (
     f" {VerdictSettings().margin_percent:g}% unless set)"
 )
 """Said of the first stage that passes by it."""
+STAGE_WORDS = (
+    "(gate: replays; shadow: its decisions beside those that count; canary: two clusters take turns between it and what"
+    " acted before; fleet: all do)"
+)
 INCONCLUSIVE = "inconclusive"
 CALL_SECONDS = 30.0
 LOOK_SECONDS = 0.5
@@ -289,6 +293,7 @@ def both_rollouts(rollouts: Rollouts, made: int, worse: int) -> tuple[RolloutEnd
         DemoFailed: see `Rollouts.run`.
     """
     rollouts.back_to_first()
+    rollouts.say(STAGE_WORDS)
     rollouts.say(f"rollout of v{made}, which this fleet made, in place of v1")
     first = rollouts.run(made, Phase.DONE)
     rollouts.say(f"rollout of v{worse}, which is v{made} made worse on purpose, with false beliefs of speeds")

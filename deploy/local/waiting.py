@@ -43,3 +43,37 @@ class ProgressDeadline:
     def waited_seconds(self) -> float:
         """Since it was made."""
         return self._clock() - self._began
+
+
+class LearningTime:
+    """Time in which a fleet learns: so many updates or seconds; where little of a processor is left, as long as the
+    first version takes, if updates come at all.
+
+    Args:
+        seconds: after which it is over, once there is a version of the fleet's own.
+        updates: after which it is over.
+        version_updates: that make a version.
+        still_seconds: without an update, until it is over all the same.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        seconds: float,
+        updates: int,
+        version_updates: int,
+        still_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._seconds, self._updates, self._first = seconds, updates, min(version_updates, updates)
+        self._deadline = ProgressDeadline(still_seconds, clock=clock)
+
+    def share(self, updates: int) -> float:
+        """How much of it is over."""
+        return max(self._deadline.waited_seconds / self._seconds, updates / self._updates)
+
+    def over(self, updates: int) -> bool:
+        """Whether it is over after so many updates."""
+        stuck = self._deadline.passed(updates)
+        late = self._deadline.waited_seconds >= self._seconds
+        return updates >= self._updates or (late and (updates >= self._first or stuck))

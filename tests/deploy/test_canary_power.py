@@ -38,19 +38,22 @@ def test_it_says_the_margin_and_how_likely_a_worse_version_is_stopped(learner: P
     assert power is not None
     assert power.pairs == 16
     assert power.worse.loss == 0.1
-    assert f"the margin is 10%, and of versions 10% worse it stops {power.worse.stops:.0%}" in power.words
+    assert f"10% worse would be stopped by its canary stage in {power.worse.stops:.0%} of 200 rollouts" in power.words
+    assert "; its margin is 10%" in power.words
     found = power.to_json()
     assert (found["margin"], found["worse"]["stopped"]) == (0.1, power.worse.stops)
-    assert found["least_loss_stopped_in_four_of_five"] is not None
+    assert power.least is not None
+    assert power.least.stops >= 0.8
+    assert found["least_loss_stopped_in_four_of_five"] == power.least.loss <= 0.1
 
 
 def test_where_it_would_not_stop_it_it_says_what_it_would(learner: Path) -> None:
     power = canary_power(END, learner)
     assert power is not None
     weak = replace(power, worse=replace(power.worse, fails=0.1, asks=0.2), least=replace(power.worse, loss=0.5))
-    assert "10% worse it stops 30%: 10% by a verdict, 20% as there is none" in weak.words
-    assert "; 80% are stopped of those 50% worse" in weak.words
-    assert "; 80% are stopped of those that are far worse only" in replace(weak, least=None).words
+    assert "in 30% of 200 rollouts drawn from its 16 pairs of blocks (10% by a verdict, 20% for want of" in weak.words
+    assert f"), one 50% worse in {power.worse.stops:.0%}; its margin" in weak.words
+    assert "), in 80% only one that is far worse; its margin" in replace(weak, least=None).words
 
 
 def test_a_rollout_that_did_not_get_to_its_canaries_has_none(learner: Path) -> None:

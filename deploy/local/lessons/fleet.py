@@ -18,6 +18,7 @@ from deploy.local.display import Display
 from deploy.local.fleet import POLL_SECONDS, PublishedVersion, download, enroll, spread, wait_until
 from deploy.local.lessons.pasts import Past
 from deploy.local.processes import Processes
+from deploy.local.waiting import LearningTime
 from deploy.local.watch import LearnerWatch
 from policy_net.exchange.policy_file import write_policy_file
 from policy_net.set_policy.extended import extended
@@ -25,6 +26,9 @@ from policy_net.set_policy.policy import default_set_file
 
 SPEEDUP = 60.0
 """The clusters decide meanwhile, a minute in a second: an agent learns of its past once it has decided something."""
+STILL_SECONDS = 60.0
+"""How long, once the time is over, there may be no update more before the first version: lessons take what nobody else
+wants of the processors, which may be nothing."""
 JUDGED_VERSIONS = 6
 
 
@@ -34,7 +38,7 @@ class LessonSettings:
 
     Attributes:
         updates: the fleet ends after so many; 0 for no lessons.
-        seconds: or after so long, on a slow machine.
+        seconds: or after so long, on a slow machine; there not before the first version, if updates come at all.
         learning_rate: of the first step, in spreads, as in docs/results/twin_learning.md; it halves in `decay_steps`.
         average_decay: versions average the last ten steps.
         every_steps: a version after so many updates.
@@ -92,13 +96,13 @@ def run_lessons(
 def _watch(
     watch: LearnerWatch, agents: Sequence[str], processes: Processes, display: Display, settings: LessonSettings
 ) -> None:
-    began = time.monotonic()
-    while (elapsed := time.monotonic() - began) < settings.seconds and any(map(processes.is_running, agents)):
+    learning = LearningTime(settings.seconds, settings.updates, settings.every_steps, STILL_SECONDS)
+    while any(map(processes.is_running, agents)):
         processes.check()
         now = watch.now()
         done = 0 if now is None else now.updates_accepted
-        display.progress(max(elapsed / settings.seconds, done / settings.updates))
-        if done >= settings.updates:
+        display.progress(learning.share(done))
+        if learning.over(done):
             return
         time.sleep(POLL_SECONDS)
 
