@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -121,6 +121,7 @@ class Coordinators:
         on_news: called from a poll's thread where a job has changed; must not block.
         connect: opens a line.
         poll_seconds: between two questions to one that answers.
+        pool: where polls run; threads of its own unless given. It is shut down at the end.
     """
 
     def __init__(
@@ -129,12 +130,13 @@ class Coordinators:
         on_news: Callable[[], None],
         connect: Callable[[Line], CoordinatorCalls] = open_line,
         poll_seconds: float = POLL_SECONDS,
+        pool: Executor | None = None,
     ) -> None:
         self._clock, self._on_news, self._connect, self._poll_seconds = clock, on_news, connect, poll_seconds
         self._followed: dict[str, _Followed] = {}
         self._lock = threading.Lock()
         self._following, self._closed = threading.Lock(), False
-        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="coordinators")
+        self._pool = pool or ThreadPoolExecutor(_THREADS, thread_name_prefix="coordinators")
 
     def follow(self, lines: Mapping[str, Line]) -> None:
         """Follow these and no others, and ask those whose turn it is."""
@@ -167,12 +169,6 @@ class Coordinators:
                 if due and not self._closed and (each.under_way is None or each.under_way.done()):
                     each.polled_seconds = now
                     each.under_way = self._pool.submit(self._poll, each)
-
-    @property
-    def is_asking(self) -> bool:
-        """Whether an answer is waited for."""
-        with self._following:
-            return any(each.under_way is not None and not each.under_way.done() for each in self._followed.values())
 
     def told(self, uid: str) -> Told | None:
         """What a coordinator said last; None where that is too long ago."""

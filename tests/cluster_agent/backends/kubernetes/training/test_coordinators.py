@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
 from typing import Any
 
 import pytest
@@ -50,6 +51,15 @@ class Fake:
         self.closed = True
 
 
+class AtOnce(Executor):
+    """Runs what is submitted before it returns."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        done.set_result(fn(*args, **kwargs))
+        return done
+
+
 class Clock:
     now = 100.0
 
@@ -70,6 +80,14 @@ def fake() -> Fake:
 @pytest.fixture
 def followed(clock: Clock, fake: Fake) -> Iterator[Coordinators]:
     found = Coordinators(clock, lambda: None, lambda line: fake)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def answered(clock: Clock, fake: Fake) -> Iterator[Coordinators]:
+    """As `followed`, and each poll has its answer when it is asked."""
+    found = Coordinators(clock, lambda: None, lambda line: fake, pool=AtOnce())
     yield found
     found.close()
 
@@ -152,12 +170,11 @@ def test_a_request_that_was_given_up_says_why(followed: Coordinators, fake: Fake
 
 
 def asked_within(found: Coordinators, clock: Clock, fakes: list[Fake], seconds: float) -> list[int]:
-    """How often each is asked, with looks a tenth of a second apart, each answered before the next."""
+    """How often each is asked, with looks a tenth of a second apart, each answered at once."""
     before = [fake.polls for fake in fakes]
     for _ in range(round(seconds * 10)):
         clock.now += 0.1
         found.ask_due()
-        until(lambda: not found.is_asking)
     return [fake.polls - number for fake, number in zip(fakes, before, strict=True)]
 
 
@@ -165,33 +182,29 @@ def asked_within(found: Coordinators, clock: Clock, fakes: list[Fake], seconds: 
 def test_of_many_each_is_asked_less_often(clock: Clock, count: int, most: int, least: int) -> None:
     fakes = [Fake() for _ in range(count)]
     waiting = iter(fakes)
-    found = Coordinators(clock, lambda: None, lambda line: next(waiting))
+    found = Coordinators(clock, lambda: None, lambda line: next(waiting), pool=AtOnce())
     found.follow({f"u{number}": LINE for number in range(count)})
-    until(lambda: not found.is_asking)
     asked = asked_within(found, clock, fakes, 5.0)
     assert least <= min(asked) <= max(asked) <= most
     found.close()
 
 
-def test_one_that_has_something_under_way_is_asked_more_often(followed: Coordinators, clock: Clock, fake: Fake) -> None:
-    followed.follow({"u": LINE})
-    until(lambda: not followed.is_asking)
+def test_one_that_has_something_under_way_is_asked_more_often(answered: Coordinators, clock: Clock, fake: Fake) -> None:
+    answered.follow({"u": LINE})
     fake.phase = Phase.STARTING
     clock.now += 1.0
-    followed.ask_due()
-    until(lambda: not followed.is_asking)
-    assert asked_within(followed, clock, [fake], 5.0)[0] >= 15
+    answered.ask_due()
+    assert asked_within(answered, clock, [fake], 5.0)[0] >= 15
 
 
-def test_one_that_was_asked_for_something_is_heard_at_once(followed: Coordinators, clock: Clock, fake: Fake) -> None:
-    followed.follow({"u": LINE})
-    until(lambda: not followed.is_asking)
+def test_one_that_was_asked_for_something_is_heard_at_once(answered: Coordinators, clock: Clock, fake: Fake) -> None:
+    answered.follow({"u": LINE})
     clock.now += 0.1
-    assert asked_within(followed, clock, [fake], 0.1) == [0]
-    followed.ask("u", ASK)
-    assert asked_within(followed, clock, [fake], 0.1) == [1]
-    followed.report("u", Ended("worker-0", 0, ""))
-    assert asked_within(followed, clock, [fake], 0.1) == [1]
+    assert asked_within(answered, clock, [fake], 0.1) == [0]
+    answered.ask("u", ASK)
+    assert asked_within(answered, clock, [fake], 0.1) == [1]
+    answered.report("u", Ended("worker-0", 0, ""))
+    assert asked_within(answered, clock, [fake], 0.1) == [1]
 
 
 def test_nothing_is_begun_once_it_is_closed(clock: Clock, fake: Fake) -> None:
