@@ -161,16 +161,6 @@ def rests_on(clusters: Mapping[str, Summed], alpha: float) -> str:
     return names[int(np.argmax(np.where(differs, np.abs(estimates - estimate), -1.0)))]
 
 
-def boundary(variance: float, tuned_variance: float, alpha: float) -> float:
-    """The line that a sum of fair scores crosses at any time with a probability of at most `alpha`.
-
-    Args:
-        variance: of the sum until now.
-        tuned_variance: of the sum where the line is to be lowest.
-    """
-    return float(_boundaries(np.array(variance), np.array(tuned_variance), alpha))
-
-
 def likeness(values: NDArray[np.float64]) -> float:
     """How much neighbours are alike, from −1 to 1: the autocorrelation, less what few values take off it."""
     count = len(values)
@@ -239,7 +229,7 @@ def _estimates(sums: NDArray[np.float64], alpha: float) -> tuple[NDArray[np.floa
     # strangers would have: neighbours that are opposites by accident make nothing surer.
     alike = np.minimum(sums[_LIKENESS] / pairs, LARGEST_LIKENESS)
     variance = np.maximum(variance * np.maximum((1.0 + alike) / (1.0 - alike), 1.0), np.finfo(float).tiny)
-    radii = _boundaries(variance, TUNED_PAIRS * variance / pairs, alpha) / weights
+    radii = boundaries(variance, TUNED_PAIRS * variance / pairs, alpha) / weights
     return np.where(known, sums[_SCORES] / weights, 0.0), np.where(known, radii, math.inf)
 
 
@@ -248,9 +238,13 @@ def _signs(estimates: NDArray[np.float64], radii: NDArray[np.float64]) -> NDArra
     return np.where(np.abs(estimates) > radii, np.sign(estimates), 0.0)
 
 
-def _boundaries(
-    variance: NDArray[np.float64], tuned_variance: NDArray[np.float64], alpha: float
-) -> NDArray[np.float64]:
+def boundaries(variance: NDArray[np.float64], tuned_variance: NDArray[np.float64], alpha: float) -> NDArray[np.float64]:
+    """The lines that sums of fair scores cross at any time with a probability of at most `alpha`, one a cluster.
+
+    Args:
+        variance: of each sum until now.
+        tuned_variance: of each sum where its line is to be lowest.
+    """
     mixed = _TIGHTEST * tuned_variance
     together = variance + mixed
     found: NDArray[np.float64] = np.sqrt(2.0 * together * np.log1p(np.sqrt(together / mixed) / (2.0 * alpha)))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from global_learner.rollout.verdicts.confidence import (
     LEAST_PAIRS,
     UNKNOWN,
-    boundary,
+    boundaries,
     interval_of,
     likeness,
     summed,
@@ -108,7 +108,8 @@ def test_an_interval_holds_its_estimate_and_no_score_counts_without_end(values: 
 def test_the_boundary_is_above_that_of_one_look(variance: float, alpha: float) -> None:
     from scipy import stats
 
-    assert boundary(variance, 1.0, alpha) > stats.norm.isf(alpha) * math.sqrt(variance)
+    (found,) = boundaries(np.array([variance]), np.array([1.0]), alpha)
+    assert found > stats.norm.isf(alpha) * math.sqrt(variance)
 
 
 def test_alike_neighbours_are_seen_and_opposites_make_nothing_surer() -> None:
