@@ -2,8 +2,9 @@
 
 The one table of an agent on Kubernetes and of the readers of recorded histories.
 Source: the device plugins of NVIDIA (k8s-device-plugin, MIG and time slicing), AMD, Intel, Huawei (Ascend), Habana,
-Google, AWS, Cambricon, Hygon, MetaX, Moore Threads, Iluvatar, Kunlunxin, Enflame; HAMi, Volcano, Alibaba's gpushare
-and Tencent's gpu-manager for shared ones; slurm.conf(5) and gres.conf(5) for `shard` and `mps`.
+Google, AWS, Cambricon, Hygon, MetaX, Moore Threads, Iluvatar, Kunlunxin, Enflame, FuriosaAI, Rebellions, Graphcore;
+HAMi, Volcano, Alibaba's gpushare and Tencent's gpu-manager for shared ones; slurm.conf(5) and gres.conf(5) for `shard`
+and `mps`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ _DEVICES = re.compile(
     r"(nvidia|amd|iluvatar|mthreads|metax-tech|vastaitech|birentech)\.com/gpu|iluvatar\.ai/gpu|birentech\.com/gpu"
     r"|gpu\.intel\.com/(i915|xe)|habana\.ai/gaudi\d?|google\.com/tpu|aws\.amazon\.com/neuron(device)?"
     r"|huawei\.com/(ascend\d+\w*|npu)|cambricon\.com/(mlu|mlu\d+)|hygon\.com/dcu(num)?"
-    r"|enflame\.com/gcu|kunlunxin\.com/xpu|baidu\.com/xpu|alibabacloud\.com/ppu|qualcomm\.com/qaic|tenstorrent\.com/\w+",
+    r"|enflame\.com/gcu|kunlunxin\.com/xpu|baidu\.com/xpu|alibabacloud\.com/ppu|qualcomm\.com/qaic|tenstorrent\.com/\w+"
+    r"|furiosa\.ai/(warboy|rngd|npu)|rebellions\.ai/\w+|(\w+\.)?graphcore\.ai/ipu",
     re.IGNORECASE,
 )
 _PARTS = re.compile(

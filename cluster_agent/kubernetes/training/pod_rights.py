@@ -30,6 +30,9 @@ _ORDINARY_CAPABILITIES: Final = frozenset(
     )
 )
 """Which containers have anyway."""
+_ORDINARY_SELINUX_TYPES: Final = frozenset(
+    ("", "container_t", "container_init_t", "container_kvm_t", "container_engine_t")
+)
 _NAMED: Final = 4
 """Fields that a line names."""
 _LONGEST_LINE: Final = 400
@@ -46,7 +49,8 @@ class HostAccess(StrEnum):
     NODE = "nodeName"
     """A node without asking the scheduler: neither taints nor what is free count."""
     PRIVILEGED = "privileged"
-    """A privileged container, and what comes near it: more capabilities, an unmasked /proc, no seccomp or AppArmor."""
+    """A privileged container, and what comes near it: more capabilities, an unmasked /proc, no seccomp or AppArmor, or
+    another SELinux label."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +153,9 @@ def _privileged(of: Json) -> Iterator[str]:
     for profile in ("seccompProfile", "appArmorProfile"):
         if _section(context, profile).get("type") == "Unconfined":
             yield profile
+    label = _section(context, "seLinuxOptions")
+    if label.get("user") or label.get("role") or str(label.get("type") or "") not in _ORDINARY_SELINUX_TYPES:
+        yield "seLinuxOptions"
     if _section(context, "windowsOptions").get("hostProcess"):
         yield "windowsOptions.hostProcess"
 

@@ -34,6 +34,8 @@ PODS: list[Json] = [
     {"securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}},
     {"securityContext": {"sysctls": [{"name": "x", "value": "1"}]}},
     {"securityContext": {"seccompProfile": {"type": "Unconfined"}}},
+    {"securityContext": {"seLinuxOptions": {"type": "spc_t"}}},
+    {"securityContext": {"seLinuxOptions": {"type": "container_t", "level": "s0:c1,c2"}}},
 ]
 CONTAINERS: list[Json] = [
     {"ports": [{"containerPort": 1}]},
@@ -45,6 +47,7 @@ CONTAINERS: list[Json] = [
     {"securityContext": {"procMount": "Unmasked"}},
     {"securityContext": {"appArmorProfile": {"type": "Unconfined"}}},
     {"securityContext": {"windowsOptions": {"hostProcess": True}}},
+    {"securityContext": {"seLinuxOptions": {"user": "system_u"}}},
 ]
 
 

@@ -39,6 +39,12 @@ UNIT = "pod"
 CLAIMS = "a resource claim"
 """Of devices, by which a pod may ask for GPUs without a number: the list of pods does not show how many."""
 
+SHARE_ANNOTATIONS = ("gpu-fraction", "gpu-memory")
+"""Of pods that ask Run:ai's scheduler, or KAI, for a share of a device, and no device by number.
+
+Source: NVIDIA/KAI-Scheduler, docs/gpu-sharing.
+"""
+
 GROUP_LABELS = (
     "jobset.sigs.k8s.io/jobset-name",
     "training.kubeflow.org/job-name",
@@ -235,7 +241,10 @@ def _gpus(pod: Item) -> Mapping[str, int]:
 def _uncounted(pod: Item) -> set[str]:
     """Names of accelerators that a pod asks for and that are no number of devices."""
     spec = pod.an_object(pod.fields.get("spec"), "spec")
-    found = {CLAIMS} if spec.get("resourceClaims") else set()
+    meta = pod.an_object(pod.fields.get("metadata"), "metadata")
+    annotations = pod.an_object(meta.get("annotations") or {}, "metadata.annotations")
+    found = {name for name in SHARE_ANNOTATIONS if name in annotations}
+    found |= {CLAIMS} if spec.get("resourceClaims") else set()
     for kind in ("containers", "initContainers"):
         for _, place, resources in _resources(pod, f"spec.{kind}", spec.get(kind) or []):
             found |= {name for name in _names(pod, place, resources) if counted_as(name) is Counted.NOT}

@@ -44,6 +44,7 @@ POD_FIELDS = [
     ({"volumes": [{"name": "a", "emptyDir": {}}, {"name": "b", "hostPath": {"path": "/"}}]}, "hostPath"),
     ({"securityContext": {"sysctls": [{"name": "kernel.msgmax", "value": "1"}]}}, "privileged"),
     ({"securityContext": {"seccompProfile": {"type": "Unconfined"}}}, "privileged"),
+    ({"securityContext": {"seLinuxOptions": {"type": "spc_t"}}}, "privileged"),
 ]
 CONTAINER_FIELDS = [
     ({"securityContext": {"privileged": True}}, "privileged"),
@@ -52,6 +53,7 @@ CONTAINER_FIELDS = [
     ({"securityContext": {"procMount": "Unmasked"}}, "privileged"),
     ({"securityContext": {"appArmorProfile": {"type": "Unconfined"}}}, "privileged"),
     ({"securityContext": {"windowsOptions": {"hostProcess": True}}}, "privileged"),
+    ({"securityContext": {"seLinuxOptions": {"role": "system_r"}}}, "privileged"),
     ({"ports": [{"containerPort": 1}, {"containerPort": 2, "hostPort": 2}]}, "hostPort"),
 ]
 

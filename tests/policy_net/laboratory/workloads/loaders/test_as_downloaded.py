@@ -27,6 +27,13 @@ def pod(name: str, resources: dict[str, str], **spec: Any) -> dict[str, Any]:
     }
 
 
+def of_share(annotation: str, value: str) -> dict[str, Any]:
+    """A pod that asks Run:ai's scheduler for a share of a device."""
+    found = pod("x", {})
+    found["metadata"]["annotations"] = {annotation: value}
+    return found
+
+
 def of_pods(tmp_path: Path, *pods: dict[str, Any]) -> Recording:
     path = tmp_path / "pods.json"
     path.write_text(json.dumps({"items": [pod("usual", {"nvidia.com/gpu": "1"}), *pods]}))
@@ -64,6 +71,8 @@ def test_devices_and_parts_of_them_count_by_any_name(tmp_path: Path, resources: 
             pod("x", {}, resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": "one"}]),
             "asked for an accelerator that is not counted (a resource claim)",
         ),
+        (of_share("gpu-fraction", "0.5"), "asked for an accelerator that is not counted (gpu-fraction)"),
+        (of_share("gpu-memory", "4000"), "asked for an accelerator that is not counted (gpu-memory)"),
         (
             pod("x", {"nvidia.com/gpu": "49152"}),
             "asked for more than 128 nvidia.com/gpu on a machine: slices or shares, which are not counted",
