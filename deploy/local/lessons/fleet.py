@@ -26,7 +26,7 @@ from policy_net.set_policy.policy import default_set_file
 
 SPEEDUP = 60.0
 """The clusters decide meanwhile, a minute in a second: an agent learns of its past once it has decided something."""
-STILL_SECONDS = 60.0
+STILL_SECONDS = 120.0
 """How long, once the time is over, there may be no update more before the first version: lessons take what nobody else
 wants of the processors, which may be nothing."""
 JUDGED_VERSIONS = 6
