@@ -8,8 +8,14 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from cluster_agent.backend_settings import SimulatedBackendSettings
+from cluster_agent.backends.simulated.backend import SNAPSHOT
+from cluster_agent.settings_file import read_settings
 from deploy.local import rollouts
+from deploy.local.configs import FLEETS, DemoPolicy, write_agent_config
 from deploy.local.display import Display
+from deploy.local.fleet import CLUSTER_STATE
+from deploy.local.plan import make_plan
 from deploy.local.processes import DemoFailed, Processes
 from deploy.local.rollouts import (
     MOST_PAIRS,
@@ -164,3 +170,25 @@ def test_a_fleet_that_can_have_no_rollout_is_told_why() -> None:
     assert "2 clusters" in why_none(["north"], 9, True)
     assert "no version of its own" in why_none(["north", "south"], 1, True)
     assert "through with their work" in why_none(["north", "south"], 2, False)
+
+
+def test_while_versions_are_judged_a_cluster_schedules_as_a_real_one_and_waits_for_its_twin(tmp_path: Path) -> None:
+    (cluster,) = make_plan(None, ("mixed",), seed=0, jobs=None)
+    found = {}
+    for by_rollouts in (False, True):
+        path = tmp_path / f"agent-{by_rollouts}.yaml"
+        settings = FLEETS[DemoPolicy.SET]
+        write_agent_config(
+            path, "mixed", "127.0.0.1:7001", cluster.source, cluster.own, settings, by_rollouts=by_rollouts
+        )
+        found[by_rollouts] = read_settings(path)
+    before, then = found[False], found[True]
+    assert isinstance(before.backend, SimulatedBackendSettings)
+    assert isinstance(then.backend, SimulatedBackendSettings)
+    assert before.learner is not None
+    assert then.learner is not None
+    assert (before.backend.wait_for_twin, before.learner.twin_cpu_percent, before.learns) == (False, 0.0, True)
+    assert (then.backend.wait_for_twin, then.learner.twin_cpu_percent, then.learns) == (True, 100.0, False)
+    assert then.policy.exploration == 0.0
+    assert then.state_dir == before.state_dir
+    assert CLUSTER_STATE == SNAPSHOT, "what an agent of other jobs would refuse is removed by its name"
