@@ -7,9 +7,11 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -50,26 +52,33 @@ def _ray_cluster_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(HERE))
 
 
+@pytest.fixture(scope="class")
+def ray_cluster() -> Iterator[str]:
+    """Where a cluster answers that was there before: to begin one takes longer than most tests.
+
+    In a folder of its own, which names sockets and so is short: nobody who begins one of their own comes upon it.
+    """
+    from ray.cluster_utils import Cluster
+
+    with pytest.MonkeyPatch.context() as environment, tempfile.TemporaryDirectory(prefix="ray-") as folder:
+        environment.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        environment.setenv("PYTHONPATH", str(HERE))
+        head = {"num_cpus": 2, "include_dashboard": False, "temp_dir": folder}
+        cluster = Cluster(initialize_head=True, head_node_args=head)
+        yield cluster.address
+        cluster.shutdown()
+
+
 @pytest.mark.heavy
 @needs_ray
-@pytest.mark.usefixtures("_ray_cluster_of_its_own")
 class TestRay(EngineContract):
-    def make(self, processes: int, work: Work) -> Engine:
-        return RayEngine(processes, work)
+    @pytest.fixture(autouse=True)
+    def _on_that_cluster(self, ray_cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("RAY_CLIENT_MODE", raising=False)
+        monkeypatch.setenv(ADDRESS, ray_cluster)
 
-    def test_a_trial_whose_process_is_killed_from_outside_is_begun_anew(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv(MARK, str(tmp_path / "begun"))
-        engine = self.make(1, hang_the_first_time)
-        try:
-            with ThreadPoolExecutor(1) as other:
-                killed = other.submit(_kill_who_begins, tmp_path / "begun")
-                found = list(engine.reports(tasks(1)))
-                assert killed.result(DEADLINE_SECONDS)
-        finally:
-            engine.close()
-        assert found == [(0, echo(tasks(1)[0]))]
+    def make(self, processes: int, work: Work) -> Engine:
+        return RayEngine(processes, work, environment=os.environ)
 
     def test_a_trial_that_hangs_is_ended_and_has_failed(self) -> None:
         engine = RayEngine(1, hang, longest_seconds=1.0)
@@ -77,6 +86,20 @@ class TestRay(EngineContract):
             assert list(engine.reports(tasks(1))) == [(0, TrialReport(failure="it did not end in time"))]
         finally:
             engine.close()
+
+
+@pytest.mark.heavy
+@needs_ray
+@pytest.mark.usefixtures("_ray_cluster_of_its_own")
+def test_a_trial_whose_process_is_killed_from_outside_is_begun_anew_on_a_cluster_that_ray_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(MARK, str(tmp_path / "begun"))
+    with closing(RayEngine(1, hang_the_first_time)) as engine, ThreadPoolExecutor(1) as other:
+        killed = other.submit(_kill_who_begins, tmp_path / "begun")
+        found = list(engine.reports(tasks(1)))
+        assert killed.result(DEADLINE_SECONDS)
+    assert found == [(0, echo(tasks(1)[0]))]
 
 
 def _kill_who_begins(mark: Path) -> bool:
