@@ -217,7 +217,7 @@ def test_lost_settings_of_the_log_are_replaced_by_those_of_the_configuration(
 
 @pytest.mark.parametrize("how", ["gone", "flipped", "emptied"])
 @pytest.mark.parametrize("file", ["policies of v3", "policies of v5", "heads of v5", "all but v1's"])
-def test_a_version_whose_file_is_lost_is_missed_at_the_start_and_given_up_by_its_name(
+def test_a_version_whose_file_is_lost_stops_no_start_and_is_given_up_by_its_name(
     tmp_path: Path, file: str, how: str
 ) -> None:
     config = learner_settings(tmp_path, publish={"every_steps": 5})
@@ -240,12 +240,8 @@ def test_a_version_whose_file_is_lost_is_missed_at_the_start_and_given_up_by_its
             data[-5] ^= 1
             path.write_bytes(data if how == "flipped" else b"")
 
-    for _ in range(2):
-        if file.endswith("v5"):  # nothing that runs needs it
-            started(config)
-            continue
-        with pytest.raises(StateUnusable, match=rf"{lost[0].parent.name}/.* of v\d.*accept-loss"):
-            started(config)
+    for _ in range(2):  # nothing but v1 is needed by what runs
+        started(config)
     listed = find_losses(config, policy(), 7.0)
     assert sorted(path.name in " ".join(listed) for path in lost) == [True] * len(listed)
     assert accept_losses(config, policy(), "ada", 7.0) == listed
