@@ -208,6 +208,14 @@ async def csr_flood(target: Target) -> None:
     await _endlessly(2 * AT_ONCE, lambda: enrollment.Enroll(request, timeout=CALL_SECONDS))
 
 
+async def busy_neighbour(target: Target) -> None:
+    """Compute without a pause, and call nobody: what sharing the machine's cores with any attacker costs by itself."""
+    matrix = np.random.default_rng(target.seed).standard_normal((64, 64))
+    print(READY, flush=True)
+    while True:
+        matrix = np.linalg.qr(matrix @ matrix)[0]
+
+
 async def _endlessly(at_once: int, attack: Callable[[], Awaitable[object]]) -> None:
     """Do it again and again, whatever comes of it; says that it has begun after the first answer."""
     begun = asyncio.Event()
@@ -233,6 +241,7 @@ ATTACKS: dict[str, Callable[[Target], Awaitable[None]]] = {
     "big-norm": big_norm,
     "csr-flood": csr_flood,
     "beliefs": beliefs,
+    "busy-neighbour": busy_neighbour,
 }
 
 

@@ -4,6 +4,9 @@ Staleness is counted in steps of the head, and every applied update is one. A cl
 make everybody else's updates too stale, by steps that are none of the fleet's. So of each cluster at most
 `MOST_STEPS_A_CLUSTER` steps since the base count. Where nobody makes more steps than that while another one computes a
 gradient, this is the plain staleness, number for number.
+
+Where updates wait for a cohort (`buffered`, `robust`), what waits moves nothing, and so makes nobody late: a cohort of
+the active clusters counts as one step of each, and a flood closes none by itself.
 Deviation from Zhang et al. 2016 (see `step_size`): theirs counts every step alike.
 """
 
@@ -17,6 +20,15 @@ from typing import Any
 MOST_STEPS_A_CLUSTER = 8
 """An honest cluster may be eight times as fast as another one before it is held to be too fast; and with four active
 clusters, whatever one of them does, the others' steps stay above a third of their length."""
+
+
+def most_staleness(moves: int, active_clusters: int) -> int:
+    """The largest fair staleness of an update since whose base the head moved so often.
+
+    Where every update moves it this is no limit; where a cohort does, all active clusters contributed to one. An update
+    that follows its own cluster's reply at once has the others' parts behind it: one step less.
+    """
+    return max(moves, moves * active_clusters - 1)
 
 
 class LatestSteps:

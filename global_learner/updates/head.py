@@ -5,7 +5,9 @@ Live updates and replayed ones go through the same `apply`, so that a recovered 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
+from itertools import takewhile
 from typing import Any
 
 from global_learner.aggregation.base import Aggregator
@@ -15,6 +17,9 @@ from global_learner.storage.update_records import AppliedUpdate, Kind
 from global_learner.updates.ledger import Ledger
 from policy_net.exchange.spec import Weights, weights_to_bytes
 from policy_net.learning.adam import TrustRegion
+
+_WAITING_KNOWN = 1024
+"""Latest updates that only waited for their cohort; older ones count as if each had moved the head."""
 
 
 class Head:
@@ -44,6 +49,7 @@ class Head:
         elif state.average is None:
             move_average(state, average_decay)
         self._bytes: tuple[int, bytes] | None = None
+        self._waiting: deque[int] = deque(maxlen=_WAITING_KNOWN)
 
     @property
     def step(self) -> int:
@@ -59,6 +65,13 @@ class Head:
     def publishable(self) -> Weights:
         """What a version is made of: the average of the head where one is kept, else the head."""
         return self.weights if self.state.average is None else self.state.average
+
+    def moves_since(self, base_step: int) -> int:
+        """Steps since a base that may have moved the weights: all but those of updates that wait for their cohort.
+
+        Of what waited before this learner started nothing is known, and each counts.
+        """
+        return self.step - base_step - sum(1 for _ in takewhile(lambda step: step > base_step, reversed(self._waiting)))
 
     def weights_bytes(self) -> bytes:
         """The newest weights as they travel; one copy a step, however many ask."""
@@ -90,6 +103,8 @@ class Head:
             self.state.idle_steps += 1
         else:
             moved = self.aggregator.apply(self.state, applied)
+            if applied.kind is Kind.ARRIVAL:
+                self._waiting.append(applied.step)
             if moved and self._region is not None:
                 self._region.keep_in(self.state.weights)
             if self._average_decay and moved:

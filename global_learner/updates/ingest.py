@@ -10,6 +10,7 @@ import numpy as np
 
 from global_learner.errors import Rejection, UpdateRejected
 from global_learner.settings import IngestSettings
+from global_learner.updates.fair_staleness import most_staleness
 from global_learner.updates.head import Head
 from global_learner.updates.ledger import Ledger
 from global_learner.updates.norms import clipped, gradient_norm
@@ -68,6 +69,7 @@ class Ingest:
         active = head.ledger.active_clusters_with(update.cluster)
         staleness = step - update.base_step
         fair = head.ledger.latest_steps.fair_staleness(update.base_step, step)
+        fair = min(fair, most_staleness(head.moves_since(update.base_step), active))
         excess = excess_staleness(fair, active)
         if excess > self._settings.max_staleness_steps:
             raise UpdateRejected(

@@ -115,13 +115,16 @@ def interval_of(clusters: Mapping[str, Summed], alpha: float) -> Interval:
     )
 
 
-def bound_without_any(clusters: Mapping[str, Summed], alpha: float, *, upper: bool) -> float:
+def bound_without_any(clusters: Mapping[str, Summed], alpha: float, alpha_of_fewer: float, *, upper: bool) -> float:
     """The bound that holds whichever cluster is left out; with fewer than two clusters there is none.
 
     Without a cluster that blames a version falsely, one that praises it falsely would still be there, and hold up
-    whatever the others show. So from four clusters on the bound may also leave out one more, whichever it likes, at
-    half of `alpha`. One that lies either way is then always out; where nobody lies both ends lose one, as in a trimmed
-    mean.
+    whatever the others show. So from four clusters on the bound may also leave out one more, whichever it likes. One
+    that lies either way is then always out; where nobody lies both ends lose one, as in a trimmed mean.
+
+    Args:
+        alpha_of_fewer: the level of a bound that leaves out two. As it is at choice which, all of them together are
+            wrong more often than one; how often was measured (docs/results/rollout.md), and is no theorem.
     """
     columns = _columns(clusters)
     count = columns.shape[1]
@@ -139,7 +142,7 @@ def bound_without_any(clusters: Mapping[str, Summed], alpha: float, *, upper: bo
             break  # nor do those behind it lower anything
         if count >= LEAST_TO_ENDURE:
             rest = np.delete(columns, left_out, axis=1)
-            estimates, radii = _estimates(rest.sum(axis=1)[:, None] - rest, alpha / 2.0)
+            estimates, radii = _estimates(rest.sum(axis=1)[:, None] - rest, alpha_of_fewer)
             bound = max(bound, float((estimates - radii).max()))
         least = min(least, bound)
     return -least if upper else least

@@ -151,8 +151,8 @@ def judge(evidence: Mapping[str, ClusterEvidence], of_stage: Sequence[str], rule
     held = _held(evidence, rule)
     others = {cluster: own for cluster, own in losses.items() if cluster not in held}
     loss = interval_of(others, FLEET_SHARE * rule.false_alarm)
-    lower = bound_without_any(others, FLEET_SHARE * rule.false_alarm, upper=False)
-    upper = bound_without_any(others, rule.false_pass, upper=True)
+    lower = bound_without_any(others, FLEET_SHARE * rule.false_alarm, rule.false_alarm, upper=False)
+    upper = bound_without_any(others, rule.false_pass, rule.false_pass, upper=True)
     decides = Interval(loss.estimate, lower, upper)
     faults = [*_fleet_faults(lower), *_sign_faults(evidence, rule)]
     if len(held) > 1:
@@ -200,10 +200,12 @@ def _held(evidence: Mapping[str, ClusterEvidence], rule: Rule) -> tuple[str, ...
     """Clusters that are worse off by themselves, by the mean of their pairs or by their number.
 
     Two by chance are as improbable as the rule wants it: of n clusters there are n·(n − 1)/2 pairs, and their coins
-    have nothing to do with each other.
+    have nothing to do with each other. And beside one that says falsely that it is worse off, one of the n − 1 others
+    is held by chance no more often than a version may be stopped.
     """
     count = max(len(evidence), 2)
     alpha = math.sqrt(CLUSTERS_SHARE * rule.false_alarm / (count * (count - 1) / 2.0)) / 2.0
+    alpha = min(alpha, rule.false_alarm / (2.0 * (count - 1)))
     return tuple(
         cluster
         for cluster, own in sorted(evidence.items())

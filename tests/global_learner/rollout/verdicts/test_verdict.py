@@ -113,7 +113,7 @@ def test_one_of_five_that_praises_a_worse_version_does_not_keep_it_from_failing(
 
 def test_one_that_praises_holds_verdicts_up_less_where_they_take_long() -> None:
     outcomes = [_first_with_liar(seed, 0.05, -0.15, twin_error=0.1).outcome for seed in range(20)]
-    assert outcomes.count(Outcome.FAIL) >= 10  # 4 where the praise stayed in what was judged
+    assert outcomes.count(Outcome.FAIL) >= 16  # 4 where the praise stayed in what was judged
     assert Outcome.PASS not in outcomes
 
 
