@@ -28,7 +28,7 @@ from global_learner.rollout.verdicts.confidence import (
     rests_on,
     summed,
 )
-from global_learner.rollout.verdicts.evidence import Foresight, Pair, Score, scores_of, twin_foresight
+from global_learner.rollout.verdicts.evidence import LEAST_TO_ENDURE, Foresight, Pair, Score, scores_of, twin_foresight
 from global_learner.rollout.verdicts.sign_test import (
     NO_SIGNS,
     Signs,
@@ -200,12 +200,13 @@ def _held(evidence: Mapping[str, ClusterEvidence], rule: Rule) -> tuple[str, ...
     """Clusters that are worse off by themselves, by the mean of their pairs or by their number.
 
     Two by chance are as improbable as the rule wants it: of n clusters there are n·(n − 1)/2 pairs, and their coins
-    have nothing to do with each other. And beside one that says falsely that it is worse off, one of the n − 1 others
-    is held by chance no more often than a version may be stopped.
+    have nothing to do with each other. From four clusters on, one of the n − 1 others is held by chance no more often
+    than a version may be stopped, beside one that says falsely that it is worse off.
     """
     count = max(len(evidence), 2)
     alpha = math.sqrt(CLUSTERS_SHARE * rule.false_alarm / (count * (count - 1) / 2.0)) / 2.0
-    alpha = min(alpha, rule.false_alarm / (2.0 * (count - 1)))
+    if count >= LEAST_TO_ENDURE:
+        alpha = min(alpha, rule.false_alarm / (2.0 * (count - 1)))
     return tuple(
         cluster
         for cluster, own in sorted(evidence.items())
