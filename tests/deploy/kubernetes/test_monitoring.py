@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from prometheus_client import CollectorRegistry
+from prometheus_client.metrics import MetricWrapperBase
 from rendered import DEPLOY, LEARNER, MONITORED, by_helm, of_kind, one, part, tool
 
 import cluster_agent.telemetry
@@ -38,11 +39,9 @@ def labels_by_sample() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for telemetry in (cluster_agent.telemetry.Telemetry(), global_learner.telemetry.Telemetry()):
         registry: CollectorRegistry = telemetry.registry
-        made = {
-            name: metric for metric in vars(telemetry).values() for name in registry._collector_to_names.get(metric, [])
-        }
-        for name, metric in made.items():
-            found[name] = set(metric._labelnames)
+        for name, metric in registry._names_to_collectors.items():
+            if isinstance(metric, MetricWrapperBase):
+                found[name] = set(metric._labelnames)
     return found
 
 
