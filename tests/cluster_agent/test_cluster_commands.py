@@ -63,6 +63,7 @@ def target(of: str = "new", **spec: Any) -> Json:
     }
 
 
+@pytest.mark.heavy
 def test_without_an_agents_state_the_shipped_policy_is_asked_and_it_is_said(shell: KubeShell) -> None:
     facts = shell.type("explain", "team/train", "-o", "json", forked=False).json
     assert (facts["state"], facts["workers"], facts["min"], facts["max"]) == ("running", 2, 1, 8)
@@ -207,6 +208,7 @@ def test_without_the_crd_explain_says_what_to_apply_and_simulate_goes_on(
     assert any("no ElasticTargets here" in note for note in answer["notes"])
 
 
+@pytest.mark.heavy
 def test_an_elastic_job_ends_earlier_with_room_and_the_same_seed_says_the_same(shell: KubeShell) -> None:
     file = shell.file("job.yaml", job(workers=1), target())
     words = ("simulate", "-f", file, "--hours", "5", "--runs", "5", "--seed", "3", "-o", "json")

@@ -74,6 +74,7 @@ def advised(shell: KubeShell, *more: str) -> int:
     return int(facts["decision"]["workers"])
 
 
+@pytest.mark.heavy
 def test_what_training_jobs_have_and_wait_for_counts_for_a_target(cluster: KubeCluster, shell: KubeShell) -> None:
     alone = advised(shell)
     assert alone == 4, "the only job of a cluster with four GPUs"

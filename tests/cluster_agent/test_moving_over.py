@@ -69,6 +69,7 @@ def test_the_log_of_the_scheduler_so_far_becomes_the_policy_that_takes_over(
     assert json.loads((tmp_path / "after" / "summary.json").read_text())["finished"]
 
 
+@pytest.mark.heavy
 def test_a_dl2_policy_learns_from_a_log_too_and_goes_on_by_reinforcement(log: Path, tmp_path: Path) -> None:
     out = tmp_path / "dl2.safetensors"
     words = ("--imitate", str(log), "--imitation-steps", "150", "--jobs-per-batch", "12", "--out", str(out))

@@ -33,6 +33,7 @@ def learner(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.heavy
 def test_it_says_the_margin_and_how_likely_a_worse_version_is_stopped(learner: Path) -> None:
     power = canary_power(END, learner)
     assert power is not None
@@ -47,6 +48,7 @@ def test_it_says_the_margin_and_how_likely_a_worse_version_is_stopped(learner: P
     assert found["least_loss_stopped_in_four_of_five"] == power.least.loss <= 0.1
 
 
+@pytest.mark.heavy
 def test_where_it_would_not_stop_it_it_says_what_it_would(learner: Path) -> None:
     power = canary_power(END, learner)
     assert power is not None

@@ -215,6 +215,7 @@ def test_lost_settings_of_the_log_are_replaced_by_those_of_the_configuration(
     assert find_losses(config, policy(), 8.0) == accept_losses(config, policy(), "ada", 8.0) == []
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("how", ["gone", "flipped", "emptied"])
 @pytest.mark.parametrize("file", ["policies of v3", "policies of v5", "heads of v5", "all but v1's"])
 def test_a_version_whose_file_is_lost_stops_no_start_and_is_given_up_by_its_name(

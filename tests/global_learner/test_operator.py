@@ -99,6 +99,7 @@ async def test_what_an_operator_assigned_holds_against_auto_assign_until_it_is_t
         assert (back.to_version, back.held) == (3, False)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("version", "clusters", "every", "code"),
     [

@@ -111,6 +111,7 @@ def begun(environment: dict[str, str]) -> None:
     read.open_link(Role.WORKER, member_clock()).close()
 
 
+@pytest.mark.heavy
 def test_every_variable_has_a_row() -> None:
     source = Path(elastic_runtime.__file__).parent.rglob("*.py")
     texts = (

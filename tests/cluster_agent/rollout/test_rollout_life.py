@@ -50,6 +50,7 @@ def acted_as_coined(lines: list[dict[str, Any]]) -> None:
             assert (line["version"], turn["acted"]) == ((2, "candidate") if is_candidate else (1, "incumbent"))
 
 
+@pytest.mark.heavy
 def test_from_shadow_to_alternating_to_candidate_and_back(world: World) -> None:
     agent, learner = world.agent, world.learner
     assert set(agent.live(3)) == {1}
@@ -148,6 +149,7 @@ def test_an_agent_that_is_killed_goes_on_in_its_block_with_both_versions_while_t
     assert (made.different, made.beside_different) == (0, 0)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("damage", ["", "[]", "lost", "sealed anew"])
 def test_lost_or_damaged_state_goes_on_behind_what_the_learner_holds_at_an_even_number(
     world: World, damage: str

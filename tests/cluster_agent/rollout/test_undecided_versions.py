@@ -3,6 +3,7 @@
 import tempfile
 from pathlib import Path
 
+import pytest
 from agent_fakes import Clock
 from duty_worlds import RolloutLearner, SimulatedAgent, alternating, shadow
 from hypothesis import HealthCheck, given, settings
@@ -23,6 +24,7 @@ STEPS = st.one_of(
 )
 
 
+@pytest.mark.heavy
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(STEPS, max_size=25))
 def test_what_acts_was_assigned_or_asked_of_this_cluster_and_nothing_else(steps: list[tuple[str, object]]) -> None:

@@ -43,6 +43,7 @@ def started(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], str, Path
     reserved.close()
 
 
+@pytest.mark.heavy
 def test_a_finished_job_says_what_it_has_trained(
     started: tuple[subprocess.Popen[bytes], str, Path], make_launcher: Callable[[str], Any]
 ) -> None:

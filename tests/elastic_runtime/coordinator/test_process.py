@@ -117,6 +117,7 @@ def test_stopped_for_longer_than_its_limits_it_takes_nobody_for_dead(
     assert coordinator.kill(signal.SIGTERM) == 0
 
 
+@pytest.mark.heavy
 def test_what_cannot_be_used_is_said_in_one_line_with_exit_code_2(coordinator: Process, tmp_path: Path) -> None:
     def refused(*more: str) -> str:
         command = [sys.executable, "-m", "elastic_runtime.coordinator", "--job=digits", f"--folder={tmp_path}"]

@@ -4,11 +4,13 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
 from job_makers import make_job
 
 from elastic_runtime.launcher.job_spec import Programs, spec_of
 
 
+@pytest.mark.heavy
 def test_a_module_in_the_folder_where_a_job_is_started_is_the_scripts_and_not_ours(tmp_path: Path) -> None:
     job = make_job(tmp_path, "import json\nprint(json.MINE)\n")
     (tmp_path / "json.py").write_text("MINE = 'of the user'\n", encoding="utf-8")

@@ -1,5 +1,6 @@
 """Asynchronous training as a whole: whatever happens to messages, each update is applied to each block once."""
 
+import pytest
 import torch
 from asynchronous_world import BATCHES, BLOCKS, EPOCHS, LAYOUT, PARAMETERS, World, applied
 from hypothesis import given, settings
@@ -37,6 +38,7 @@ def test_every_update_is_applied_once_to_every_block_while_servers_and_workers_c
     assert counted == [(epoch, 4 * k, 4 * k + 4) for epoch in range(EPOCHS) for k in range(BATCHES)]
 
 
+@pytest.mark.heavy
 @settings(max_examples=8)
 @given(seed=SEEDS, loss=LOSS, twice=TWICE, dies_after=st.integers(0, 12))
 def test_a_dead_workers_batch_is_computed_again_and_nothing_else(

@@ -93,6 +93,7 @@ def moves(world: World, servers: int) -> list[Stage]:
     return [Stage({block: wanted[block] for block in part}) for part in parts]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
 @settings(max_examples=8)
 @given(seed=st.integers(0, 10**6), loss=st.sampled_from([0.0, 0.1]), twice=st.sampled_from([0.0, 0.2]))

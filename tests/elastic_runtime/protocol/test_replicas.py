@@ -78,6 +78,7 @@ def assert_both_equal(world: World, expected: Outcome) -> None:
         assert all(torch.equal(got[2][name], tensor) for name, tensor in wanted[2].items())
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
 @settings(max_examples=6)
 @given(seed=SEEDS, loss=LOSS, twice=st.sampled_from([0.0, 0.2]))
@@ -122,6 +123,7 @@ def test_a_lost_server_is_replaced_by_the_other_holders_without_a_step_back(
     assert_both_equal(world, quiet(LAYOUT, Adam(0.01), [2] * 12, clip=clip))
 
 
+@pytest.mark.heavy
 @settings(max_examples=20)
 @given(seed=SEEDS, loss=LOSS, dies=st.sampled_from(["ps-0", "ps-1", "ps-2", "ps-3"]), clip=st.sampled_from([None, 0.5]))
 def test_a_server_lost_while_blocks_move_is_done_without(seed: int, loss: float, dies: str, clip: float | None) -> None:

@@ -1,5 +1,6 @@
 """Whoever dies at whatever moment: the job finishes with the numbers of one quiet server."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_protocol import LAYOUT, assert_equal, quiet
@@ -11,6 +12,7 @@ STEPS = 14
 SIZES = st.tuples(st.integers(1, 3), st.integers(1, 3))
 
 
+@pytest.mark.heavy
 @settings(max_examples=25)
 @given(
     seed=st.integers(0, 10**6),
@@ -45,6 +47,7 @@ def test_deaths_at_any_moment_change_no_bit(
     assert all(row.ended for row in job.machine.status(job.now).requests)
 
 
+@pytest.mark.heavy
 @settings(max_examples=15)
 @given(
     seed=st.integers(0, 10**6),

@@ -61,6 +61,7 @@ def clean(clusters: int) -> float:
     return descent(dict.fromkeys(NAMES[:clusters], 1.0), ROUNDS)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("clusters", [3, 4, 5])
 @pytest.mark.parametrize("factor", [-1.0, -100.0, 100.0])
 def test_from_three_clusters_on_one_bad_one_is_outvoted(clusters: int, factor: float) -> None:
@@ -74,6 +75,7 @@ def test_fleets_of_one_and_two_learn_though_nobody_can_be_outvoted(clusters: int
     assert clean(clusters) > 0.2
 
 
+@pytest.mark.heavy
 def test_who_pushes_fifty_times_as_often_or_claims_any_samples_weighs_no_more() -> None:
     sends = {**dict.fromkeys(NAMES, 1.0), "coast": -1.0}
     once = descent(sends, ROUNDS)

@@ -107,6 +107,7 @@ def test_a_file_that_is_no_book_is_said_in_one_line(tmp_path: Path) -> None:
 reports = st.lists(st.tuples(st.sampled_from(["n", "s"]), st.integers(1, 3), st.integers(1, 4)), max_size=12)
 
 
+@pytest.mark.heavy
 @given(reports)
 @pytest.mark.parametrize("each_database", ["sqlite"], indirect=True)
 def test_whatever_arrives_in_whatever_order_the_newest_stands(tmp_path_factory, arrivals) -> None:

@@ -240,6 +240,7 @@ lone_words = st.lists(
 )
 
 
+@pytest.mark.heavy
 @settings(max_examples=25, deadline=None)
 @given(lone_words)
 def test_whatever_the_last_reporter_says_it_stays_within_twofold_of_what_two_agreed_on(tmp_path_factory, words) -> None:

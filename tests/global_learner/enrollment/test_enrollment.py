@@ -334,6 +334,7 @@ async def test_nobody_is_invited_where_nobody_can_enroll(tmp_path: Path) -> None
             await here.identities.registrar.invite("north", "policyctl")
 
 
+@pytest.mark.heavy
 @settings(
     deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )

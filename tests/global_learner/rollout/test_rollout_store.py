@@ -96,6 +96,7 @@ def consistent(registry: Registry) -> None:
             assert (row.duty.beside_version, row.duty.seed) == (record.state.candidate, record.seed)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("each_database", ["sqlite"], indirect=True)
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(WHATS, st.booleans(), st.floats(-1e5, 1e5)), max_size=10))
@@ -247,6 +248,7 @@ def test_blocks_for_which_there_was_no_time_wait_until_there_was(registry: Regis
     assert evidence.brought(1).blocks == {own: story}
 
 
+@pytest.mark.heavy
 def test_an_honest_cluster_loses_nothing_to_a_fast_clock_an_outage_or_numbers_that_it_passed_over(
     registry: Registry,
 ) -> None:

@@ -79,6 +79,7 @@ def monster(norm: float = 990.0) -> Weights:
     return gradient * np.float32(norm / np.linalg.norm(gradient))
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("mode", ["async", "buffered"])
 @pytest.mark.parametrize("warm_rounds", [0, 20])
 def test_one_gradient_of_norm_990_leaves_everybodys_steps_as_long_as_they_were(mode: str, warm_rounds: int) -> None:

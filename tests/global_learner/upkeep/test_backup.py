@@ -220,6 +220,7 @@ def test_what_bears_an_unfinished_backups_name_is_not_written_to(tmp_path: Path)
     assert not list((tmp_path / "elsewhere").iterdir())
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("at", ["take", "drop_unfinished", "make_durable", "sync_folder"])
 def test_a_killed_backup_leaves_nothing_that_looks_whole(tmp_path: Path, at: str) -> None:
     config = begun(tmp_path)

@@ -236,6 +236,7 @@ def test_a_script_that_fails_without_progress_is_given_up_also_after_it_had_made
     assert job.views[-1].failure.endswith("(2 failures, no step durable in between; 1 restart is allowed)")
 
 
+@pytest.mark.heavy
 def test_each_failure_makes_the_next_start_wait_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     lengthen(monkeypatch, 4000)
     job = world(restarts=1000, checkpoint_seconds=1000).training()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from simulated_world import TOTAL_STEPS, World
@@ -91,6 +92,7 @@ def operate(world: World, operation: str, number: int) -> None:  # noqa: PLR0912
         world.kill(member, told=operation == "kill")
 
 
+@pytest.mark.heavy
 @settings(max_examples=EXAMPLES, derandomize=EXAMPLES == FEW, suppress_health_check=[HealthCheck.too_slow])
 @given(operations)
 def test_whatever_happens_the_job_finishes_with_all_steps_done(script: list[tuple[str, int]]) -> None:

@@ -249,6 +249,7 @@ def test_the_running_learner_tells_jobs_in_its_report_alone(tmp_path: Path) -> N
         learner.close()
 
 
+@pytest.mark.heavy
 def test_without_the_page_the_port_tells_nothing_about_the_fleet(tmp_path: Path) -> None:
     learner = LearnerProcess(tmp_path, telemetry={"http_listen": "127.0.0.1:0", "live_page": False})
     learner.start()

@@ -207,6 +207,7 @@ def test_jobs_beyond_the_cluster_are_counted_in_the_answer(week: Path, capsys) -
     assert {row["jobs_beyond_cluster"] for row in json.loads(capsys.readouterr().out)} == {6}
 
 
+@pytest.mark.heavy
 def test_machines_that_nobody_named_are_asked_for_in_the_answer(tmp_path: Path, capsys) -> None:
     path = tmp_path / "jobs.csv"
     path.write_text("job_id,submit_time_s,duration_s,num_gpus\na,0,600,1\nb,60,900,2\n")
@@ -270,6 +271,7 @@ def test_generated_jobs_have_an_answer_without_range_or_owners(capsys) -> None:
     assert "How sure" not in words
 
 
+@pytest.mark.heavy
 def test_the_report_has_range_record_and_owners(week: Path, tmp_path: Path, capsys) -> None:
     folder = tmp_path / "report"
     assert run("--workload", f"sacct:{week}", *POLICIES, "--report", str(folder)) == 0

@@ -23,6 +23,7 @@ def trace(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.heavy
 def test_a_report_compares_today_with_the_default_policy_and_says_what_the_json_says(
     trace: Path, tmp_path: Path, capsys
 ) -> None:
@@ -53,6 +54,7 @@ def test_a_report_compares_today_with_the_default_policy_and_says_what_the_json_
         assert image.width == 1430
 
 
+@pytest.mark.heavy
 def test_a_report_of_named_policies_has_those_only(trace: Path, tmp_path: Path, capsys) -> None:
     words = ["--workload", str(trace), "--policy", "las", "--policy", "drf", "--report", str(tmp_path / "report")]
     assert _policy_net("replay", *words) == 0
@@ -61,6 +63,7 @@ def test_a_report_of_named_policies_has_those_only(trace: Path, tmp_path: Path, 
     assert "DRF against LAS" in page
 
 
+@pytest.mark.heavy
 def test_two_workloads_of_one_name_are_kept_apart(trace: Path, tmp_path: Path, capsys) -> None:
     words = ["--workload", str(trace), "--workload", str(trace), "--policy", "drf", "--report", str(tmp_path / "r")]
     assert _policy_net("replay", *words) == 0

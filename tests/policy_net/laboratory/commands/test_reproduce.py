@@ -100,6 +100,7 @@ def test_a_finished_figure_is_not_made_again(tmp_path: Path, crew: Crew) -> None
     assert (tmp_path / "out" / "summary.json").read_bytes() == before
 
 
+@pytest.mark.heavy
 def test_more_seeds_go_on_in_the_same_folder(tmp_path: Path, crew: Crew) -> None:
     out = tmp_path / "out"
     assert reproduce("--only", FEW, "--out", str(out)) == 0

@@ -99,6 +99,7 @@ def test_a_set_policy_is_taught_in_a_twin_where_the_config_says_so(tmp_path: Pat
     assert taught == content.card["residual_published"]
 
 
+@pytest.mark.heavy
 def test_a_config_may_name_whom_to_imitate_and_the_option_comes_first(tmp_path: Path, capsys) -> None:
     config, out = tmp_path / "mine.yaml", tmp_path / "mine.safetensors"
     config.write_text("policy: dl2\ndl2: {neurons: 8, imitate: fifo, imitation_steps: 2}\n")
@@ -158,6 +159,7 @@ def test_a_log_is_not_imitated_from_a_policy_with_prices_of_its_own(tmp_path: Pa
     assert not out.exists()
 
 
+@pytest.mark.heavy
 def test_a_config_says_what_the_network_is_and_how_it_learns_and_options_come_first(tmp_path: Path) -> None:
     config, out = tmp_path / "mine.yaml", tmp_path / "mine.safetensors"
     config.write_text("policy: dl2\ndl2:\n  neurons: 8\n  layers: 3\n  learning_rate: 0.002\n  imitation_steps: 3\n")

@@ -38,6 +38,7 @@ def interrupt_after(figures: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RunRecorder, "point", counted)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("words", "most"), [(DL2, 6), (SET, 3)], ids=["dl2", "set"])
 def test_what_was_interrupted_is_kept_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], most: int

@@ -96,6 +96,7 @@ def test_the_best_settings_are_a_file_that_training_takes(tmp_path: Path, capsys
     assert read_policy_file(trained).spec.policy == "set"
 
 
+@pytest.mark.heavy
 @pytest.mark.usefixtures("_inline")
 def test_the_same_is_said_as_a_table_and_as_yaml_and_a_study_that_is_done_says_it_again(tmp_path: Path, capsys) -> None:
     words = ("--trials", "5", "--out", str(tmp_path))

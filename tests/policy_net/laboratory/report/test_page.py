@@ -56,6 +56,7 @@ def test_names_from_files_are_text_and_nothing_else(made) -> None:
     assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on")]
 
 
+@pytest.mark.heavy
 def test_names_that_nothing_can_show_become_something_that_can(made) -> None:
     comparison = made(BETTER, name="night\udcff\u202egnp\x00", ids=["a\nb", "日本"])
     page_html([comparison]).encode("utf-8")
@@ -81,11 +82,13 @@ def test_every_picture_has_a_text_that_says_what_it_shows(made) -> None:
     assert any("FIFO 12 h; DRF 8.5 h; fedl2 (set-taught) 3 h" in text for text in texts)
 
 
+@pytest.mark.heavy
 def test_the_same_figures_give_the_same_bytes(made) -> None:
     assert page_html([made(BETTER)]) == page_html([made(BETTER)])
     assert overview_png([made(BETTER)]) == overview_png([made(BETTER)])
 
 
+@pytest.mark.heavy
 def test_every_workload_has_its_part_of_the_page_and_the_picture(made) -> None:
     two = [made(BETTER, name="monday"), made({"fifo": [1.0], "set-taught": [2.0]}, name="tuesday")]
     page = Page(page_html(two))
@@ -112,6 +115,7 @@ def test_what_cannot_be_drawn_is_left_out(made) -> None:
     assert overview_png([no_gpus])
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("hours", [[1e-6], [3.0], [3.0, 3.0], [1e-4, 1e5]])
 def test_any_times_can_be_drawn(made, hours: list[float]) -> None:
     assert overview_png([made({"fifo": hours, "set-taught": hours})])

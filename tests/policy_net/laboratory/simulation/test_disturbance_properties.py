@@ -112,6 +112,7 @@ def run(simulation: Simulation, seed: int, decisions: int = 5000) -> list[tuple[
     return history
 
 
+@pytest.mark.heavy
 @settings(max_examples=150)
 @given(mixed(), environments(), st.integers(0, 5))
 def test_work_is_conserved_and_no_more_is_held_than_there_is(workload: Workload, env: Environment, seed: int) -> None:

@@ -45,6 +45,7 @@ def test_what_fails_is_tried_again() -> None:
             make(again)
 
 
+@pytest.mark.heavy
 def test_older_things_are_let_go() -> None:
     @kept_for_the_latest
     def make(thing: Thing) -> int:

@@ -26,6 +26,7 @@ def variation(times: np.ndarray) -> float:
     return float(times.std() / times.mean())
 
 
+@pytest.mark.heavy
 def test_noise_per_job_reproduces_the_variation_of_completion_times_between_runs() -> None:
     times = completion_times(1500, 30, job_noise=PAPERS)
     assert variation(times) == pytest.approx(PAPERS, abs=0.02)
@@ -33,6 +34,7 @@ def test_noise_per_job_reproduces_the_variation_of_completion_times_between_runs
     assert times.mean() / (30 * 1200.0) == pytest.approx(1 + PAPERS**2, abs=0.025)
 
 
+@pytest.mark.heavy
 def test_noise_per_slot_averages_out_over_the_slots_of_a_job() -> None:
     short, long = (variation(completion_times(300, slots, speed_noise=PAPERS)) for slots in (4, 36))
     assert long < 0.08

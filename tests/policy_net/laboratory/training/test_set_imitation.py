@@ -138,6 +138,7 @@ def _without_servers(job: dict[str, object]) -> dict[str, object]:
     return {name: value for name, value in job.items() if name != "ps"}
 
 
+@pytest.mark.heavy
 @settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 @given(plain_lines, st.integers(1, 9))
 @example([(60.0, [{"type": "vgg-16", "workers": 2, "remaining": 5e-324}] * 3)] * 40, 1)

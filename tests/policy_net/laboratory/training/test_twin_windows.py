@@ -96,6 +96,7 @@ def test_costs_of_a_window_do_not_hang_on_what_was_asked_before(
     assert asked[1] == cost_of(window, SPEC, POLICY.priors)(others)
 
 
+@pytest.mark.heavy
 def test_a_policy_that_is_not_to_keep_what_it_found_out_is_as_it_was() -> None:
     for compiled in (True, False):
         policy = set_policy_of(POLICY, "set")

@@ -21,6 +21,7 @@ REPORTS = (
 )
 
 
+@pytest.mark.heavy
 def test_what_is_written_is_there_in_the_next_run_and_what_was_under_way_is_not_counted(tmp_path: Path) -> None:
     with closing(opened(tmp_path)) as study:
         assert study.trials() == []

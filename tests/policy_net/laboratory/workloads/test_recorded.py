@@ -232,6 +232,7 @@ def test_every_job_would_last_as_recorded_at_its_request(tmp_path_factory, many:
         assert job.total_epochs * job.samples_per_epoch / speed == pytest.approx(duration)
 
 
+@pytest.mark.heavy
 def test_every_real_trace_is_readable(data_folder: Path) -> None:
     files = sorted((data_folder / "workloads").glob("*.csv"))
     assert len(files) >= 22
