@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from foundation.files import is_file
 from policy_net.domain import CapacityMode
-from policy_net.settings import Seconds, Section
+from policy_net.settings import Constant, Seconds, Section
 
 
 class EpisodeSettings(Section):
@@ -86,7 +86,7 @@ class LockstepPace(Section):
     """The simulated clock waits for the trainer: as much learning per decision on a slow machine as on a fast one."""
 
     kind: Literal["lockstep"] = "lockstep"
-    backlog_decisions: int = Field(2, ge=0, le=10_000)
+    backlog_decisions: Constant[int] = 2
     """The clock stands while more decisions than this wait to be learned from; 2 overlaps deciding and learning."""
     patience_seconds: Seconds = 15.0
     """Longest wait while the trainer gets nothing done, as when the learner is away; then the run goes on without."""

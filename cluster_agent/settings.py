@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 from cluster_agent.backend_settings import BackendSettings
 from policy_net.learning.settings import REPLAY_SAMPLES, ActorCriticSettings, ResidualSettings, TwinSettings
 from policy_net.privacy.settings import NoiseSettings
-from policy_net.settings import Seconds, Section
+from policy_net.settings import Constant, Seconds, Section
 from policy_net.settings_problems import CLUSTER_NAME, HOST_AND_PORT
 
 MOST_JOBS = 16
@@ -71,9 +71,9 @@ class TwinLearningSettings(Section):
     """Whether the jobs of a recording say how much work they are; live ones that do say so in the log."""
     window_jobs: int = Field(500, ge=20, le=100_000)
     """Consecutive jobs of one replay. More of them hang less on their first and last ones, and take longer."""
-    speed_spread: float = Field(0.15, ge=0.0, le=2.0)
+    speed_spread: Constant[float] = 0.15
     """How wrong the speeds may be: deviation of the log of a factor that every type gets in every window."""
-    speed_noise: float = Field(0.27, ge=0.0, le=10.0)
+    speed_noise: Constant[float] = 0.27
     """How much a job's speed varies between decisions, as a share of it; nobody reads speeds off exactly."""
     cpu_percent: float = Field(5.0, gt=0.0, le=100.0)
     """Of one core; the process has the lowest priority, and decisions never wait for it."""
@@ -93,19 +93,19 @@ class LearningSettings(Section):
     `decision_log` to replay; else live."""
     twin: TwinLearningSettings = TwinLearningSettings()
     """Which jobs are replayed, and how much of a core that may take."""
-    actor_critic: ActorCriticSettings = ActorCriticSettings()
+    actor_critic: Constant[ActorCriticSettings] = ActorCriticSettings()
     """The update of a `dl2` policy: reward, segment, batch, entropy."""
     residual: ResidualSettings = ResidualSettings()
     """The update of a `set` policy: segment, credit, when it pauses."""
-    update_every_decisions: int = Field(1, ge=1, le=10_000)
+    update_every_decisions: Constant[int] = 1
     """A gradient every so many decisions. Source: DL2 §4.3 (one update a slot)."""
-    replay_samples: int = Field(REPLAY_SAMPLES, ge=1, le=10_000_000)
+    replay_samples: Constant[int] = REPLAY_SAMPLES
     """Micro-actions kept for replay; about a thousand decisions (DL2 §4.3: 8192 micro-actions)."""
-    queue_decisions: int = Field(256, ge=1, le=100_000)
+    queue_decisions: Constant[int] = 256
     """Decisions that may wait for the trainer; the oldest is dropped beyond, and counted. Bounds memory."""
     permute_rewards: bool = False
     """A control experiment: rewards are dealt out anew within each segment, and nothing can be learned from them."""
-    head_max_age_seconds: float = Field(1.0, ge=0.0)
+    head_max_age_seconds: Constant[float] = 1.0
     """A head older than this is pulled again before a gradient is computed at it; each push returns a newer one."""
     flush_seconds: float = Field(10.0, ge=0.0, le=600.0)
     """At the end of a run, longest wait for experience to reach the learner, and then for the last heartbeat to."""

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
 
-from policy_net.settings import Section
+from policy_net.settings import Constant, Section
 
 
 def _database_url(text: str) -> str:
@@ -32,31 +32,31 @@ DatabaseUrl = Annotated[str, AfterValidator(_database_url)]
 class CallSettings(Section):
     """How much one cluster may ask at a time, and how often. Agents that are refused come again after a while."""
 
-    per_cluster: int = Field(4, ge=1, le=1000)
+    per_cluster: int = 4
     """Calls of one cluster and kind (updates and heads; heartbeats; the registry's) in progress, the time included that
     it takes to read the answer. An agent makes one of a kind at a time."""
-    waiting_per_cluster: int = Field(16, ge=0, le=1000)
+    waiting_per_cluster: int = 16
     """Beyond that, so many of a cluster's calls of a kind wait for their turn; further ones are refused at once."""
-    wait_seconds: float = Field(5.0, gt=0.0, le=600.0)
+    wait_seconds: float = 5.0
     """Longest wait for a turn, after which a call is refused; half of an agent's own patience."""
-    arrival_seconds: float = Field(60.0, gt=0.0, le=3600.0)
+    arrival_seconds: float = 60.0
     """A call whose message has not come whole so long after its turn is ended."""
-    send_seconds: float = Field(60.0, gt=0.0, le=3600.0)
+    send_seconds: float = 60.0
     """A call whose answer has not been read so long after it was given is ended. A head of 1.3 MB over a line of
     200 kbit/s takes as long."""
-    keepalive_seconds: float = Field(60.0, ge=10.0, le=3600.0)
+    keepalive_seconds: float = 60.0
     """A connection over which nothing came for so long is asked for a sign of life, and closed if there is none within
     a third of that."""
-    burst: int = Field(20, ge=1, le=10_000)
+    burst: int = 20
     """So many of each of the following calls may come at once, after a pause. These rates need certificates."""
-    registrations_per_minute: float = Field(30.0, gt=0.0, le=60_000.0)
+    registrations_per_minute: float = 30.0
     """`Register` of one cluster. An agent registers once a start; each writes to the registry's disk."""
-    reports_per_minute: float = Field(60.0, gt=0.0, le=60_000.0)
+    reports_per_minute: float = 60.0
     """`ShareBeliefs` of one cluster; the same of `ShareEvidence` and of `ShareSketch`. An agent shares beliefs once a
     minute, in demonstrations every five seconds, and a sketch once a day."""
-    fetches_per_minute: float = Field(60.0, gt=0.0, le=60_000.0)
+    fetches_per_minute: float = 60.0
     """`FetchPolicy` of one cluster, and the same of `ReturnPolicy`. An agent fetches a version once."""
-    renewals_per_minute: float = Field(6.0, gt=0.0, le=60_000.0)
+    renewals_per_minute: float = 6.0
     """`RenewCertificate` of one cluster. An agent renews once in weeks; each costs a signature."""
 
 
@@ -90,7 +90,7 @@ class DurabilitySettings(Section):
     max_log_bytes: int | None = Field(None, ge=65_536)
     """The log never takes more than this on disk: a snapshot is taken early, and where that is not enough, updates wait
     until it is written. Unless set, 512 MiB, or room for 32 updates if that is more; not below 16 updates."""
-    max_receipts_bytes: int = Field(256 << 20, ge=65_536)
+    max_receipts_bytes: Constant[int] = 256 << 20
     """What remains of the log when it is cut, some 230 bytes an update, takes no more than this on disk and a
     sixteenth; the oldest go first, and only how many they were is kept. 256 MiB name a million updates."""
 
@@ -111,15 +111,15 @@ class BeliefSettings(Section):
     min_clusters: int = Field(1, ge=1, le=100_000)
     """A job type's speeds are passed on once so many clusters have told of it. 1: one cluster's experience helps the
     next. 2 or more where no cluster is to learn the name of a type that only one other runs."""
-    large_move_clusters: int = Field(2, ge=1, le=100_000)
+    large_move_clusters: Constant[int] = 2
     """So many clusters must tell of a large move before versions make it: by more than a quarter against the version
     before, or twofold against v1; of a type that v1 lacks, against what so many clusters agreed on last. 2: one
     reporter alone can neither rewrite nor wear down what two have borne out."""
-    max_types: int = Field(1024, ge=1, le=100_000)
+    max_types: Constant[int] = 1024
     """Job types in the fleet's vocabulary; further ones are left out of reports, and the agent is told so."""
-    max_types_per_cluster: int = Field(128, ge=1, le=100_000)
+    max_types_per_cluster: Constant[int] = 128
     """How many of them one cluster may bring in: nobody fills the vocabulary alone. Also the most in a report."""
-    max_statistics: int = Field(16_384, ge=1, le=100_000)
+    max_statistics: Constant[int] = 16_384
     """Splits in one report; it is refused beyond. Twice what an agent sends; a report of so many is 180 kB."""
 
 
@@ -129,16 +129,16 @@ class ScoreSettings(Section):
     enabled: bool = True
     """Every published version is replayed on the fixed replays, beside drf, optimus and oracle: a few CPU seconds each,
     one at a time, the newest first."""
-    deadline_seconds: float = Field(600.0, gt=0.0, le=86_400.0)
+    deadline_seconds: Constant[float] = 600.0
     """Longest time, on the clock and of the processor, after which a version has no score. The replays take one to
     four seconds; a policy that schedules badly has long ones, and a busy machine leaves little to low priority."""
-    sketch_deadline_seconds: float = Field(120.0, gt=0.0, le=86_400.0)
+    sketch_deadline_seconds: Constant[float] = 120.0
     """Longest time for the replays of one cluster's own work at a rollout's gate, all versions together; beyond, that
     cluster is left out there."""
     nice: int = Field(10, ge=0, le=19)
     """Added to the process's niceness. 10 leaves a tenth of a busy core to it; at 19 a machine on which much runs
     may not get round to it before the deadline."""
-    max_memory_mb: int = Field(2048, ge=512, le=1_048_576)
+    max_memory_mb: Constant[int] = 2048
     """Address space of the process; it takes about a tenth of it. Beyond, it ends, and the version has no score."""
 
 
@@ -203,7 +203,7 @@ class RolloutSettings(Section):
     time for it waits. 1 for real clusters; simulated ones live faster, up to their `speedup`."""
     prometheus: tuple[PrometheusServer, ...] = Field((), max_length=32)
     """The servers that the queries of plans may ask. None unless named here: a plan sends the learner nowhere else."""
-    query_deadline_seconds: float = Field(10.0, ge=0.1, le=600.0)
+    query_deadline_seconds: Constant[float] = 10.0
     """Longest time that a query may take; then it had no answer."""
 
     def below(self, folder: Path) -> RolloutSettings:

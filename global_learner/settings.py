@@ -33,7 +33,7 @@ from global_learner.section_settings import (
 )
 from policy_net.errors import BadInput
 from policy_net.exchange.spec import SET, SHIPPED, WeightSpec
-from policy_net.settings import AGENTS_FILE, Section, read_settings_file
+from policy_net.settings import AGENTS_FILE, Constant, Section, read_settings_file
 from policy_net.settings_problems import WRITE_HOST_AND_PORT
 
 _EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104  (refused, not listened on)
@@ -81,7 +81,7 @@ def _meet(first: str, second: str) -> bool:
 class IngestSettings(Section):
     """What an update must be to be applied; anything else is rejected with a reason, and changes nothing."""
 
-    max_gradient_norm: float = Field(1e3, gt=0.0)
+    max_gradient_norm: Constant[float] = 1e3
     """Euclidean norm beyond which an update is *rejected*, not clipped. Sound gradients of this policy have a norm of
     0.01 to 10; what is a hundred times larger is a fault, and clipped it would still point the wrong way."""
     clip_factor: float = Field(4.0, ge=0.0, le=1e6)
@@ -100,16 +100,16 @@ class IngestSettings(Section):
     whose clusters live faster."""
     burst_updates: int = Field(512, ge=1, le=1_000_000)
     """How many it may send at once after a while of silence: twice what an agent's queue holds after an outage."""
-    active_window_updates: int = Field(256, ge=1, le=100_000)
+    active_window_updates: Constant[int] = 256
     """A cluster is active if one of the last so many accepted updates is its own. Counted in updates, not seconds,
     since staleness is; must be above the number of clusters."""
     max_clusters: int = Field(1024, ge=1, le=100_000)
     """Registrations of further clusters are refused: bounds memory and the number of metrics."""
-    max_message_bytes: int | None = Field(None, ge=4096)
-    """Largest request in bytes; unless set, a gradient of the served policy and 1 MiB."""
+    max_message_bytes: Constant[int | None] = None
+    """Not read any more: the largest request is a gradient of the served policy and 1 MiB."""
     max_concurrent_requests: int = Field(256, ge=1, le=10_000)
     """Updates and heads in progress, of all clusters, beyond which calls wait for their turn and are then told to come
-    again; bounds memory to as many gradients. One cluster has at most `calls.per_cluster` of them."""
+    again; bounds memory to as many gradients. One cluster has at most four of them."""
     max_connections: int = Field(4096, ge=1, le=100_000)
     """Open connections, beyond which new ones are closed at once: a flood of them must not take the files that the log
     needs. An agent has one; four times `max_clusters`. From three quarters on, those that never made a call are closed,
@@ -229,12 +229,12 @@ class LearnerSettings(Section):
     """HOST:PORT of the service; port 0 takes a free one and needs `port_file`."""
     port_file: Path | None = None
     """Where the bound ports are written as JSON (`port`, `http_port`) once the learner serves; for scripts."""
-    shutdown_grace_seconds: float = Field(5.0, ge=0.0, le=600.0)
+    shutdown_grace_seconds: Constant[float] = 5.0
     """How long requests in progress may take after SIGTERM; a push takes milliseconds."""
     optimizer: OptimizerChoice = OptimizerChoice()
     aggregation: AggregationSettings = AggregationSettings()
     ingest: IngestSettings = IngestSettings()
-    calls: CallSettings = CallSettings()
+    calls: Constant[CallSettings] = CallSettings()
     privacy: PrivacySettings | None = None
     """Noise on what clusters push, so that little follows from one cluster's updates; none unless set."""
     quarantine: QuarantineSettings = QuarantineSettings()
@@ -266,7 +266,7 @@ class LearnerSettings(Section):
                     values = {**values, "aggregation": {"mode": Mode.ROBUST.value}}
         chosen = values.get("aggregation", {})
         if values.get("upstream") is not None and isinstance(chosen, dict):
-            values = {**values, "aggregation": {"passes_up": True, **chosen}}
+            values = {**values, "aggregation": {**chosen, "passes_up": True}}
         return values
 
     def optimizer_for(self, spec: WeightSpec) -> OptimizerSettings:
@@ -325,8 +325,6 @@ class LearnerSettings(Section):
         if split_address(self.listen)[1] == 0 and self.port_file is None:
             raise ValueError("listen has port 0, so nobody could find it: name a port, or a port_file")
         self._check_ports()
-        if self.aggregation.passes_up is not (self.upstream is not None):
-            raise ValueError("aggregation.passes_up follows from the section upstream: leave it out")
         if self.upstream is not None:
             self._check_region(self.upstream)
         if self.privacy is not None:

@@ -6,6 +6,8 @@ error, since a misspelt setting that is silently ignored is a cluster that runs 
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar, get_args
@@ -14,12 +16,18 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from foundation.text import plain_line
 from policy_net.errors import BadInput
-from policy_net.settings_problems import first_problems, sections_in
+from policy_net.settings_problems import CONSTANT, first_problems, in_yaml, sections_in
 from policy_net.strict_yaml import brief, read_yaml
 
+_LOGGER = logging.getLogger(__name__)
 Model = TypeVar("Model", bound=BaseModel)
 Seconds = Annotated[float, Field(gt=0.0, le=7 * 24 * 3600.0)]
 """A time that something takes: more than none, and a week at most, as longer ones are slips of the pen."""
+
+Value = TypeVar("Value")
+Constant = Annotated[Value, CONSTANT]
+"""The type of a field that no file sets, as nobody would turn it; code gives another value, in a test or an experiment.
+Files of before may still hold it: it is named, and left out."""
 
 _LARGEST_BYTES = 1 << 20
 """A configuration has some hundred lines; what is longer is another file, or a device without end."""
@@ -74,7 +82,7 @@ LEARNERS_FILE: Final = OtherFile(
 
 
 def read_settings_file(path: Path, model: type[Model], least: str, other: OtherFile | None = None) -> Model:
-    """Read and check a configuration file.
+    """Read and check a configuration file; what became a constant is named in a warning, and counts no more.
 
     Args:
         least: the settings that no file can do without, for the message about an empty one.
@@ -89,7 +97,34 @@ def read_settings_file(path: Path, model: type[Model], least: str, other: OtherF
     needed = {field.alias or name for name, field in model.model_fields.items() if field.is_required()}
     if other is not None and other.names & content.keys() and not (needed - {"state_dir", "policy"}) & content.keys():
         raise BadInput(f"{path}: {other.said}")
+    constants = list(_taken_out(content, model, ""))
+    if constants:
+        _LOGGER.warning(
+            "%s: no settings any more, take them out before the next release, which refuses them: %s",
+            path,
+            ", ".join(constants),
+        )
     return checked_settings(content, model, str(path))
+
+
+def _taken_out(content: dict[Any, Any], section: type[BaseModel], where: str) -> Iterator[str]:
+    """Take constants out of what was read; each, and what it is now."""
+    for name, field in section.model_fields.items():
+        value = content.get(field.alias or name)
+        if name in content and CONSTANT in field.metadata:
+            del content[name]
+            now = field.get_default(call_default_factory=True)
+            if not isinstance(now, BaseModel):
+                yield f"{where}{name} (it is {'not set' if now is None else in_yaml(now)})"
+                continue
+            known = [inner for inner in type(now).model_fields if isinstance(value, dict) and inner in value]
+            yield from (f"{where}{name}.{inner} (it is {in_yaml(getattr(now, inner))})" for inner in known)
+            continue
+        for each in value if isinstance(value, list) else [value]:
+            if isinstance(each, dict):
+                for inner in sections_in(field.annotation):
+                    if "kind" not in inner.model_fields or inner.model_fields["kind"].default == each.get("kind"):
+                        yield from _taken_out(each, inner, f"{where}{name}.")
 
 
 def checked_settings(content: Any, model: type[Model], where: str) -> Model:

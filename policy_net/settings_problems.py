@@ -33,6 +33,8 @@ _IN_WORDS = {
     CLUSTER_NAME: "use lower case letters, digits, - and . between them, 63 at most",
 }
 """What to do about a value that does not match a pattern, which few people read."""
+CONSTANT: Final = "constant"
+"""Marks fields that no file sets; see `policy_net.settings.Constant`."""
 _KINDS_OF_VALUE = frozenset({"int", "float", "bool", "str"})
 _OF_NAME = "[key]"
 """Where the problem is the name itself, where any name may stand."""
@@ -78,7 +80,7 @@ class FileWords:
 
     def value(self, value: Any) -> str:
         """A value as it is written, its beginning if it is long."""
-        shown = _in_yaml(value)
+        shown = in_yaml(value)
         return json.dumps(shown, ensure_ascii=False) if self.json and isinstance(value, str) else shown
 
     @property
@@ -189,7 +191,7 @@ def _of_the_whole(problem: ErrorDetails, said: str, model: type[BaseModel], word
 
 def _shown(value: Any) -> str:
     """What was written, as YAML has it."""
-    return _in_yaml(value) if isinstance(value, bool) else "nothing" if value is None else brief.repr(value)
+    return in_yaml(value) if isinstance(value, bool) else "nothing" if value is None else brief.repr(value)
 
 
 def _wanted(problem: ErrorDetails, location: tuple[int | str, ...], field: FieldInfo | None, words: FileWords) -> str:
@@ -225,7 +227,7 @@ def _within(problem: ErrorDetails) -> str:
     kind, details = problem["type"], problem.get("ctx", {})
     if kind in _BOUNDS:
         word, bound = _BOUNDS[kind]
-        return f"must be {word} {_in_yaml(details[bound])}"
+        return f"must be {word} {in_yaml(details[bound])}"
     if kind in ("literal_error", "enum"):
         return f"use {details['expected']}"
     if kind == "finite_number":
@@ -281,15 +283,15 @@ def _section_for(value: Any, sections: list[type[BaseModel]], words: FileWords) 
         told["kind"] = value if value in list(kinds) else next(iter(kinds))
     elif (main := _taking(section, value)) is not None:
         told[main] = words.value(value)
-    for name, field in section.model_fields.items():
+    for name, field in settings_of(section).items():
         if field.is_required():
             told.setdefault(field.alias or name, "…")
-    for name, field in section.model_fields.items():
+    for name, field in settings_of(section).items():
         usual = _default_in_yaml(field, *_SCALARS, PurePath, Enum)
         if not told and usual:
             told[field.alias or name] = usual
     if not told:
-        told[next(iter(section.model_fields))] = "…"
+        told[next(iter(settings_of(section)))] = "…"
     return f"{{{', '.join(f'{words.name(name)}: {shown}' for name, shown in told.items())}}}"
 
 
@@ -297,7 +299,7 @@ def _taking(section: type[BaseModel], value: Any) -> str | None:
     """The setting of a section that somebody meant who wrote its value alone: the first, or one of few words."""
     if not isinstance(value, _SCALARS) or value == "":
         return None
-    for place, (name, field) in enumerate(section.model_fields.items()):
+    for place, (name, field) in enumerate(settings_of(section).items()):
         if place and not _of_few_words(field.annotation):
             continue
         try:
@@ -319,10 +321,11 @@ def _of_few_words(annotation: Any) -> bool:
 def _default_in_yaml(field: FieldInfo | None, *types: type) -> str:
     """What a setting is unless set, if it is of one of these types, and no truth; otherwise empty."""
     usual = None if field is None else field.default
-    return _in_yaml(usual) if isinstance(usual, types) and usual != "" and str(usual) != "." else ""
+    return in_yaml(usual) if isinstance(usual, types) and usual != "" and str(usual) != "." else ""
 
 
-def _in_yaml(value: Any) -> str:
+def in_yaml(value: Any) -> str:
+    """A value as a file has it, its beginning if it is long."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, Enum):
@@ -385,8 +388,13 @@ def _suggestion(location: tuple[int | str, ...], model: type[BaseModel]) -> tupl
     return None, f"; it stands in {elsewhere[0]}" if elsewhere else ""
 
 
+def settings_of(section: type[BaseModel]) -> dict[str, FieldInfo]:
+    """The fields of a section that a file may set."""
+    return {name: field for name, field in section.model_fields.items() if CONSTANT not in field.metadata}
+
+
 def _paths(model: type[BaseModel], before: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    for name, field in model.model_fields.items():
+    for name, field in settings_of(model).items():
         path = (*before, field.alias or name)
         yield path
         for section in sections_in(field.annotation):

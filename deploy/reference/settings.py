@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 from cluster_agent.settings import AgentSettings
 from global_learner.settings import LearnerSettings
 from policy_net.laboratory.training.settings import TrainingSettings
+from policy_net.settings_problems import settings_of
 
 _HEAD = """# Settings
 
@@ -42,7 +43,7 @@ def settings_page() -> str:
 def _rows(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str]]:
     """Name, default and meaning of every setting, sections resolved."""
     documented = _docstrings(model)
-    for name, field in model.model_fields.items():
+    for name, field in settings_of(model).items():
         meaning = documented.get(name) or field.description or ""
         if not meaning and typing.get_origin(field.annotation) is Literal:
             meaning = model.__doc__ or ""  # the word that chooses this section says what the section is

@@ -20,7 +20,7 @@ from foundation.text import parse_json
 from global_learner.errors import BadConfig, StateUnusable
 from policy_net.exchange.spec import SET, SetSpec, Weights, WeightSpec
 from policy_net.set_policy.spreads import spreads_of
-from policy_net.settings import Section
+from policy_net.settings import Constant, Section
 
 AGGREGATION_NAME = "aggregation.json"
 """In the state directory from the first start on: the settings under which its log was written."""
@@ -40,11 +40,11 @@ class Units(StrEnum):
 class AdamSettings(Section):
     """Constants of Adam. Source: Kingma & Ba 2015."""
 
-    beta1: float = Field(0.9, ge=0.0, lt=1.0)
+    beta1: Constant[float] = Field(0.9, ge=0.0, lt=1.0)
     """Memory of the gradient; Adam's own default."""
-    beta2: float = Field(0.999, ge=0.0, lt=1.0)
+    beta2: Constant[float] = Field(0.999, ge=0.0, lt=1.0)
     """Memory of its square; Adam's own default."""
-    epsilon: float = Field(1e-8, gt=0.0, le=1.0)
+    epsilon: Constant[float] = Field(1e-8, gt=0.0, le=1.0)
     """Keeps rarely used parameters from jumping; Adam's own default."""
 
 
@@ -134,26 +134,26 @@ class AggregationSettings(Section):
     it; unless set, it waits."""
     min_clusters: int = Field(3, ge=1, le=1024)
     """Fewest clusters of a cohort that is closed early, and of a round; 3 is the least that can outvote one."""
-    samples_limit: int = Field(8192, ge=1)
+    samples_limit: Constant[int] = Field(8192, ge=1)
     """An update weighs by its samples, of which at most so many count: a cluster cannot give itself a majority by
     claiming a billion. DL2's replay holds 8192."""
     vote_momentum: float = Field(0.0, ge=0.0, lt=1.0)
     """`buffered`: a cluster's vote is the running mean of its updates, in which each cohort keeps this share of the
     past. At 0.9 a vote has a quarter of a single gradient's noise, and a robust strategy sees who votes against the
     others all the time. Takes one policy's size of memory a cluster."""
-    largest_sample_weight: float = Field(2.0, ge=0.0, le=100.0)
+    largest_sample_weight: Constant[float] = Field(2.0, ge=0.0, le=100.0)
     """`async`: the step of an update is as many times as long as it has as many samples as is usual among the active
     clusters, but not more often than this, whatever a cluster claims; 0: all steps are alike."""
     server_step: ServerStep | None = None
     """`buffered`: `adam` moves the head by the aggregated gradient through the same Adam as `async`; `strategy` leaves
     the step to the strategy. Unless set: strategy for FedAvgM, FedAdam, FedAdagrad and FedYogi, else adam."""
-    client_learning_rate: float = Field(0.01, gt=0.0, le=10.0)
+    client_learning_rate: Constant[float] = Field(0.01, gt=0.0, le=10.0)
     """Length of the gradient step of which a cluster's model is the end, where the strategy aggregates models
     (`rounds`, and `server_step: strategy`). At gradients of norm 1 it moves the weights by 0.01."""
     local_steps: int = Field(1, ge=1, le=1000)
     """`rounds`: gradient steps that a cluster takes from the weights it was sent."""
-    passes_up: bool = False
-    """Whether the steps are left to a learner above; follows from the section `upstream`, and is not set by itself."""
+    passes_up: Constant[bool] = False
+    """Whether the steps are left to a learner above; follows from the section `upstream`."""
     round_seconds: float = Field(60.0, gt=0.0, le=86_400.0)
     """`rounds`: longest wait for the clusters' answers; a round goes on with those that came."""
 

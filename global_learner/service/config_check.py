@@ -29,8 +29,6 @@ UPSTREAM_FOLDER = "upstream"
 """In the state directory of a region: its identity at the learner above, and the keys that it trusts."""
 _ENVELOPE_BYTES = 1 << 20
 """Room beside the gradient in a request: names, statistics, protobuf's own framing."""
-_SMALLEST_ENVELOPE_BYTES = 4096
-"""What an agent really sends beside the gradient is a tenth of this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,17 +109,9 @@ def check_port_file(path: Path | None) -> None:
 
 def _limits(settings: LearnerSettings, spec: WeightSpec) -> Limits:
     gradient = 4 * spec.parameter_count
-    ingest = settings.ingest
-    largest = ingest.max_message_bytes or gradient + _ENVELOPE_BYTES
-    if largest < gradient + _SMALLEST_ENVELOPE_BYTES:
-        # gRPC would refuse every update with a status that agents take for a busy learner, and try again for ever.
-        raise BadConfig(
-            f"setting ingest.max_message_bytes = {largest}: a gradient of this policy alone is {gradient} bytes; "
-            f"allow {gradient + _ENVELOPE_BYTES}, or leave it out"
-        )
     return Limits(
-        largest,
-        room_for_connections(ingest.max_connections),
+        gradient + _ENVELOPE_BYTES,
+        room_for_connections(settings.ingest.max_connections),
         settings.calls,
         large_methods=frozenset({"Push", "Reply", "ShareBeliefs", "RestoreVersion", "PublishVersion"}),
         envelope_bytes=_ENVELOPE_BYTES,

@@ -7,7 +7,7 @@ from enum import StrEnum
 from pydantic import Field
 
 from policy_net.domain import RewardKind
-from policy_net.settings import Section
+from policy_net.settings import Constant, Section
 
 REPLAY_SAMPLES = 32_768
 """Kept by a cluster to learn from. Four times the paper's: about a thousand decision times, so that quiet nights do not
@@ -80,7 +80,7 @@ class ActorCriticSettings(Section):
 class ResidualSettings(Section):
     """One policy-gradient update of the `set` policy; see `learning.residual_gradient`."""
 
-    segments: int = Field(
+    segments: Constant[int] = Field(
         1, ge=1, description="newest runs of decision times per update; each decision is learned from so many times"
     )
     segment_decisions: int = Field(
@@ -88,7 +88,7 @@ class ResidualSettings(Section):
         ge=2,
         description="decision times of a run, whose advantages are centred together; an update comes every so many",
     )
-    utility_exponent: float = Field(
+    utility_exponent: Constant[float] = Field(
         0.25,
         gt=0.0,
         le=1.0,
@@ -97,7 +97,7 @@ class ResidualSettings(Section):
     minimum_effective_samples: float = Field(
         64.0, ge=1.0, description="learning pauses while importance weighting leaves fewer picks than this"
     )
-    minimum_ratio: float = Field(
+    minimum_ratio: Constant[float] = Field(
         0.1, ge=0.0, le=1.0, description="learning pauses while the mean probability ratio is below this"
     )
 
@@ -106,10 +106,10 @@ class TwinSettings(Section):
     """One gradient from replays of a window; see `learning.twin_gradient`."""
 
     pairs: int = Field(8, ge=1, le=1024, description="pairs of mirrored replays of one gradient; each costs two")
-    largest_difference: float = Field(
+    largest_difference: Constant[float] = Field(
         0.1, gt=0.0, le=10.0, description="bound on half the log ratio of a pair's mean JCTs"
     )
-    perturbation: float = Field(
+    perturbation: Constant[float] = Field(
         1.0, gt=0.0, le=10.0, description="size of a perturbation, in spreads: what can just be noticed"
     )
 

@@ -62,7 +62,6 @@ UPSTREAM = {"address": "127.0.0.1:1", "name": "east"}
         ({"port_file": None}, "nobody could find it"),
         ({"port_file": "nowhere/ports.json"}, "setting port_file: "),
         ({"port_file": "."}, "setting port_file: "),
-        ({"ingest": {"max_message_bytes": 4096}}, "setting ingest.max_message_bytes = 4096"),
         ({"initial_policy": "nowhere.safetensors"}, "cannot be read"),
         ({"initial_policy": "learner.yaml"}, "no policy file"),
         ({"initial_policy": "sett"}, "setting initial_policy = 'sett': there is no such file in"),
@@ -90,7 +89,6 @@ UPSTREAM = {"address": "127.0.0.1:1", "name": "east"}
             {"initial_policy": "set", "optimizer": {"units": "spreads"}, "aggregation": {"mode": "rounds"}},
             "in mode rounds the strategy takes the steps",
         ),
-        ({"aggregation": {"passes_up": True}}, "follows from the section upstream"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(tmp_path: Path, capsys, changes, says) -> None:
@@ -362,7 +360,6 @@ def test_a_sound_configuration_is_checked_and_nothing_is_started(
         ({"port_file": "nowhere/ports.json"}, "setting port_file: "),
         ({"state_dir": "v1.safetensors"}, "setting state_dir: "),
         ({"state_dir": "v1.safetensors/state"}, "setting state_dir: "),
-        ({"ingest": {"max_message_bytes": 4096}}, "setting ingest.max_message_bytes = 4096"),
         ({"tls": {"certificate_file": "no.pem", "key_file": "no.key"}}, "setting tls: "),
         ({"optimizer": {"units": "spreads"}}, "optimizer.units: spreads are of set policies, and this is dl2"),
         ({"upstream": {**UPSTREAM, "enrollment_file": "no.enrollment"}}, "setting upstream.enrollment_file: "),

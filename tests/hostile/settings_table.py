@@ -17,6 +17,7 @@ from pydantic import BaseModel
 from cluster_agent.settings import AgentSettings
 from global_learner.settings import LearnerSettings
 from policy_net.laboratory.training.settings import TrainingSettings
+from policy_net.settings_problems import settings_of
 
 Content = dict[str, Any]
 Where = tuple[str | int, ...]
@@ -78,7 +79,7 @@ WRONG: dict[str, Any] = {
 def sections(model: type[BaseModel], where: Where = ()) -> Iterator[tuple[Where, type[BaseModel]]]:
     """Every section of a model, and where it stands."""
     yield where, model
-    for name, field in model.model_fields.items():
+    for name, field in settings_of(model).items():
         for section, repeated in _sections(field.annotation):
             yield from sections(section, (*where, name, 0) if repeated else (*where, name))
 
@@ -87,7 +88,7 @@ def attacks(model: type[BaseModel]) -> Iterator[Attack]:
     """Every setting of a program, each with every bad value of its type, one at a time."""
     for where, section in sections(model):
         yield Attack((*where, "no_such_setting"), "unknown", _with(model, where, section, "no_such_setting", 1))
-        for name, field in section.model_fields.items():
+        for name, field in settings_of(section).items():
             for kind, value in WRONG.items():
                 if not _may_be(field.annotation, value):
                     yield Attack((*where, name), kind, _with(model, where, section, name, value))

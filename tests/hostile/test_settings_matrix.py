@@ -20,6 +20,7 @@ from global_learner.settings import read_settings as read_learner
 from policy_net.errors import BadInput
 from policy_net.laboratory.training.settings import TrainingSettings
 from policy_net.settings import read_settings_file
+from policy_net.settings_problems import settings_of
 
 READERS: dict[type[BaseModel], Callable[[Path], Any]] = {
     LearnerSettings: read_learner,
@@ -75,7 +76,7 @@ def test_a_bad_value_is_one_line_that_names_the_setting(model: type[BaseModel], 
 def test_a_misspelt_setting_is_met_with_the_one_that_was_meant(model: type[BaseModel], tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     for where, section in sections(model):
-        for name in section.model_fields:
+        for name in settings_of(section):
             misspelt = f"{name[:-1]}x"
             if len(name) < 4 or misspelt in section.model_fields or any(isinstance(part, int) for part in where):
                 continue

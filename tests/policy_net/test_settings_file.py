@@ -6,7 +6,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
 from policy_net.errors import BadInput
-from policy_net.settings import Section, checked_settings, read_settings_file
+from policy_net.settings import Constant, Section, checked_settings, read_settings_file
 from policy_net.settings_problems import CLUSTER_NAME, HOST_AND_PORT
 
 
@@ -172,3 +172,47 @@ def test_a_value_of_another_type_is_met_with_what_to_write(content: object, says
 def test_what_is_advised_for_a_value_in_a_sections_place_is_taken() -> None:
     told = checked_settings({"chosen": {"initial": "set"}, "watch": {"enabled": False}}, Whole, "config.yaml")
     assert (told.chosen.initial, told.watch.enabled) == ("set", False)
+
+
+class Limits(Section):
+    burst: Constant[int] = 20
+    deadline_seconds: Constant[float | None] = None
+    rate: float = 1.0
+
+
+class Limited(Section):
+    limits: Limits = Limits()
+    each: tuple[Limits, ...] = ()
+    grace_seconds: Constant[float] = 5.0
+    twin: Constant[Limits] = Limits()
+
+
+def test_what_became_a_constant_is_named_once_and_counts_no_more(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "old.yaml"
+    path.write_text(
+        "grace_seconds: 'of another type'\nlimits: {burst: 1, rate: 2}\n"
+        "each: [{deadline_seconds: 3}]\ntwin: {burst: 7, no_such: 1}\n"
+    )
+    found = read_settings_file(path, Limited, "limits")
+    assert found == Limited(limits=Limits(rate=2.0), each=(Limits(),))
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line == (
+        f"{path}: no settings any more, take them out before the next release, which refuses them: limits.burst (it is"
+        " 20), each.deadline_seconds (it is not set), grace_seconds (it is 5), twin.burst (it is 20)"
+    )
+
+
+def test_constants_are_neither_demanded_nor_offered(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "new.yaml"
+    path.write_text("limits: {rate: 2}\n")
+    read_settings_file(path, Limited, "limits")
+    assert not caplog.records
+    path.write_text("limits: {bursts: 1}\n")
+    with pytest.raises(BadInput, match=r"unknown setting limits.bursts$"):
+        read_settings_file(path, Limited, "limits")
+
+
+def test_code_may_still_give_another_value() -> None:
+    assert Limits(burst=3).burst == 3
