@@ -19,6 +19,7 @@ PROTO := policy_net/exchange
 GENERATED := $(PROTO)/generated
 JOB_PROTO := elastic_runtime/proto
 JOB_GENERATED := elastic_runtime/generated
+NOT_USED := /^ \# This class is part of an EXPERIMENTAL API/,/^class .*Stub/{/^class .*Stub/!d}
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-train demo-kube test test-long soak check _types _others docs format proto reference chart bench clean
@@ -100,9 +101,9 @@ format: $(STAMP) ## let ruff rewrite the code
 proto: $(STAMP) ## regenerate the committed stubs from the .proto files; leaves no diff
 	$(BIN)/python -m grpc_tools.protoc -I $(PROTO) --python_out=$(GENERATED) --pyi_out=$(GENERATED) --grpc_python_out=$(GENERATED) fleet.proto
 	$(BIN)/python -m grpc_tools.protoc -I $(JOB_PROTO) --python_out=$(JOB_GENERATED) --pyi_out=$(JOB_GENERATED) --grpc_python_out=$(JOB_GENERATED) elastic.proto
-	@# protoc writes top-level imports; ours are packages.
-	sed -i 's/^import fleet_pb2 as/from policy_net.exchange.generated import fleet_pb2 as/' $(GENERATED)/fleet_pb2_grpc.py
-	sed -i 's/^import elastic_pb2 as/from elastic_runtime.generated import elastic_pb2 as/' $(JOB_GENERATED)/elastic_pb2_grpc.py
+	@# protoc writes top-level imports, where ours are packages, and an experimental interface that nothing here uses.
+	sed -i -e 's/^import fleet_pb2 as/from policy_net.exchange.generated import fleet_pb2 as/' -e '$(NOT_USED)' $(GENERATED)/fleet_pb2_grpc.py
+	sed -i -e 's/^import elastic_pb2 as/from elastic_runtime.generated import elastic_pb2 as/' -e '$(NOT_USED)' $(JOB_GENERATED)/elastic_pb2_grpc.py
 
 reference: $(STAMP) ## rewrite the guide's pages of commands, metrics and settings
 	@$(BIN)/python -m deploy.reference
