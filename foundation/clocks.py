@@ -24,6 +24,12 @@ def boot_seconds() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
+def deadline(seconds: float | None, clock: Callable[[], float] = time.monotonic) -> Callable[[], bool]:
+    """Whether so many seconds have passed from now on; never if None."""
+    end = None if seconds is None else clock() + seconds
+    return lambda: end is not None and clock() >= end
+
+
 class AwakeClock:
     """Seconds in which its process ran: a gap between two looks counts `most_seconds` at most. From any thread.
 

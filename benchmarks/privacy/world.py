@@ -21,7 +21,7 @@ from policy_net.exchange.spec import SetSpec, Weights
 from policy_net.laboratory.simulation.environment import Environment
 from policy_net.laboratory.simulation.replay import replay
 from policy_net.laboratory.speeds.speed import default_speeds
-from policy_net.laboratory.training.imitation import watch_logged
+from policy_net.laboratory.training.imitation import watch
 from policy_net.laboratory.training.set_imitation import PickCollector, PickLikelihood, Picks, log_views
 from policy_net.laboratory.workloads.source_options import WorkloadOptions
 from policy_net.laboratory.workloads.sources import load_workload
@@ -70,7 +70,7 @@ def watched(seed: int, workload: int) -> list[Experience]:
     """The experiences of the clusters that share a workload, by their decisions in turn."""
     shipped, spec = teacher()
     policy = SetPolicy(spec, shipped.weights, shipped.priors)
-    log = watch_logged(policy, _workload(1000 * (seed + 7) + workload, JOBS), _environment(), default_speeds())
+    log = watch(policy, _workload(1000 * (seed + 7) + workload, JOBS), _environment(), default_speeds())
     collectors = [PickCollector() for _ in range(SHARES)]
     for number, view in enumerate(log_views(log, GaussianProcessBeliefs(shipped.priors))):
         collectors[number % SHARES].add(view)

@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foundation.clocks import AwakeClock, boot_seconds
+from foundation.clocks import AwakeClock, boot_seconds, deadline
 
 
 class MadeUpClock:
@@ -47,3 +47,13 @@ def test_it_never_goes_back_and_what_it_did_not_count_is_known(gaps: list[float]
 
 def test_time_since_boot_passes() -> None:
     assert 0.0 < boot_seconds() <= boot_seconds()
+
+
+def test_a_deadline_is_over_after_its_seconds_and_none_never() -> None:
+    source = MadeUpClock()
+    is_over = deadline(10.0, source)
+    source.seconds += 9.5
+    assert not is_over()
+    source.seconds += 0.5
+    assert is_over()
+    assert not deadline(None)()

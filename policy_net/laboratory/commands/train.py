@@ -8,10 +8,8 @@ from __future__ import annotations
 import dataclasses
 import math
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,7 +18,7 @@ import policy_net.set_policy  # noqa: F401  (both register names that can be imi
 from foundation.command_line import Debug
 from foundation.option_groups import with_option_groups
 from foundation.output import Form, Output, show
-from policy_net.domain import PlacementEffect, RewardKind, SpeedModel
+from policy_net.domain import RewardKind
 from policy_net.errors import BadInput
 from policy_net.laboratory.commands.train_start import check_start, kind_and_start
 from policy_net.laboratory.commands.world_options import WorldOptions, assumptions
@@ -28,11 +26,12 @@ from policy_net.laboratory.training import OFFLINE_LEARNING_RATE
 from policy_net.policy import advice, policy_names
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from policy_net.exchange.policy_file import PolicyFile
+    from policy_net.laboratory.commands.train_dl2 import Dl2Training
+    from policy_net.laboratory.commands.train_set import SetTraining
     from policy_net.laboratory.training.offline import Episode
     from policy_net.laboratory.training.settings import Dl2Settings, TrainingSettings
+    from policy_net.laboratory.training.teacher import Teacher
     from policy_net.laboratory.training_checkpoint import Kept, TrainingCheckpoint
     from policy_net.laboratory.training_runs import RunRecorder
 
@@ -124,8 +123,7 @@ def train(
         raise BadInput("--resume: which training is to go on? Name its folder with --run DIR")
     settings = _settings_of(config, policy)
     _check_batch(jobs_per_batch, settings.policy)
-    typed = _with_options(settings.dl2, imitation_steps, learning_rate, reward)
-    settings = settings.model_copy(update={"dl2": typed})
+    settings = settings.model_copy(update={"dl2": _with_options(settings.dl2, imitation_steps, learning_rate, reward)})
     truth, effect = world.speeds(), world.placement_effect()
 
     def load(source: str, round_number: int) -> Episode:
@@ -143,22 +141,49 @@ def train(
     from rich.console import Console  # noqa: PLC0415
 
     from policy_net.exchange.policy_file import check_writable, write_policy_file  # noqa: PLC0415
+    from policy_net.laboratory.training_runs import RunRecorder  # noqa: PLC0415
 
     check_writable(out)
     check_start(start, settings.policy)
     recorder = checkpoint = kept = None
     if run is not None:
-        recorder = _recorder(run, settings, world, sources, steps, teacher, start, max_seconds, jobs_per_batch, resume)
+        asked = {
+            "policy": settings.policy,
+            "workloads": sources,
+            "steps": steps,
+            "imitate": teacher,
+            "from": start,
+            "max_seconds": max_seconds,
+            **({} if jobs_per_batch is None else {"jobs_per_batch": jobs_per_batch}),
+            "training": settings.model_dump(mode="json")[settings.policy],
+            "world": dataclasses.asdict(world),
+        }
+        recorder = RunRecorder(run, asked, resume=resume)
         checkpoint, kept = _checkpoint(run, resume, recorder)
     print(*said, sep="\n", end="\n" if said else "", file=sys.stderr)
     console = Console(stderr=True)
-    asked = _Asked(settings, world, sources, load, steps, max_seconds, start, teacher, log, jobs_per_batch)
     try:
-        trained = asked.train(truth, effect, console, recorder, checkpoint, kept)
+        order = _kind(settings.policy)(
+            settings,
+            sources,
+            load,
+            world.seed,
+            truth,
+            effect,
+            steps=steps,
+            max_seconds=max_seconds,
+            start=start,
+            teacher=teacher if log is None else _read_log(log, world.slot_seconds),
+            jobs_per_batch=jobs_per_batch,
+            recorder=recorder,
+            checkpoint=checkpoint,
+            kept=kept,
+        )
+        trained = order.run(console)
     except KeyboardInterrupt:
         console.print(_what_is_kept(checkpoint, steps), soft_wrap=True)
         raise
-    if asked.is_nothing:
+    if order.is_nothing:
         what = "the weights are random" if start is None else f"the weights are those of {start}"
         console.print(f"nothing was trained: {what}; give --steps N or --imitate NAME", soft_wrap=True)
         trained = dataclasses.replace(trained, card={**trained.card, "trained": False})
@@ -169,90 +194,37 @@ def train(
     if checkpoint is not None:
         checkpoint.clear()
     if not output.for_people:  # who have been told on stderr, where all that is said of a training is
-        facts = {
-            "file": str(out),
-            "policy": trained.spec.policy,
-            "spec_digest": trained.spec.digest,
-            "parameters": trained.spec.parameter_count,
-            "card": dict(trained.card),
-        }
-        show(output, facts, "", [facts])
+        _show_facts(out, trained, output)
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """What was asked for, checked."""
+def _show_facts(out: Path, trained: PolicyFile, output: Form) -> None:
+    spec = trained.spec
+    facts: dict[str, Any] = {
+        "file": str(out),
+        "policy": spec.policy,
+        "spec_digest": spec.digest,
+        "parameters": spec.parameter_count,
+    }
+    facts["card"] = dict(trained.card)
+    show(output, facts, "", [facts])
 
-    settings: TrainingSettings
-    world: WorldOptions
-    sources: list[str]
-    load: Callable[[str, int], Episode]
-    steps: int
-    max_seconds: float | None
-    start: Path | None
-    teacher: str | None
-    log: Path | None
-    jobs_per_batch: int | None
 
-    @property
-    def is_nothing(self) -> bool:
-        """Whether no training follows from it; a `set` policy is given its priors in any case."""
-        return self.settings.policy == "dl2" and not self.steps and self.teacher is None
+def _kind(policy: str) -> type[Dl2Training | SetTraining]:
+    """What carries out an order of a kind of policy."""
+    if policy == "dl2":
+        from policy_net.laboratory.commands.train_dl2 import Dl2Training  # noqa: PLC0415
 
-    def train(
-        self,
-        truth: SpeedModel,
-        effect: PlacementEffect | None,
-        console: Console,
-        recorder: RunRecorder | None,
-        checkpoint: TrainingCheckpoint | None,
-        kept: Kept | None,
-    ) -> PolicyFile:
-        """Raises BadInput if the start, the log or the learning rate cannot be used."""
-        from policy_net.laboratory.training.teacher import Teacher, watched  # noqa: PLC0415
+        return Dl2Training
+    from policy_net.laboratory.commands.train_set import SetTraining  # noqa: PLC0415
 
-        shown = None if self.log is None else Teacher.from_file(self.log, self.world.slot_seconds)
-        seed = self.world.seed
-        if self.settings.policy == "dl2":
-            from policy_net.laboratory.commands.train_dl2 import Dl2Training  # noqa: PLC0415
+    return SetTraining
 
-            return Dl2Training(
-                sources=self.sources,
-                load=self.load,
-                speeds=truth,
-                placement_effect=effect,
-                seed=seed,
-                start=self.start,
-                jobs_per_batch=self.jobs_per_batch,
-                teacher=shown or self.teacher,
-                steps=self.steps,
-                max_seconds=self.max_seconds,
-                settings=self.settings.dl2,
-                recorder=recorder,
-                checkpoint=checkpoint,
-                kept=kept,
-            ).run(console)
-        from policy_net.exchange.policy_file import read_policy_file  # noqa: PLC0415
-        from policy_net.laboratory.commands.train_set import SetTraining  # noqa: PLC0415
-        from policy_net.set_policy.policy import file_of  # noqa: PLC0415
 
-        if shown is None and self.teacher is not None and kept is None:
-            shown = watched(self.teacher, self.sources, self.load, truth, effect, seed)
-        return SetTraining(
-            sources=self.sources,
-            load=self.load,
-            speeds=truth,
-            placement_effect=effect,
-            seed=seed,
-            generations=self.steps,
-            max_seconds=self.max_seconds,
-            start=None if self.start is None else read_policy_file(file_of(self.start)),
-            teacher=shown,
-            settings=self.settings.set,
-            recorder=recorder,
-            checkpoint=checkpoint,
-            kept=kept,
-        ).run(console)
+def _read_log(log: Path, slot_seconds: float) -> Teacher:
+    """Raises BadInput if the log cannot be used."""
+    from policy_net.laboratory.training.teacher import Teacher  # noqa: PLC0415
+
+    return Teacher.from_file(log, slot_seconds)
 
 
 def _checkpoint(run: Path, resume: bool, recorder: RunRecorder) -> tuple[TrainingCheckpoint, Kept | None]:
@@ -294,38 +266,6 @@ def _end(recorder: RunRecorder, out: Path, trained: PolicyFile) -> None:
         recorder.end({**final, "spec": trained.spec.model_dump(mode="json"), **trained.card})
     except OSError as error:
         raise BadInput(f"--run: its folder cannot be written whole ({error.strerror}); {out} is written") from error
-
-
-def _recorder(
-    folder: Path,
-    settings: TrainingSettings,
-    world: WorldOptions,
-    sources: list[str],
-    steps: int,
-    teacher: str | None,
-    start: Path | None,
-    max_seconds: float | None,
-    jobs_per_batch: int | None,
-    resume: bool,
-) -> RunRecorder:
-    """What writes the run's folder, with all that was asked for."""
-    from policy_net.laboratory.training_runs import RunRecorder  # noqa: PLC0415
-
-    return RunRecorder(
-        folder,
-        {
-            "policy": settings.policy,
-            "workloads": sources,
-            "steps": steps,
-            "imitate": teacher,
-            "from": start,
-            "max_seconds": max_seconds,
-            **({} if jobs_per_batch is None else {"jobs_per_batch": jobs_per_batch}),
-            "training": settings.model_dump(mode="json")[settings.policy],
-            "world": dataclasses.asdict(world),
-        },
-        resume=resume,
-    )
 
 
 def _settings_of(config: Path | None, policy: str | None) -> TrainingSettings:

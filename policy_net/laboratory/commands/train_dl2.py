@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.console import Console
 from rich.progress import Progress
 
+from foundation.clocks import deadline
 from policy_net.dl2.network import initial_weights
-from policy_net.domain import PlacementEffect, SpeedModel
 from policy_net.errors import BadInput
 from policy_net.exchange.policy_file import PolicyFile, digest_of, read_policy_file
 from policy_net.exchange.spec import PolicySpec, Weights
 from policy_net.laboratory.catalogue import MODEL_NAMES
+from policy_net.laboratory.commands.training_order import TrainingOrder
 from policy_net.laboratory.commands.training_progress import training_progress
 from policy_net.laboratory.training.imitation import demonstrate, imitate, watch_in_turns
 from policy_net.laboratory.training.offline import (
@@ -28,40 +26,14 @@ from policy_net.laboratory.training.offline import (
     source_of_episode,
     train_offline,
 )
-from policy_net.laboratory.training.settings import Dl2Settings
 from policy_net.laboratory.training.teacher import Teacher
-from policy_net.laboratory.training_checkpoint import Kept, TrainingCheckpoint
-from policy_net.laboratory.training_runs import RunRecorder
 
 DEMONSTRATED_EPISODES = 20
 """Workloads watched under the teacher; with 8 the warm start is 2% further from its teacher."""
 
 
-@dataclass(frozen=True)
-class Dl2Training:
-    """What the command was asked for.
-
-    Attributes:
-        load: makes an episode of a source and a round number.
-        jobs_per_batch: what was asked for by itself, which a file to start from must have been made for.
-        teacher: the name of a scheduler to watch, or somebody's log; None for no warm start.
-        steps: of actor-critic.
-    """
-
-    sources: list[str]
-    load: Callable[[str, int], Episode]
-    speeds: SpeedModel
-    placement_effect: PlacementEffect | None
-    seed: int
-    start: Path | None
-    jobs_per_batch: int | None
-    teacher: str | Teacher | None
-    steps: int
-    max_seconds: float | None
-    settings: Dl2Settings
-    recorder: RunRecorder | None = None
-    checkpoint: TrainingCheckpoint | None = None
-    kept: Kept | None = None
+class Dl2Training(TrainingOrder):
+    """The order of a `dl2` policy."""
 
     def run(self, console: Console) -> PolicyFile:
         """Train; the card says how it came to be.
@@ -69,6 +41,7 @@ class Dl2Training:
         Raises:
             BadInput: the start or the log cannot be used, or the learning rate is too large.
         """
+        settings = self.settings.dl2
         spec, weights, parent = self._beginning()
         card: dict[str, Any] = {"workloads": self.sources, "seed": self.seed, "parent": parent}
         done = 0
@@ -79,7 +52,7 @@ class Dl2Training:
             elif isinstance(self.teacher, Teacher):
                 on_step = self._imitating(self.teacher.name, progress)
                 imitated = self.teacher.imitate_dl2(
-                    weights, spec, self.settings.imitation_steps, self.seed, on_step, self.settings.imitation
+                    weights, spec, settings.imitation_steps, self.seed, on_step, settings.imitation
                 )
                 for line in imitated.agreement_lines:
                     console.print(line)
@@ -87,21 +60,18 @@ class Dl2Training:
                 card |= imitated.facts
             elif self.teacher is not None:
                 weights = self._warm_start(self.teacher, weights, spec, progress)
-                card |= {"imitated": self.teacher, "imitation_steps": self.settings.imitation_steps}
+                card |= {"imitated": self.teacher, "imitation_steps": settings.imitation_steps}
             if self.steps:
                 begun = PolicyFile(spec, weights, card)
-                if self.checkpoint is not None and self.kept is None:
-                    if self.recorder is not None:
-                        self.recorder.begin()
-                    self.checkpoint.begin(begun)
+                self.keep_start(begun)
                 weights, updates = self._reinforce(begun, done, progress)
-                reward = self.settings.actor_critic.reward.value
-                card |= {"updates": updates, "learning_rate": self.settings.learning_rate, "reward": reward}
+                reward = settings.actor_critic.reward.value
+                card |= {"updates": updates, "learning_rate": settings.learning_rate, "reward": reward}
         return PolicyFile(spec, weights, card)
 
     def _beginning(self) -> tuple[PolicySpec, Weights, str | None]:
         if self.start is None:
-            spec = self.settings.spec(MODEL_NAMES, self.jobs_per_batch)
+            spec = self.settings.dl2.spec(MODEL_NAMES, self.jobs_per_batch)
             return spec, initial_weights(spec, self.seed), None
         content = read_policy_file(self.start)
         spec = content.network_spec
@@ -112,7 +82,7 @@ class Dl2Training:
         return spec, content.weights, digest_of(content.to_bytes())
 
     def _warm_start(self, teacher: str, weights: Weights, spec: PolicySpec, progress: Progress) -> Weights:
-        settings = self.settings.imitation
+        settings = self.settings.dl2
         watching = progress.add_task(f"watching {teacher}", total=DEMONSTRATED_EPISODES, figure="")
         seen = watch_in_turns(
             teacher,
@@ -123,18 +93,18 @@ class Dl2Training:
             seed=self.seed,
             on_watched=lambda: progress.advance(watching),
         )
-        demonstrations = demonstrate(seen, spec, settings, self.seed)
-        on_step, steps = self._imitating(teacher, progress), self.settings.imitation_steps
-        return imitate(weights, spec, demonstrations, settings, steps=steps, seed=self.seed, on_step=on_step)
+        shown = demonstrate(seen, spec, settings.imitation, self.seed)
+        on_step, steps = self._imitating(teacher, progress), settings.imitation_steps
+        return imitate(weights, spec, shown, settings.imitation, steps=steps, seed=self.seed, on_step=on_step)
 
     def _imitating(self, teacher: str, progress: Progress) -> Callable[[int, float], None]:
-        task = progress.add_task(f"imitating {teacher}", total=self.settings.imitation_steps, figure="")
+        steps = self.settings.dl2.imitation_steps
+        task = progress.add_task(f"imitating {teacher}", total=steps, figure="")
         taken = itertools.count(1)
 
         def on_step(_: int, loss: float) -> None:
             progress.update(task, advance=1, figure=f"cross-entropy {loss:.3f}")
-            if self.recorder is not None:
-                self.recorder.point("imitation: cross-entropy", next(taken), self.settings.imitation_steps, loss)
+            self.point("imitation: cross-entropy", next(taken), loss, steps)
 
         return on_step
 
@@ -144,44 +114,38 @@ class Dl2Training:
         Args:
             before: updates of an earlier run, on whose seeds and episodes no other follow.
         """
-        spec, weights = begun.network_spec, begun.weights
+        settings, spec = self.settings.dl2, begun.network_spec
         task = progress.add_task("actor-critic", total=self.steps, completed=before, figure="")
-        deadline = None if self.max_seconds is None else time.monotonic() + self.max_seconds
         updates = before
 
         def on_step(done: int, reached: Weights) -> None:
             nonlocal updates
             updates = before + done
             progress.update(task, completed=updates)
-            if self.checkpoint is not None:
-                self.checkpoint.offer(updates, lambda: PolicyFile(spec, reached.copy(), begun.card))
+            self.offer(updates, lambda: PolicyFile(spec, reached.copy(), begun.card))
 
         def on_reward(done: int, reward: float) -> None:
-            if self.recorder is not None:
-                kind = self.settings.actor_critic.reward.value
-                self.recorder.point(f"actor-critic: reward of a decision ({kind})", before + done, self.steps, reward)
+            kind = settings.actor_critic.reward.value
+            self.point(f"actor-critic: reward of a decision ({kind})", before + done, reward)
 
         def load_next(source: str, number: int) -> Episode:
             return self.load(source_of_episode(source, before), before + number)
 
-        diverged = f"--learning-rate {self.settings.learning_rate:g}: the weights became infinite; use a smaller one"
+        diverged = f"--learning-rate {settings.learning_rate:g}: the weights became infinite; use a smaller one"
         try:
             with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is said in one line
                 weights = train_offline(
-                    weights,
+                    begun.weights,
                     spec,
                     endless_episodes(self.sources, load_next),
                     self.speeds,
-                    self.settings.actor_critic,
+                    settings.actor_critic,
                     OfflineSettings(
-                        learning_rate=self.settings.learning_rate,
-                        epsilon=self.settings.exploration,
-                        seed=self.seed + before,
-                        replay_samples=self.settings.replay_samples,
+                        settings.learning_rate, settings.exploration, self.seed + before, settings.replay_samples
                     ),
                     steps=max(0, self.steps - before),
                     placement_effect=self.placement_effect,
-                    stop=lambda: deadline is not None and time.monotonic() > deadline,
+                    stop=deadline(self.max_seconds),
                     on_step=on_step,
                     on_reward=on_reward,
                 )

@@ -176,12 +176,13 @@ def tune_command(
 
     from rich.console import Console  # noqa: PLC0415
 
+    from foundation.clocks import deadline  # noqa: PLC0415
     from foundation.locks import FileLock, LockHeld  # noqa: PLC0415
     from policy_net.laboratory.commands.training_progress import training_progress  # noqa: PLC0415
     from policy_net.laboratory.commands.tune_result import show, write_best  # noqa: PLC0415
     from policy_net.laboratory.tuning.space_file import write_space_file  # noqa: PLC0415
     from policy_net.laboratory.tuning.study_file import StudyFile, Trial  # noqa: PLC0415
-    from policy_net.laboratory.tuning.tuner import deadline, tune  # noqa: PLC0415
+    from policy_net.laboratory.tuning.tuner import tune  # noqa: PLC0415
 
     console = Console(stderr=True)
     is_over = deadline(machine.max_seconds)

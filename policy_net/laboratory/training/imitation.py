@@ -19,15 +19,7 @@ from numpy.typing import NDArray
 from policy_net.dl2.action import GRANT_KINDS, Grant
 from policy_net.dl2.batch import Batch, BatchEncoder
 from policy_net.dl2.network import actor_logits, tensors_of
-from policy_net.domain import (
-    Allocation,
-    ClusterState,
-    Decision,
-    PlacementEffect,
-    PolicyContext,
-    Progress,
-    SpeedModel,
-)
+from policy_net.domain import Allocation, PlacementEffect, PolicyContext, Progress, SpeedModel
 from policy_net.exchange.spec import PolicySpec, Weights
 from policy_net.laboratory.logged import LoggedDecision
 from policy_net.laboratory.simulation.engine import Simulation
@@ -66,51 +58,8 @@ def watch(
     environment: Environment,
     speeds: SpeedModel,
     placement_effect: PlacementEffect | None = None,
-) -> list[tuple[ClusterState, Decision]]:
-    """Every state of one workload under the teacher, with its decision."""
-    simulation = Simulation(workload, environment, speeds, placement_effect)
-    seen = []
-    while not simulation.finished:
-        state, trigger = simulation.observe()
-        decision = teacher.decide(state, trigger)
-        seen.append((state, decision))
-        teacher.observe(simulation.apply(decision))
-    return seen
-
-
-def watch_in_turns(
-    teacher: str,
-    episodes: Iterator[Episode],
-    count: int,
-    speeds: SpeedModel,
-    placement_effect: PlacementEffect | None = None,
-    *,
-    seed: int = 0,
-    on_watched: Callable[[], None] | None = None,
-) -> list[tuple[ClusterState, Decision]]:
-    """The same of `count` episodes, each under a new teacher of this name with a seed of its own.
-
-    Raises:
-        UnknownPolicy: nobody has this name.
-    """
-    seen = []
-    for number in range(count):
-        scheduler = build_policy(teacher, PolicyContext(seed=seed + number, true_speeds=speeds))
-        workload, environment = next(episodes)
-        seen += watch(scheduler, workload, environment, speeds, placement_effect)
-        if on_watched is not None:
-            on_watched()
-    return seen
-
-
-def watch_logged(
-    teacher: SchedulerPolicy,
-    workload: Workload,
-    environment: Environment,
-    speeds: SpeedModel,
-    placement_effect: PlacementEffect | None = None,
 ) -> list[LoggedDecision]:
-    """The same, with what jobs did in between, as a log has it."""
+    """Every decision of one workload under the teacher, with what jobs did before it, as a log has it."""
     simulation = Simulation(workload, environment, speeds, placement_effect)
     seen: list[LoggedDecision] = []
     observed: tuple[Progress, ...] = ()
@@ -123,8 +72,33 @@ def watch_logged(
     return seen
 
 
+def watch_in_turns(
+    teacher: str,
+    episodes: Iterator[Episode],
+    count: int,
+    speeds: SpeedModel,
+    placement_effect: PlacementEffect | None = None,
+    *,
+    seed: int = 0,
+    on_watched: Callable[[], None] | None = None,
+) -> list[LoggedDecision]:
+    """Decisions of `count` episodes, each under a new teacher of this name with a seed of its own.
+
+    Raises:
+        UnknownPolicy: nobody has this name.
+    """
+    seen: list[LoggedDecision] = []
+    for number in range(count):
+        scheduler = build_policy(teacher, PolicyContext(seed=seed + number, true_speeds=speeds))
+        workload, environment = next(episodes)
+        seen += watch(scheduler, workload, environment, speeds, placement_effect)
+        if on_watched is not None:
+            on_watched()
+    return seen
+
+
 def demonstrate(
-    seen: Sequence[tuple[ClusterState, Decision]], spec: PolicySpec, settings: ImitationSettings, seed: int
+    seen: Sequence[LoggedDecision], spec: PolicySpec, settings: ImitationSettings, seed: int
 ) -> Demonstrations:
     """Walk through decisions one soft grant after another, so that slips are demonstrated too.
 
@@ -138,7 +112,8 @@ def demonstrate(
     for position in generator.permutation(len(seen)).tolist():
         if len(features) >= settings.micro_states:
             break
-        state, decision = seen[position]
+        decision = seen[position]
+        state = decision.state
         capacity = open_capacity(state)
         something_runs = False
         for start in range(0, len(state.jobs), spec.jobs_per_batch):

@@ -14,15 +14,14 @@ from typing import Any
 
 from foundation.figures import counted
 from policy_net.dl2.policy import LearnedPolicy
-from policy_net.domain import Allocation, Decision, PlacementEffect, PolicyContext, SpeedModel, Trigger
+from policy_net.domain import Allocation, Trigger
 from policy_net.errors import BadInput
 from policy_net.exchange.policy_file import PolicyFile
 from policy_net.exchange.spec import PolicySpec, SetSpec, Weights
 from policy_net.exchange.statistics import SpeedStatistic, merged
 from policy_net.laboratory.logged import DecisionFile, LoggedDecision
 from policy_net.laboratory.training.agreement import MEASURES, Agreement, Split
-from policy_net.laboratory.training.imitation import demonstrate, imitate, watch_logged
-from policy_net.laboratory.training.offline import Episode, endless_episodes
+from policy_net.laboratory.training.imitation import demonstrate, imitate
 from policy_net.laboratory.training.set_imitation import (
     LogView,
     PickCollector,
@@ -32,7 +31,6 @@ from policy_net.laboratory.training.set_imitation import (
 )
 from policy_net.laboratory.training.set_training import MOST_COUNT
 from policy_net.learning.settings import ImitationSettings
-from policy_net.policy import build_policy
 from policy_net.set_policy.planner import plan
 from policy_net.set_policy.residual import Residual
 from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
@@ -41,8 +39,6 @@ MOST_DECISIONS = 4000
 """Decisions that are learned from; of a longer log, every so many-th."""
 LEAST_DECISIONS = 20
 SET_ITERATIONS = 200
-WATCHED_EPISODES = 6
-"""Workloads that a scheduler is watched on for a set policy, which has few parameters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +154,7 @@ class Teacher:
             BadInput: the log holds nothing to learn from.
         """
         seen = [
-            (decision.state, Decision(decision.allocation))
+            decision
             for position, decision in enumerate(self._decisions)
             if decision.state.jobs and self._split.is_learned(position)
         ]
@@ -204,21 +200,3 @@ def _with_log_speeds(
     """The priors, with what the log shows in place of what they say of the types that it knows."""
     known = {entry.job_type for entry in observed}
     return merged((*observed, *(entry for entry in priors if entry.job_type not in known)), most_count=MOST_COUNT)
-
-
-def watched(
-    teacher: str,
-    sources: list[str],
-    load: Callable[[str, int], Episode],
-    truth: SpeedModel,
-    effect: PlacementEffect | None,
-    seed: int,
-) -> Teacher:
-    """A scheduler's decisions on generated workloads, one after another."""
-    episodes = endless_episodes(sources, load)
-    seen = []
-    for number in range(WATCHED_EPISODES):
-        scheduler = build_policy(teacher, PolicyContext(seed=seed + number, true_speeds=truth))
-        loaded, environment = next(episodes)
-        seen += watch_logged(scheduler, loaded, environment, truth, effect)
-    return Teacher(teacher, seen)

@@ -6,7 +6,6 @@ are follows from the seed and the size of batches, and not from how many run at 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -93,12 +92,6 @@ def tune(
     found = study.trials()
     best = best_of(found)
     return Outcome(tuple(found), best, _confirm(plan, study, engine, best, is_over))
-
-
-def deadline(seconds: float | None, clock: Callable[[], float] = time.monotonic) -> Callable[[], bool]:
-    """Whether so many seconds have passed from now on; never if None."""
-    end = None if seconds is None else clock() + seconds
-    return lambda: end is not None and clock() >= end
 
 
 def _next_batch(plan: Plan, study: StudyFile, most: int) -> list[Trial]:

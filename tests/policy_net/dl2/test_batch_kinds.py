@@ -12,8 +12,9 @@ from states import CPU_TASK, GPU_WORKER, TYPES, make_job, make_state
 from policy_net.dl2.action import GRANT_KINDS, Grant
 from policy_net.dl2.batch import Batch, BatchEncoder
 from policy_net.dl2.policy import ActingMode, JobAwareExploration, LearnedPolicy
-from policy_net.domain import Allocation, CapacityMode, ClusterState, Decision, JobKind, Resources, Trigger
+from policy_net.domain import Allocation, CapacityMode, ClusterState, JobKind, Resources, Trigger
 from policy_net.exchange.spec import PolicySpec
+from policy_net.laboratory.logged import LoggedDecision
 from policy_net.laboratory.training.imitation import demonstrate
 from policy_net.learning.settings import ImitationSettings
 from policy_net.placement.capacity import open_capacity
@@ -173,8 +174,8 @@ def test_exploration_leaves_an_allreduce_job_without_servers_alone() -> None:
 
 def test_imitation_demonstrates_workers_alone_for_an_allreduce_job() -> None:
     state = make_state([allreduce_job(0, min_workers=2), make_job(1)], nodes=6)
-    decision = Decision({"job-0": Allocation(4, 0), "job-1": Allocation(3, 3)})
-    shown = demonstrate([(state, decision)] * 20, SPEC, ImitationSettings(micro_states=100, softness=0.0), seed=1)
+    decision = LoggedDecision(state, {"job-0": Allocation(4, 0), "job-1": Allocation(3, 3)}, ())
+    shown = demonstrate([decision] * 20, SPEC, ImitationSettings(micro_states=100, softness=0.0), seed=1)
     sharp = {int(index) for row in shown.targets_MA for index in np.flatnonzero(row)}
     assert sharp == {0, GRANT_KINDS + Grant.BUNDLE, SPEC.action_count - 1}
 

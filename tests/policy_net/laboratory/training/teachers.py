@@ -12,7 +12,7 @@ from policy_net.domain import PolicyContext
 from policy_net.laboratory.logged import LoggedDecision
 from policy_net.laboratory.simulation.environment import Environment
 from policy_net.laboratory.speeds.speed import default_speeds
-from policy_net.laboratory.training.imitation import watch_logged
+from policy_net.laboratory.training.imitation import watch
 from policy_net.laboratory.workloads.source_options import WorkloadOptions
 from policy_net.laboratory.workloads.sources import load_workload
 from policy_net.policy import build_policy
@@ -29,7 +29,7 @@ def watched(name: str, seeds: tuple[int, ...] = (1,), jobs: int = 40) -> tuple[L
     for seed in seeds:
         source = f"dl2:jobs={jobs},mix=resnet-50+wlm+dssm+inception-bn,sizes=varied,seed={seed}"
         workload = load_workload(source, WorkloadOptions(speeds=speeds))
-        seen += watch_logged(teacher, workload, Environment(nodes=NODES, speed_noise=0.1), speeds)
+        seen += watch(teacher, workload, Environment(nodes=NODES, speed_noise=0.1), speeds)
     return tuple(seen)
 
 

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from studies import SPACE, FakeEngine, facts, opened, plan
 
+from foundation.clocks import deadline
 from policy_net.laboratory.tuning.comparing import best_of
 from policy_net.laboratory.tuning.study_file import StudyFile
-from policy_net.laboratory.tuning.tuner import CONFIRMING_SEEDS, Outcome, deadline, tune
+from policy_net.laboratory.tuning.tuner import CONFIRMING_SEEDS, Outcome, tune
 
 TRIALS = 14
 
@@ -120,7 +121,6 @@ def test_no_batch_is_begun_once_time_is_over_and_the_study_goes_on_later(undistu
     assert len(first.trials) == 4
     assert first.confirmed is None
     assert facts(run(tmp_path).trials) == facts(undisturbed.trials)
-    assert not deadline(None)()
 
 
 def test_without_a_better_trial_nothing_is_trained_anew(tmp_path: Path) -> None:
