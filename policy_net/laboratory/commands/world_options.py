@@ -1,8 +1,8 @@
 """Options that `replay` and `train` share: which world a workload runs in.
 
-Each alias is one option with its unit; `WorldOptions` gathers the values and turns them into the simulator's types. A
-command takes them all by one parameter of this type, under `with_option_groups`. What makes a world of them is loaded
-when one is made: help and refusals of options wait for no array.
+`WorldOptions` has a field for each option, with its unit, and turns their values into the simulator's types. A command
+takes them all by one parameter of this type, under `with_option_groups`. What makes a world of them is loaded when one
+is made: help and refusals of options wait for no array.
 """
 
 from __future__ import annotations
@@ -40,127 +40,6 @@ LONGEST_HOURS = 100_000.0
 _seconds = functools.partial(typer.Option, min=0.0, max=LONGEST_PAUSE_SECONDS)
 _hours = functools.partial(typer.Option, min=0.0, max=LONGEST_HOURS)
 
-Nodes = Annotated[
-    int | None,
-    typer.Option(
-        "--nodes",
-        min=1,
-        max=LARGEST_CLUSTER,
-        help="Machines; unless given, those that a recorded log names, else what the workload suggests.",
-    ),
-]
-GpusPerNode = Annotated[
-    int | None,
-    typer.Option(
-        "--gpus-per-node",
-        min=0,
-        max=64,
-        help="GPUs of one machine; unless given, what a recorded log shows, else 2, and the answer says so.",
-    ),
-]
-CpusPerNode = Annotated[
-    int | None,
-    typer.Option(
-        "--cpus-per-node",
-        min=1,
-        max=1024,
-        help="CPU cores of one machine; unless given 8 or, for recorded jobs, what the log shows, at least 4 a GPU.",
-    ),
-]
-SlotSeconds = Annotated[
-    float,
-    _seconds("--slot-seconds", min=1.0, help="Length of a slot, or of the tick under event decisions."),
-]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Draws whatever the workload leaves open, and the noise.")]
-LimitJobs = Annotated[int | None, typer.Option("--limit-jobs", min=1, help="At most so many jobs of a workload.")]
-Window = Annotated[int, typer.Option("--window", min=0, help="Take the K-th run of --limit-jobs jobs of a csv.")]
-SpeedNoise = Annotated[
-    float, typer.Option("--speed-noise", min=0.0, max=1.0, help="Relative deviation of a job's speed in an interval.")
-]
-Speeds = Annotated[
-    Path | None,
-    typer.Option(
-        "--speeds", help="Speed table (csv) as the truth, or decisions:PATH, what a log shows; else the built-in fit."
-    ),
-]
-Capacity = Annotated[
-    CapacityMode, typer.Option("--capacity", help="Place every task on a node, or only add up the cluster's total.")
-]
-ArrivalScale = Annotated[
-    float,
-    typer.Option(
-        "--arrival-scale", min=0.001, max=1000.0, help="Multiplies the time between arrivals: 2 halves the load."
-    ),
-]
-Strict = Annotated[
-    bool,
-    typer.Option("--strict", help="Refuse a recorded workload's first malformed row; else skip and count such rows."),
-]
-DecideOnOption = Annotated[
-    DecideOn | None,
-    typer.Option("--decide-on", help="Unless given: slot for generated and reference workloads, event for a csv."),
-]
-JobKindOption = Annotated[
-    JobKindChoice | None,
-    typer.Option(
-        "--job-kind",
-        help="How recorded jobs train, allreduce unless given; mix: half ps, half allreduce, drawn from the seed.",
-    ),
-]
-ElasticShare = Annotated[
-    float | None,
-    typer.Option(
-        "--elastic-share",
-        min=0.0,
-        max=1.0,
-        help="Share of the jobs, drawn with the seed, that may change size; the others keep what they asked for. All"
-        " unless given, and half in the answer's range.",
-    ),
-]
-DebounceSeconds = Annotated[
-    float,
-    _seconds("--debounce-seconds", help="Least time between two event decisions, but for nodes and queues (fifo)."),
-]
-PlacementOption = Annotated[
-    PlacementStrategy,
-    typer.Option("--placement", help="Tasks on the least loaded nodes, or a job's workers on as few as possible."),
-]
-GpuTypes = Annotated[
-    str | None, typer.Option("--gpu-types", metavar="TYPE:NODES,…", help="GPU types of the nodes, as v100:8,k80:4.")
-]
-Locality = Annotated[
-    bool, typer.Option("--locality", help="All-reduce jobs train slower where their workers lie apart, as measured.")
-]
-JobNoise = Annotated[
-    float,
-    typer.Option("--job-noise", min=0.0, max=1.0, help="Relative deviation of a factor that a job's speed keeps."),
-]
-EpochError = Annotated[
-    float, typer.Option("--epoch-error", min=0.0, max=1.0, help="Declared epochs are off by up to this share.")
-]
-Durations = Annotated[
-    str, typer.Option("--durations", help="What users know of their jobs' work: known, lognormal:SIGMA or unknown.")
-]
-ResizeSeconds = Annotated[
-    float, _seconds("--resize-seconds", help="Pause of a running job whose number of tasks changes.")
-]
-ResumeSeconds = Annotated[
-    float, _seconds("--resume-seconds", help="Pause of a job that starts again; see --start-seconds for its first.")
-]
-StartSeconds = Annotated[
-    float,
-    _seconds("--start-seconds", help="Pause of a job's first start; 0 where recorded durations include it."),
-]
-CheckpointSeconds = Annotated[
-    float, _seconds("--checkpoint-seconds", help="Training between checkpoints; 0: a lost node loses no work.")
-]
-NodeMtbfHours = Annotated[float, _hours("--node-mtbf-hours", help="Mean time of a node to its failure; 0 for none.")]
-NodeRepairHours = Annotated[float, _hours("--node-repair-hours", help="Mean time of a failed node to its return.")]
-ResizeCluster = Annotated[
-    list[str] | None,
-    typer.Option("--resize-cluster", metavar="HOUR:NODES", help="From that hour on, so many nodes (repeatable)."),
-]
-
 
 def assumptions(
     workload: Workload, environment: Environment, options: WorldOptions, *, for_people: bool
@@ -186,37 +65,142 @@ def _of_malformed_rows(workload: Workload) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class WorldOptions:
-    """The values of the options above."""
+    """The options' values."""
 
-    nodes: Nodes = None
-    gpus_per_node: GpusPerNode = None
-    cpus_per_node: CpusPerNode = None
-    gpu_types: GpuTypes = None
-    locality: Locality = False
-    slot_seconds: SlotSeconds = 1200.0
-    decide_on: DecideOnOption = None
-    debounce_seconds: DebounceSeconds = 60.0
-    capacity: Capacity = CapacityMode.NODES
-    placement: PlacementOption = PlacementStrategy.SPREAD
-    seed: Seed = 0
-    limit_jobs: LimitJobs = None
-    window: Window = 0
-    arrival_scale: ArrivalScale = 1.0
-    job_kind: JobKindOption = None
-    elastic_share: ElasticShare = None
-    strict: Strict = False
-    speeds_file: Speeds = None
-    speed_noise: SpeedNoise = 0.0
-    job_noise: JobNoise = 0.0
-    epoch_error: EpochError = 0.0
-    durations: Durations = "known"
-    resize_seconds: ResizeSeconds = 0.0
-    resume_seconds: ResumeSeconds = 0.0
-    start_seconds: StartSeconds = 0.0
-    checkpoint_seconds: CheckpointSeconds = 0.0
-    node_mtbf_hours: NodeMtbfHours = 0.0
-    node_repair_hours: NodeRepairHours = 1.0
-    resize_cluster: ResizeCluster = None
+    nodes: Annotated[
+        int | None,
+        typer.Option(
+            "--nodes",
+            min=1,
+            max=LARGEST_CLUSTER,
+            help="Machines; unless given, those that a recorded log names, else what the workload suggests.",
+        ),
+    ] = None
+    gpus_per_node: Annotated[
+        int | None,
+        typer.Option(
+            "--gpus-per-node",
+            min=0,
+            max=64,
+            help="GPUs of one machine; unless given, what a recorded log shows, else 2, and the answer says so.",
+        ),
+    ] = None
+    cpus_per_node: Annotated[
+        int | None,
+        typer.Option(
+            "--cpus-per-node",
+            min=1,
+            max=1024,
+            help="CPU cores of one machine; unless given 8 or, for recorded jobs, what the log shows, at least 4 a"
+            " GPU.",
+        ),
+    ] = None
+    gpu_types: Annotated[
+        str | None, typer.Option("--gpu-types", metavar="TYPE:NODES,…", help="GPU types of the nodes, as v100:8,k80:4.")
+    ] = None
+    locality: Annotated[
+        bool,
+        typer.Option("--locality", help="All-reduce jobs train slower where their workers lie apart, as measured."),
+    ] = False
+    slot_seconds: Annotated[
+        float,
+        _seconds("--slot-seconds", min=1.0, help="Length of a slot, or of the tick under event decisions."),
+    ] = 1200.0
+    decide_on: Annotated[
+        DecideOn | None,
+        typer.Option("--decide-on", help="Unless given: slot for generated and reference workloads, event for a csv."),
+    ] = None
+    debounce_seconds: Annotated[
+        float,
+        _seconds("--debounce-seconds", help="Least time between two event decisions, but for nodes and queues (fifo)."),
+    ] = 60.0
+    capacity: Annotated[
+        CapacityMode, typer.Option("--capacity", help="Place every task on a node, or only add up the cluster's total.")
+    ] = CapacityMode.NODES
+    placement: Annotated[
+        PlacementStrategy,
+        typer.Option("--placement", help="Tasks on the least loaded nodes, or a job's workers on as few as possible."),
+    ] = PlacementStrategy.SPREAD
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, help="Draws whatever the workload leaves open, and the noise.")
+    ] = 0
+    limit_jobs: Annotated[
+        int | None, typer.Option("--limit-jobs", min=1, help="At most so many jobs of a workload.")
+    ] = None
+    window: Annotated[int, typer.Option("--window", min=0, help="Take the K-th run of --limit-jobs jobs of a csv.")] = 0
+    arrival_scale: Annotated[
+        float,
+        typer.Option(
+            "--arrival-scale", min=0.001, max=1000.0, help="Multiplies the time between arrivals: 2 halves the load."
+        ),
+    ] = 1.0
+    job_kind: Annotated[
+        JobKindChoice | None,
+        typer.Option(
+            "--job-kind",
+            help="How recorded jobs train, allreduce unless given; mix: half ps, half allreduce, drawn from the seed.",
+        ),
+    ] = None
+    elastic_share: Annotated[
+        float | None,
+        typer.Option(
+            "--elastic-share",
+            min=0.0,
+            max=1.0,
+            help="Share of the jobs, drawn with the seed, that may change size; the others keep what they asked for."
+            " All unless given, and half in the answer's range.",
+        ),
+    ] = None
+    strict: Annotated[
+        bool,
+        typer.Option(
+            "--strict", help="Refuse a recorded workload's first malformed row; else skip and count such rows."
+        ),
+    ] = False
+    speeds_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--speeds",
+            help="Speed table (csv) as the truth, or decisions:PATH, what a log shows; else the built-in fit.",
+        ),
+    ] = None
+    speed_noise: Annotated[
+        float,
+        typer.Option("--speed-noise", min=0.0, max=1.0, help="Relative deviation of a job's speed in an interval."),
+    ] = 0.0
+    job_noise: Annotated[
+        float,
+        typer.Option("--job-noise", min=0.0, max=1.0, help="Relative deviation of a factor that a job's speed keeps."),
+    ] = 0.0
+    epoch_error: Annotated[
+        float, typer.Option("--epoch-error", min=0.0, max=1.0, help="Declared epochs are off by up to this share.")
+    ] = 0.0
+    durations: Annotated[
+        str, typer.Option("--durations", help="What users know of their jobs' work: known, lognormal:SIGMA or unknown.")
+    ] = "known"
+    resize_seconds: Annotated[
+        float, _seconds("--resize-seconds", help="Pause of a running job whose number of tasks changes.")
+    ] = 0.0
+    resume_seconds: Annotated[
+        float, _seconds("--resume-seconds", help="Pause of a job that starts again; see --start-seconds for its first.")
+    ] = 0.0
+    start_seconds: Annotated[
+        float,
+        _seconds("--start-seconds", help="Pause of a job's first start; 0 where recorded durations include it."),
+    ] = 0.0
+    checkpoint_seconds: Annotated[
+        float, _seconds("--checkpoint-seconds", help="Training between checkpoints; 0: a lost node loses no work.")
+    ] = 0.0
+    node_mtbf_hours: Annotated[
+        float, _hours("--node-mtbf-hours", help="Mean time of a node to its failure; 0 for none.")
+    ] = 0.0
+    node_repair_hours: Annotated[
+        float, _hours("--node-repair-hours", help="Mean time of a failed node to its return.")
+    ] = 1.0
+    resize_cluster: Annotated[
+        list[str] | None,
+        typer.Option("--resize-cluster", metavar="HOUR:NODES", help="From that hour on, so many nodes (repeatable)."),
+    ] = None
 
     def speeds(self) -> SpeedModel:
         """The simulator's truth.
