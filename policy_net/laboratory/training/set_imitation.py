@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 from policy_net.domain import SUSPENDED, Allocation
 from policy_net.exchange.spec import SetSpec, Weights
 from policy_net.laboratory.logged import LoggedDecision
-from policy_net.laboratory.training.agreement import overlap
 from policy_net.set_policy.planner import Grants, urgency
 from policy_net.set_policy.residual import Residual, job_inputs, uncertainty_of
 from policy_net.set_policy.steps import Step, StepTable, StepTables
@@ -149,6 +148,21 @@ def nearest_on_steps(table: StepTable, wanted: Allocation) -> Allocation:
             best = held
         step = table.step(held)
     return best
+
+
+def overlap(ours: Sequence[Allocation], theirs: Sequence[Allocation]) -> float:
+    """Tasks that both give to the same job in the same role, over those that either gives; 1 if both give nothing."""
+    both, either = tasks_in_common(ours, theirs)
+    return both / either if either else 1.0
+
+
+def tasks_in_common(ours: Sequence[Allocation], theirs: Sequence[Allocation]) -> tuple[int, int]:
+    """Tasks that both give to the same job in the same role, and those that either gives."""
+    both = either = 0
+    for mine, other in zip(ours, theirs, strict=True):
+        both += min(mine.workers, other.workers) + min(mine.ps, other.ps)
+        either += max(mine.workers, other.workers) + max(mine.ps, other.ps)
+    return both, either
 
 
 def nearness(held: Allocation, wanted: Allocation) -> float:

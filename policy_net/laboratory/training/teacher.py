@@ -1,15 +1,18 @@
 """Teacher of a policy: logged decisions that it is fitted to, and how far it then agrees with them.
 
 The agreement is measured on decisions that were not learned from, with two jobs or more: with one there is nothing to
-share out.
+share out. Whole runs of a log's decisions are held out, spread over the log: neighbouring decisions are nearly alike,
+so one that stands between two that were learned from would show nothing; and the end of a log alone may be its
+quietest part.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from foundation.figures import counted
@@ -20,7 +23,6 @@ from policy_net.exchange.policy_file import PolicyFile
 from policy_net.exchange.spec import PolicySpec, SetSpec, Weights
 from policy_net.exchange.statistics import SpeedStatistic, merged
 from policy_net.laboratory.logged import DecisionFile, LoggedDecision
-from policy_net.laboratory.training.agreement import MEASURES, Agreement, Split
 from policy_net.laboratory.training.imitation import demonstrate, imitate
 from policy_net.laboratory.training.set_imitation import (
     LogView,
@@ -28,6 +30,7 @@ from policy_net.laboratory.training.set_imitation import (
     fit_residual,
     log_views,
     nearest_on_steps,
+    tasks_in_common,
 )
 from policy_net.laboratory.training.set_training import MOST_COUNT
 from policy_net.learning.settings import ImitationSettings
@@ -39,6 +42,81 @@ MOST_DECISIONS = 4000
 """Decisions that are learned from; of a longer log, every so many-th."""
 LEAST_DECISIONS = 20
 SET_ITERATIONS = 200
+
+MEASURES: Mapping[str, str] = MappingProxyType(
+    {
+        "task_overlap": "tasks in common",
+        "same_allocation": "jobs that are given exactly the same",
+        "running_alike": "jobs that run under both, or wait under both",
+    }
+)
+"""What `Agreement.to_json` says, and what it means."""
+
+RUNS = 40
+EVERY = 5
+"""Every fifth of forty runs is held out."""
+
+
+@dataclass
+class Agreement:
+    """The agreement over some decisions, counted over all of their jobs and tasks.
+
+    Attributes:
+        both, either: tasks that both gave to the same job in the same role, and that either gave.
+        same: jobs that were given exactly the same.
+        alike: jobs that run under both, or wait under both.
+    """
+
+    decisions: int = 0
+    jobs: int = 0
+    both: int = 0
+    either: int = 0
+    same: int = 0
+    alike: int = 0
+
+    def add(self, ours: Sequence[Allocation], theirs: Sequence[Allocation]) -> None:
+        """One decision: what every job is given by either."""
+        both, either = tasks_in_common(ours, theirs)
+        self.decisions += 1
+        self.jobs += len(ours)
+        self.both += both
+        self.either += either
+        self.same += sum(mine == other for mine, other in zip(ours, theirs, strict=True))
+        self.alike += sum((mine.tasks > 0) == (other.tasks > 0) for mine, other in zip(ours, theirs, strict=True))
+
+    @property
+    def task_overlap(self) -> float:
+        """Share of tasks in common, 0 to 1."""
+        return self.both / self.either if self.either else 1.0
+
+    def to_json(self) -> dict[str, float]:
+        """Shares between 0 and 1."""
+        jobs = max(self.jobs, 1)
+        return {
+            "task_overlap": round(self.task_overlap, 4),
+            "same_allocation": round(self.same / jobs, 4),
+            "running_alike": round(self.alike / jobs, 4),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """How a log of so many decisions is divided.
+
+    Attributes:
+        most: of the decisions to learn from, at most about so many are taken, evenly spread.
+    """
+
+    decisions: int
+    most: int
+
+    def is_held_out(self, position: int) -> bool:
+        """Whether the decision at this position judges."""
+        return position // max(self.decisions // RUNS, 1) % EVERY == EVERY // 2
+
+    def is_learned(self, position: int) -> bool:
+        """Whether the decision at this position is learned from."""
+        return not self.is_held_out(position) and position % max(-(-self.decisions // self.most), 1) == 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,14 @@ from policy_net.domain import Allocation
 from policy_net.errors import BadInput
 from policy_net.exchange.policy_file import PolicyFile
 from policy_net.exchange.spec import SetSpec
-from policy_net.laboratory.training.agreement import Agreement, Split, overlap
-from policy_net.laboratory.training.set_imitation import PickCollector, PickLikelihood, fit_residual, log_views
-from policy_net.laboratory.training.teacher import Imitated, Teacher
+from policy_net.laboratory.training.set_imitation import (
+    PickCollector,
+    PickLikelihood,
+    fit_residual,
+    log_views,
+    overlap,
+)
+from policy_net.laboratory.training.teacher import Agreement, Imitated, Split, Teacher
 from policy_net.set_policy.policy import default_set_file
 from policy_net.set_policy.residual import initial_residual
 from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
