@@ -9,12 +9,12 @@ from __future__ import annotations
 import base64
 import io
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment as Templates
-from jinja2 import StrictUndefined
+from jinja2 import FunctionLoader, StrictUndefined
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
@@ -49,16 +49,30 @@ PIXELS_PER_INCH = 96
 
 def page_html(comparisons: Sequence[Comparison]) -> str:
     """The whole page, for one or more workloads; the same comparisons give the same bytes."""
-    templates = Templates(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    folder = files("policy_net.laboratory.report")
-    template = templates.from_string((folder / "page.html").read_text(encoding="utf-8"))
     names = ", ".join(shown(comparison.workload.name) for comparison in comparisons)
-    return template.render(
-        style=(folder / "page.css").read_text(encoding="utf-8"),
+    return rendered(
+        "page.html",
         title=f"What would fedl2 have saved? {names}",
         sections=[_section(comparison) for comparison in comparisons],
         limits=limits(comparisons),
     )
+
+
+def rendered(template: str, **content: Any) -> str:
+    """A page of this folder's templates, with its style; all text is escaped."""
+    folder = files("policy_net.laboratory.report")
+    loader = FunctionLoader(lambda name: (folder / name).read_text(encoding="utf-8"))
+    templates = Templates(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    style = (folder / "page.css").read_text(encoding="utf-8")
+    return templates.get_template(template).render(style=style, **content)
+
+
+def pictures_of(charts: Iterable[Chart]) -> list[dict[str, Any]]:
+    """Charts as a page's template shows them."""
+    width, height = (round(inches * PIXELS_PER_INCH) for inches in CHART_INCHES)
+    return [{"url": as_data_url(chart), "alt": chart.alt, "width": width, "height": height} for chart in charts]
 
 
 def _section(comparison: Comparison) -> dict[str, Any]:
@@ -72,15 +86,7 @@ def _section(comparison: Comparison) -> dict[str, Any]:
         "cautions": cautions(comparison),
         "table": policy_table(comparison),
         "findings": findings(comparison),
-        "pictures": [
-            {
-                "url": as_data_url(chart),
-                "alt": chart.alt,
-                "width": round(CHART_INCHES[0] * PIXELS_PER_INCH),
-                "height": round(CHART_INCHES[1] * PIXELS_PER_INCH),
-            }
-            for chart in charts_of(comparison)
-        ],
+        "pictures": pictures_of(charts_of(comparison)),
         "sizes": size_table(comparison),
         "owners": [
             {"field": field, "table": table}

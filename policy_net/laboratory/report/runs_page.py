@@ -6,17 +6,15 @@ One file, without scripts, that loads nothing; its charts are pictures inside it
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.resources import files
 from typing import Any
 
-from jinja2 import Environment as Templates
-from jinja2 import StrictUndefined
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from foundation.figures import counted, shown
 from policy_net.laboratory.report.charts import OTHER_COLOURS, PROPOSED_COLOUR, TODAY_COLOUR, Chart
-from policy_net.laboratory.report.page import CHART_INCHES, PIXELS_PER_INCH, as_data_url
+from policy_net.laboratory.report.page import pictures_of, rendered
+from policy_net.laboratory.report.tables import Row, TextTable
 from policy_net.laboratory.run_words import heading_of, is_unset, name_of, said, settings_that_count, unit_of
 from policy_net.laboratory.training_runs import Run, differing, final_figures, last_value
 
@@ -27,9 +25,6 @@ _LINES = ("-", "--", ":", "-.")
 
 def runs_page(runs: Sequence[Run]) -> str:
     """The whole page; the same runs give the same bytes."""
-    templates = Templates(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    folder = files("policy_net.laboratory.report")
-    template = templates.from_string((folder / "runs.html").read_text(encoding="utf-8"))
     counting = [settings_that_count(run.settings) for run in runs]
     # A setting of a way to train that no run took says nothing of any.
     names = [name for name in differing(runs) if any(name in counts for counts in counting)]
@@ -37,42 +32,31 @@ def runs_page(runs: Sequence[Run]) -> str:
     figures = [name for name in figures if name not in alike]
     units = {name: unit_of(name, [run.final.get(name) for run in runs]) for name in figures}
     same = {name: value for name, value in counting[0].items() if name not in differing(runs)} | alike
-    return template.render(
-        style=(folder / "page.css").read_text(encoding="utf-8"),
+    return rendered(
+        "runs.html",
         title=f"{counted(len(runs), 'training run')} side by side",
         runs=[shown(run.name) for run in runs],
         unfinished=[shown(run.name) for run in runs if not run.final],
-        settings={
-            "headings": ["Setting", *(shown(run.name) for run in runs)],
-            "rows": [
-                {"name": heading_of(name, unit), "cells": [said(name, counts.get(name), unit) for counts in counting]}
+        settings=TextTable(
+            ("Setting", *(shown(run.name) for run in runs)),
+            tuple(
+                Row(heading_of(name, unit), tuple(said(name, counts.get(name), unit) for counts in counting))
                 for name in names
                 for unit in [unit_of(name, [counts.get(name) for counts in counting])]
-            ],
-        },
-        figures={
-            "headings": ["Run", *(heading_of(name, units[name]) for name in figures)],
-            "rows": [
-                {
-                    "name": shown(run.name),
-                    "cells": [said(name, run.final.get(name), units[name]) for name in figures],
-                }
+            ),
+        ),
+        figures=TextTable(
+            ("Run", *(heading_of(name, units[name]) for name in figures)),
+            tuple(
+                Row(shown(run.name), tuple(said(name, run.final.get(name), units[name]) for name in figures))
                 for run in runs
-            ],
-        },
+            ),
+        ),
         same=[
             {"name": name_of(name), "value": said(name, value)} for name, value in same.items() if not is_unset(value)
         ],
         unset=[name_of(name) for name, value in same.items() if is_unset(value)],
-        pictures=[
-            {
-                "url": as_data_url(chart),
-                "alt": chart.alt,
-                "width": round(CHART_INCHES[0] * PIXELS_PER_INCH),
-                "height": round(CHART_INCHES[1] * PIXELS_PER_INCH),
-            }
-            for chart in charts_of_runs(runs)
-        ],
+        pictures=pictures_of(charts_of_runs(runs)),
     )
 
 
