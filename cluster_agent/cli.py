@@ -85,7 +85,6 @@ def run(
     check: Annotated[
         bool, typer.Option("--check", help="Read the configuration and all files that it names, and start nothing.")
     ] = False,
-    debug: Annotated[bool, typer.Option(help="Print a traceback with an error.")] = False,  # noqa: ARG001  (read by foundation.command_line)
 ) -> None:
     """Schedule until the cluster's jobs are done (simulations) or until SIGTERM."""
     signals = StopSignals()

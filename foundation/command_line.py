@@ -17,7 +17,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import click
 import typer
@@ -37,12 +37,11 @@ _FOLLOW_OPTION = "--follow"
 """Commands that print what was written take it, and go on as there is more."""
 WATCH_OPTION = "--watch"
 """Commands that print how things are take it, and show them again and again."""
+_DEBUG = "--debug"
 _DISTRIBUTION = "fedl2"
 _NO_NUMBER = re.compile(r"'(?P<typed>.*)' is not a valid (?P<kind>float|integer)( range)?\.", re.DOTALL)
 """What click says of a value that is no number."""
 _NUMBER_INSIDE = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?")
-Debug = Annotated[bool, typer.Option("--debug", help="Print the traceback of an error.")]
-"""A command takes it and does nothing with it: `run` looks for the flag itself."""
 
 
 def run(
@@ -73,11 +72,16 @@ def run(
 @cache
 def _built(application: typer.Typer, program: str) -> click.Command:
     """The program's commands, built once: that takes longer than most of them, where a process runs many."""
-    command = _guarded(typer.main.get_command(application))
+    command = command_of(application)
     command.params.append(_version_option(program))
     # Contexts of its commands take them over.
     command.context_settings = {**command.context_settings, "help_option_names": HELP_OPTIONS}
     return command
+
+
+def command_of(application: typer.Typer) -> click.Command:
+    """A program's commands: each takes `--debug`, and no option NaN or infinity for a number, or nothing for a path."""
+    return _guarded(typer.main.get_command(application))
 
 
 class HabitGroup(TyperGroup):
@@ -129,7 +133,7 @@ def _ended(program: str, error: BaseException, typed: Sequence[str]) -> int:
         # The reader, such as `head`, has seen enough; there is nobody left to tell. click and rich exit by themselves.
         _drop_output()
         return DONE if _is_broken_pipe(error) or _is_broken_pipe(error.__context__) else FAILED
-    if "--debug" in typed:
+    if _DEBUG in typed:
         traceback.print_exception(error)
     _say(program, _line_of(error))
     _drop_output()
@@ -269,9 +273,12 @@ def _version_option(program: str) -> click.Option:
 
 
 def _guarded(command: click.Command) -> click.Command:
-    """The command, no option of which takes NaN or infinity for a number, or nothing for a path."""
-    for child in command.commands.values() if isinstance(command, click.Group) else ():
-        _guarded(child)
+    if isinstance(command, click.Group):
+        for child in command.commands.values():
+            _guarded(child)
+    else:  # it does nothing with it: `_ended` looks for the flag
+        told = "Print the traceback of an error."
+        command.params.append(TyperOption(param_decls=[_DEBUG], is_flag=True, expose_value=False, help=told))
     for parameter in command.params:
         if isinstance(parameter.type, (click.types.FloatParamType, click.Path)):
             parameter.type = _checked(parameter.type)

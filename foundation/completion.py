@@ -15,6 +15,7 @@ from typing import Annotated
 import click
 import typer
 
+from foundation.command_line import command_of
 from foundation.text import plain_line
 
 COMMAND = "completion"
@@ -84,16 +85,14 @@ class Place:
         return " ".join(self.path)
 
 
-def completion_command(application: typer.Typer, program: str) -> Callable[[Shell, bool], None]:
+def completion_command(application: typer.Typer, program: str) -> Callable[[Shell], None]:
     """The command `completion` of a program, which is added to it as the last one."""
 
     def completion(
         shell: Annotated[Shell, typer.Argument(help="The shell that is to read the script.")],
-        debug: Annotated[bool, typer.Option("--debug", help="Print the traceback of an error.")] = False,
     ) -> None:
         """Print a script with which a shell completes this program's commands and options."""
-        del debug
-        print(script(typer.main.get_command(application), program, shell), end="")
+        print(script(command_of(application), program, shell), end="")
 
     return completion
 

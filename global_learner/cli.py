@@ -30,8 +30,6 @@ app = typer.Typer(
     help="The central learner: applies the gradients of all clusters to one policy and publishes its versions.",
 )
 
-Debug = Annotated[bool, typer.Option("--debug", help="Print the traceback of an error.")]
-
 
 @app.command("serve")
 def serve_command(
@@ -39,10 +37,8 @@ def serve_command(
     check: Annotated[
         bool, typer.Option("--check", help="Read the configuration and all files that it names, and start nothing.")
     ] = False,
-    debug: Debug = False,
 ) -> None:
     """Serve until SIGTERM; goes on where it ended, however it ended."""
-    del debug  # The error boundary looks for the flag itself.
     from global_learner.settings import read_settings  # noqa: PLC0415
 
     settings = read_settings(config)
@@ -72,10 +68,8 @@ def accept_loss_command(
     config: Annotated[Path, typer.Option("--config", help="YAML file of the learner, which must not run.")],
     yes: Annotated[bool, typer.Option("--yes", help="Go on without what is lost; else only say what it is.")] = False,
     output: Output = Form.TABLE,
-    debug: Annotated[bool, typer.Option("--debug", help="Print the traceback of an error.")] = False,
 ) -> None:
     """Say what of the state directory is lost and, with --yes, go on without it; the audit log keeps what and who."""
-    del debug
     from global_learner.settings import read_settings  # noqa: PLC0415
 
     settings = read_settings(config)
@@ -112,10 +106,8 @@ def restore_version_command(
     file: Annotated[Path, typer.Option("--from", help="A copy of its policy file, or of the head beside it.")],
     config: Annotated[Path, typer.Option("--config", help="YAML file of the learner, which must not run.")],
     output: Output = Form.TABLE,
-    debug: Debug = False,
 ) -> None:
     """Put a damaged or lost file of a version back where no learner runs; else `policyctl version restore` does it."""
-    del debug
     from global_learner.registry.version_words import named_content, version_of  # noqa: PLC0415
     from global_learner.settings import read_settings  # noqa: PLC0415
 
@@ -143,10 +135,8 @@ def admin_secret_command(
     secret: Annotated[str, typer.Argument(metavar="SECRET", help="Its name, in this pod's namespace.")],
     config: Annotated[Path, typer.Option("--config", help="YAML file of the learner, which does not serve yet.")],
     account: Annotated[Path, typer.Option("--account", help="Folder of the pod's service account.")] = ACCOUNT,
-    debug: Debug = False,
 ) -> None:
     """Put the administrator's identity file (admin.pem) into a Kubernetes Secret, before the learner serves."""
-    del debug
     from global_learner.settings import read_settings  # noqa: PLC0415
 
     settings = read_settings(config)
@@ -163,10 +153,8 @@ def backup_command(
     out: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where to: a folder that is not there yet.")],
     config: Annotated[Path, typer.Option("--config", help="YAML file of the learner, which may run meanwhile.")],
     output: Output = Form.TABLE,
-    debug: Debug = False,
 ) -> None:
     """Copy the state directory while the learner runs; the copy is read as a start reads it before it gets its name."""
-    del debug
     from global_learner.settings import read_settings  # noqa: PLC0415
 
     settings = read_settings(config)

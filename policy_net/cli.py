@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from foundation.command_line import Debug, leave, run
+from foundation.command_line import leave, run
 from foundation.completion import COMMAND, completion_command
 from foundation.output import Form, Output, show
 from policy_net.errors import PolicyFileError
@@ -44,10 +44,8 @@ def inspect(
         typer.Argument(help="A policy file, as `policy-net train` and the learner write them; or set, set-taught."),
     ],
     output: Output = Form.TABLE,
-    debug: Debug = False,
 ) -> None:
     """Show a policy file's spec, digest, sizes and card."""
-    del debug  # The error boundary looks for the flag itself.
     facts = describe(file)
     show(output, facts, lambda: policy_sheet(facts))
 

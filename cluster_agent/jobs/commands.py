@@ -14,7 +14,7 @@ import typer
 from cluster_agent.errors import JobRefused
 from cluster_agent.jobs.client import LOOK_SECONDS, JobClient, check_done
 from cluster_agent.jobs.job_logs import JobLogs, with_last_words
-from cluster_agent.jobs.options import Debug, Name, Names, Socket, Watch
+from cluster_agent.jobs.options import Name, Names, Socket, Watch
 from cluster_agent.jobs.views import job_table, jobs_table, one_job
 from foundation.output import Form, Output, show
 from foundation.output import watch as show_again
@@ -28,7 +28,6 @@ def jobs(
     socket: Socket = None,
     watch: Watch = False,
     output: Output = Form.TABLE,
-    debug: Debug = False,  # noqa: ARG001  (read by foundation.command_line)
 ) -> None:
     """List all jobs."""
     found = _asked(socket, {}, watch, active)
@@ -44,7 +43,6 @@ def job(
     socket: Socket = None,
     watch: Watch = False,
     output: Output = Form.TABLE,
-    debug: Debug = False,  # noqa: ARG001
 ) -> None:
     """Show one job."""
     found = (with_last_words(jobs[0]) for jobs in _asked(socket, {"name": name}, watch))
@@ -63,7 +61,6 @@ def logs(
         int | None, typer.Option("-n", "--tail", min=0, max=_MOST_LINES, help="Of each task only so many last lines.")
     ] = None,
     socket: Socket = None,
-    debug: Debug = False,  # noqa: ARG001
 ) -> None:
     """Print what a job wrote, from its first start on; followed to its end, exit code 1 unless it is done."""
     with JobClient(socket) as client:
@@ -94,9 +91,8 @@ def _print_new(written: JobLogs, *, last: bool) -> None:
     sys.stdout.flush()
 
 
-def cancel(names: Names, socket: Socket = None, output: Output = Form.TABLE, debug: Debug = False) -> None:
+def cancel(names: Names, socket: Socket = None, output: Output = Form.TABLE) -> None:
     """End jobs for good."""
-    del debug
     chosen = list(dict.fromkeys(names))
     cancelled = []
     with JobClient(socket) as client:
@@ -110,19 +106,18 @@ def cancel(names: Names, socket: Socket = None, output: Output = Form.TABLE, deb
         show(output, cancelled[0] if len(chosen) == 1 else cancelled, "", partial(jobs_table, cancelled))
 
 
-def suspend_job(name: Name, socket: Socket = None, output: Output = Form.TABLE, debug: Debug = False) -> None:
+def suspend_job(name: Name, socket: Socket = None, output: Output = Form.TABLE) -> None:
     """Hold a job: it writes a checkpoint, and what it had goes to others."""
-    _act("suspend", name, socket, output, debug)
+    _act("suspend", name, socket, output)
 
 
-def resume(name: Name, socket: Socket = None, output: Output = Form.TABLE, debug: Debug = False) -> None:
+def resume(name: Name, socket: Socket = None, output: Output = Form.TABLE) -> None:
     """Let a held job be scheduled again."""
-    _act("resume", name, socket, output, debug)
+    _act("resume", name, socket, output)
 
 
-def delete(names: Names, socket: Socket = None, output: Output = Form.TABLE, debug: Debug = False) -> None:
+def delete(names: Names, socket: Socket = None, output: Output = Form.TABLE) -> None:
     """Remove jobs that have ended, with their logs and checkpoints; their names are free again."""
-    del debug
     chosen = list(dict.fromkeys(names))
     deleted = []
     with JobClient(socket) as client:
@@ -139,8 +134,7 @@ def delete(names: Names, socket: Socket = None, output: Output = Form.TABLE, deb
         show(output, deleted[0] if len(chosen) == 1 else deleted, "", partial(jobs_table, deleted))
 
 
-def _act(method: str, name: str, socket: Path | None, output: Form, debug: bool) -> None:
-    del debug
+def _act(method: str, name: str, socket: Path | None, output: Form) -> None:
     with JobClient(socket) as client:
         facts = client.call(method, {"name": name})
     show(output, facts, _said_of(method, name, facts), partial(jobs_table, [facts]))

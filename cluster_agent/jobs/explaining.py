@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cluster_agent.jobs.client import JobClient
 from cluster_agent.jobs.cluster_access import Config, Context, Kubeconfig
-from cluster_agent.jobs.options import Debug, Name, Socket, Watch, changing_looks
+from cluster_agent.jobs.options import Name, Socket, Watch, changing_looks
 from cluster_agent.jobs.views import GUARD, TRIGGERS, clock_time, tasks
 from foundation.figures import counted
 from foundation.output import Form, Output, show
@@ -32,7 +32,6 @@ def explain(
     context: Context = None,
     watch: Watch = False,
     output: Output = Form.TABLE,
-    debug: Debug = False,  # noqa: ARG001  (read by foundation.command_line)
 ) -> None:
     """Say why a job has what it has: what the policy believes it gains by more, what it waits for, and who decided.
 

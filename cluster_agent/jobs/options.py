@@ -51,7 +51,6 @@ Names = Annotated[
 ]
 Found = TypeVar("Found")
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Show it again whenever it changes, until Ctrl-C.")]
-Debug = Annotated[bool, typer.Option(help="Print a traceback with an error.")]
 
 
 def changing_looks(ask: Callable[[], Found], pause_seconds: float) -> Iterator[Found]:

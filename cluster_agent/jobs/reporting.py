@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cluster_agent.errors import BadConfig
-from cluster_agent.jobs.options import Debug, Watch, changing_looks
+from cluster_agent.jobs.options import Watch, changing_looks
 from foundation.figures import counted, unit_for
 from foundation.output import Form, Output, show
 from foundation.output import watch as show_again
@@ -49,7 +49,6 @@ def report(
     folder: Page = None,
     watch: Watch = False,
     output: Output = Form.TABLE,
-    debug: Debug = False,  # noqa: ARG001  (read by foundation.command_line)
 ) -> None:
     """Say how long jobs took in the last days, and how long they would have taken under the policy that advises.
 

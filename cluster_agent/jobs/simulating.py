@@ -14,7 +14,7 @@ import typer
 from cluster_agent.errors import BadJobFile, JobRefused
 from cluster_agent.jobs.client import JobClient
 from cluster_agent.jobs.cluster_access import Config, Context, Kubeconfig
-from cluster_agent.jobs.options import Debug, Socket
+from cluster_agent.jobs.options import Socket
 from cluster_agent.jobs.submission import (
     Cpu,
     Epochs,
@@ -81,7 +81,6 @@ def simulate(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     output: Output = Form.TABLE,
-    debug: Debug = False,  # noqa: ARG001  (read by foundation.command_line)
 ) -> None:
     """Say when a job would start and end if it were submitted now, with an interval; nothing is submitted."""
     if filename is not None:

@@ -10,7 +10,7 @@ import typer
 
 from cluster_agent.errors import BadJobFile
 from cluster_agent.jobs.client import JobClient, check_done, wait_for_end
-from cluster_agent.jobs.options import Debug, Socket
+from cluster_agent.jobs.options import Socket
 from cluster_agent.jobs.views import clock_time, jobs_table
 from foundation.output import Form, Output, show
 
@@ -46,7 +46,6 @@ def submit(
     wait: Annotated[bool, typer.Option("--wait", help="Until all have ended; exit code 1 unless done.")] = False,
     socket: Socket = None,
     output: Output = Form.TABLE,
-    debug: Debug = False,  # noqa: ARG001  (read by foundation.command_line)
 ) -> None:
     """Hand jobs over: each is kept, and begins when there is room and its turn.
 

@@ -27,7 +27,6 @@ def replay_log(
         typer.Option("--policies", metavar="DIR", help="Where else policy files may be found (repeatable)."),
     ] = None,
     output: Output = Form.TABLE,
-    debug: Annotated[bool, typer.Option(help="Print a traceback with an error.")] = False,  # noqa: ARG001  (read by foundation.command_line)
 ) -> None:
     """Make every logged decision again, bit for bit, and show the first that comes out differently.
 

@@ -9,7 +9,7 @@ import typer
 
 from deploy.kube.demo import KubeOptions, run_on_kubernetes
 from deploy.kube.jobs import PLAIN_JOBS, TRAINING_JOBS
-from foundation.command_line import Debug, leave, run
+from foundation.command_line import leave, run
 
 app = typer.Typer(add_completion=False)
 
@@ -29,10 +29,8 @@ def demo_kube(
     report_folder: Annotated[Path, typer.Option("--report-folder", help="What kubectl showed, and a summary.")] = Path(
         "report"
     ),
-    debug: Debug = False,
 ) -> None:
     """Apply jobs with kubectl to a test cluster whose pods are real processes, and watch them train and be resized."""
-    del debug  # The error boundary looks for the flag itself.
     run_on_kubernetes(KubeOptions(training_jobs, plain_jobs, seconds, run_folder, report_folder))
 
 

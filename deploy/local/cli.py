@@ -11,7 +11,7 @@ from deploy.local.configs import DemoPolicy
 from deploy.local.demo import DemoOptions, run_demo
 from deploy.local.first_version import IMITATION_STEPS
 from deploy.local.lessons.fleet import LessonSettings
-from foundation.command_line import Debug, leave, run
+from foundation.command_line import leave, run
 
 app = typer.Typer(add_completion=False)
 
@@ -44,10 +44,8 @@ def demo(
     ] = LessonSettings.updates,
     run_folder: Annotated[Path, typer.Option("--run-folder", help="Configurations, logs, state.")] = Path("run"),
     report_folder: Annotated[Path, typer.Option("--report-folder", help="Page and summary.")] = Path("report"),
-    debug: Debug = False,
 ) -> None:
     """Run a fleet on this machine, watch it learn, compare it with FIFO with backfill, DRF and Optimus."""
-    del debug  # The error boundary looks for the flag itself.
     names = tuple(name.strip() for name in fleet.split(",") if name.strip())
     run_demo(
         DemoOptions(

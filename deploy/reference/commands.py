@@ -14,6 +14,7 @@ import elastic_runtime.cli
 import global_learner.cli
 import global_learner.policyctl.cli
 import policy_net.cli
+from foundation.command_line import command_of
 
 PROGRAMS: tuple[tuple[str, typer.Typer], ...] = (
     ("policy-net", policy_net.cli.app),
@@ -40,7 +41,7 @@ def commands_page() -> str:
     """The whole page, in Markdown."""
     parts = [_HEAD]
     for program, application in PROGRAMS:
-        commands = list(_leaves(program, typer.main.get_command(application)))
+        commands = list(_leaves(program, command_of(application)))
         shared = _shared_rows([command for _, command in commands])
         if shared:
             parts.append(f"\n## `{program}`: options of several commands\n\n{_TABLE}{''.join(shared)}")
@@ -79,7 +80,7 @@ def _shown_name(parameter: click.Parameter) -> str:
 def all_commands() -> Iterator[tuple[str, click.Command]]:
     """Every command that can be typed, with its words."""
     for program, application in PROGRAMS:
-        yield from _leaves(program, typer.main.get_command(application))
+        yield from _leaves(program, command_of(application))
 
 
 def _leaves(words: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:

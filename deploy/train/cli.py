@@ -9,7 +9,7 @@ import typer
 
 from deploy.train.demo import TrainOptions, run_training
 from deploy.train.jobs import ARRIVALS
-from foundation.command_line import Debug, leave, run
+from foundation.command_line import leave, run
 
 app = typer.Typer(add_completion=False)
 
@@ -33,10 +33,8 @@ def demo_train(
     ] = 210.0,
     run_folder: Annotated[Path, typer.Option("--run-folder", help="Configurations, logs, state.")] = Path("run-train"),
     report_folder: Annotated[Path, typer.Option("--report-folder", help="Page and summary.")] = Path("report"),
-    debug: Debug = False,
 ) -> None:
     """Train six real jobs on this machine, resized by a policy that learns from them."""
-    del debug  # The error boundary looks for the flag itself.
     run_training(TrainOptions(jobs, work, seconds, run_folder, report_folder))
 
 

@@ -21,7 +21,7 @@ from global_learner.policyctl.contexts import (
     write_contexts,
 )
 from global_learner.policyctl.looks import looks
-from global_learner.policyctl.options import LOOK_SECONDS, Debug, Every, Watch
+from global_learner.policyctl.options import LOOK_SECONDS, Every, Watch
 from global_learner.policyctl.views import Facts
 
 context_app = typer.Typer(no_args_is_help=True, help="Learners by name, in a file of your own.")
@@ -43,10 +43,8 @@ def set_context(
     ] = None,
     key: Annotated[Path | None, typer.Option("--key", help="Its private key (PEM); it stays where it is.")] = None,
     output: Output = Form.TABLE,
-    debug: Debug = False,
 ) -> None:
     """Give a learner, with the files of its connection, a name; the first one is the current one."""
-    del debug
     # Loaded by those alone who name files.
     from global_learner.policyctl.client import TlsFiles, credentials  # noqa: PLC0415
 
@@ -67,9 +65,8 @@ def set_context(
 
 
 @context_app.command("use")
-def use_context(name: Name, output: Output = Form.TABLE, debug: Debug = False) -> None:
+def use_context(name: Name, output: Output = Form.TABLE) -> None:
     """Make a context the current one, which holds where none is named."""
-    del debug
     file = contexts_file(os.environ)
     with changing(file):
         contexts = read_contexts(file)
@@ -80,11 +77,8 @@ def use_context(name: Name, output: Output = Form.TABLE, debug: Debug = False) -
 
 
 @context_app.command("list")
-def list_contexts(
-    watch: Watch = False, every: Every = LOOK_SECONDS, output: Output = Form.TABLE, debug: Debug = False
-) -> None:
+def list_contexts(watch: Watch = False, every: Every = LOOK_SECONDS, output: Output = Form.TABLE) -> None:
     """All contexts, by name."""
-    del debug
 
     def listed() -> list[Facts]:
         contexts = read_contexts(contexts_file(os.environ))
@@ -98,9 +92,8 @@ def list_contexts(
 
 
 @context_app.command("delete")
-def delete_context(name: Name, output: Output = Form.TABLE, debug: Debug = False) -> None:
+def delete_context(name: Name, output: Output = Form.TABLE) -> None:
     """Forget a context; the files that it names stay."""
-    del debug
     file = contexts_file(os.environ)
     with changing(file):
         contexts = read_contexts(file).without(name, file)

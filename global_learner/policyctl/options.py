@@ -40,7 +40,6 @@ Reason = Annotated[str, typer.Option("--reason", help="Why, in a line for others
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 _AGO = re.compile(r"(\d{1,6})([smhd])", re.ASCII)
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
-Debug = Annotated[bool, typer.Option("--debug", help="Print the traceback of an error.")]
 USUAL_LEARNER = "127.0.0.1:7070"
 
 
@@ -80,8 +79,6 @@ class CallOptions:
         ),
     ] = None
     key: Annotated[Path | None, typer.Option("--key", help="Its private key (PEM).")] = None
-    debug: Debug = False
-    """Nothing here asks for it: the error boundary looks for the flag itself."""
 
     @contextlib.contextmanager
     def client(self) -> Iterator[AdminClient]:

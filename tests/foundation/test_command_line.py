@@ -20,7 +20,7 @@ def _program(error: BaseException | None = None) -> typer.Typer:
     app = typer.Typer()
 
     @app.command()
-    def work(number: int = 0, debug: bool = False) -> None:
+    def work(number: int = 0) -> None:
         if error is not None:
             raise error
 

@@ -27,7 +27,6 @@ def training_key(
     out: Annotated[Path, typer.Option(help="File that the key is written to.", show_default=False)],
     key: Annotated[str, typer.Option(help="Under which name the Secret holds it.")] = "key",
     account: Annotated[Path, typer.Option(help="Folder of the pod's service account.")] = ACCOUNT,
-    debug: Annotated[bool, typer.Option(help="Print a traceback with an error.")] = False,  # noqa: ARG001  (read by foundation.command_line)
 ) -> None:
     """Write the key of TrainingJobs to a file, from a Secret that is made if it is not there."""
     check_names(secret, key)

@@ -14,7 +14,6 @@ import typer
 from elastic_runtime.errors import BadInput, ElasticError
 from elastic_runtime.launcher.commands.options import (
     Anyway,
-    Debug,
     Folder,
     Job,
     Jobs,
@@ -57,13 +56,11 @@ def logs(
         typer.Option("-n", "--tail", min=0, max=_MOST_LINES, help="Of each process so many last lines."),
     ] = None,
     folder: Folder = None,
-    debug: Debug = False,
 ) -> None:
     """Print what a job's processes wrote, each line behind its process's name.
 
     Lines of one process alone stand without its name. Followed to its end, a job that failed gives exit code 1.
     """
-    del debug
     if rank is not None and task is not None:
         raise BadInput("--rank and --task do not go together: --rank 0 is --task worker-0")
     job = open_job(jobs_of(folder), name)
@@ -143,10 +140,8 @@ def delete(
     folder: Folder = None,
     output: Output = Form.TABLE,
     anyway: Anyway = False,
-    debug: Debug = False,
 ) -> None:
     """Remove jobs that do not run: their folders with their logs, and the checkpoints that are in them."""
-    del debug
     jobs = jobs_of(folder)
     # A name that is none removes nobody.
     found = [open_own_job(folder, name, "delete", anyway=anyway) for name in dict.fromkeys(names)]

@@ -30,7 +30,6 @@ from elastic_runtime.launcher.commands.options import (
     PROGRAM,
     TASKS,
     Anyway,
-    Debug,
     Folder,
     Job,
     jobs_of,
@@ -153,13 +152,11 @@ def run(
     ] = False,
     quiet: Quiet = False,
     output: Output = Form.TABLE,
-    debug: Debug = False,
 ) -> None:
     """Start a job from a script and look after it until it is done.
 
     Ctrl-C writes a checkpoint and ends it, for `elastic-run resume`; a second one ends it at once.
     """
-    del debug
     if servers == 0 or workers == 0:
         raise BadInput(f"--ps {servers} --workers {workers}: a job begins with at least one of both")
     if servers < minimum_servers or workers < minimum_workers:
@@ -229,10 +226,8 @@ def resume(
     output: Output = Form.TABLE,
     timeout: Patience = PATIENCE_SECONDS,
     anyway: Anyway = False,
-    debug: Debug = False,
 ) -> None:
     """Go on with a suspended job; one of which nothing runs is started again from its folder, in the foreground."""
-    del debug
     job = open_own_job(folder, name, "resume", anyway=anyway)
     from elastic_runtime.launcher.job_spec import Programs, spec_of  # noqa: PLC0415
 

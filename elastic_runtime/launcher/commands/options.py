@@ -57,7 +57,6 @@ Anyway = Annotated[
 Timeout = Annotated[
     float, typer.Option("--timeout", min=0.01, max=86400.0, help="Seconds to wait for the job's answer.")
 ]
-Debug = Annotated[bool, typer.Option("--debug", help="Print the traceback of an error.")]
 TIMEOUT_SECONDS = 10.0
 
 

@@ -19,7 +19,6 @@ from elastic_runtime.launcher.commands.options import (
     PROGRAM,
     TASKS,
     Anyway,
-    Debug,
     Folder,
     Job,
     open_own_job,
@@ -83,10 +82,8 @@ def resize(
     output: Output = Form.TABLE,
     timeout: Patience = PATIENCE_SECONDS,
     anyway: Anyway = False,
-    debug: Debug = False,
 ) -> None:
     """Change how many parameter servers and workers a job has, while it trains; 0 of both suspends it."""
-    del debug
     if servers is None and workers is None and not victims:
         raise BadInput("give --ps, --workers, or both; or a --victim to replace")
     job = open_own_job(folder, name, "explain", anyway=anyway)
@@ -120,10 +117,8 @@ def suspend(
     output: Output = Form.TABLE,
     timeout: Patience = PATIENCE_SECONDS,
     anyway: Anyway = False,
-    debug: Debug = False,
 ) -> None:
     """Write a checkpoint and end a job's tasks; its launcher stays, and `resume` goes on with the job."""
-    del debug
     job = open_own_job(folder, name, "suspend", anyway=anyway)
     chosen = chosen_id(request_id)
     with client_of(job, CALL_SECONDS) as client:
@@ -137,10 +132,8 @@ def stop(
     output: Output = Form.TABLE,
     timeout: Patience = PATIENCE_SECONDS,
     anyway: Anyway = False,
-    debug: Debug = False,
 ) -> None:
     """End a job and its launcher after a checkpoint; `resume` starts it again from its folder."""
-    del debug
     job = open_own_job(folder, name, "suspend", "cancel", anyway=anyway)
     if holder_of(job.path) is None:  # as a second `suspend`: what is asked for is so
         phase = resting_facts(job)["phase"]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from elastic_runtime.errors import BadInput, ElasticError
-from elastic_runtime.launcher.commands.options import TIMEOUT_SECONDS, Debug, Folder, Job, Timeout, jobs_of
+from elastic_runtime.launcher.commands.options import TIMEOUT_SECONDS, Folder, Job, Timeout, jobs_of
 from elastic_runtime.launcher.job_folder import JobFolder, all_jobs, holder_of, open_job
 from elastic_runtime.launcher.job_status import job_facts, resting_facts
 from foundation.output import Form, Output, show
@@ -36,10 +36,8 @@ def status(
     every_seconds: Every = 1.0,
     output: Output = Form.TABLE,
     timeout: Timeout = TIMEOUT_SECONDS,
-    debug: Debug = False,
 ) -> None:
     """How a job is doing: its phase, size, steps, speed, tasks and requests."""
-    del debug
     job = open_job(jobs_of(folder), name)
     from elastic_runtime.launcher.commands.job_tables import job_table  # noqa: PLC0415
 
@@ -56,10 +54,8 @@ def list_jobs(
     watch: Annotated[bool, typer.Option("--watch", help="Again and again, until Ctrl-C.")] = False,
     every_seconds: Every = 2.0,
     output: Output = Form.TABLE,
-    debug: Debug = False,
 ) -> None:
     """All jobs of the folder, the oldest first."""
-    del debug
     jobs = jobs_of(folder)
     if watch:
         show_again(_list_looks(jobs, every_seconds), partial(_list_shown, jobs), output, _table)

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from foundation.command_line import Debug
 from foundation.output import Form, Output, show
 
 
@@ -27,10 +26,8 @@ def extend(
     ],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where the new file goes.")],
     output: Output = Form.TABLE,
-    debug: Debug = False,
 ) -> None:
     """Give a set policy's file further numbers that a fleet can learn: prices, or the model of sessions."""
-    del debug  # The error boundary looks for the flag itself.
     from policy_net.exchange.policy_file import (  # noqa: PLC0415  (help and refusals of options wait for none of it)
         check_writable,
         read_policy_file,

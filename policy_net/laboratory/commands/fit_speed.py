@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from foundation.command_line import Debug
 from foundation.files import check_replaceable
 from foundation.output import Form, Output, show
 from policy_net.errors import BadInput
@@ -32,10 +31,8 @@ def fit_speed(
         Path | None, typer.Option("--out", metavar="FILE", help="Where the full table goes, for --speeds.")
     ] = None,
     output: Output = Form.TABLE,
-    debug: Debug = False,
 ) -> None:
     """Fit speeds to measurements, which may have gaps, and write the full table."""
-    del debug  # The error boundary looks for the flag itself.
     if out is not None:
         _check_name(out, table)
     # Help and refusals of options wait for no fit.

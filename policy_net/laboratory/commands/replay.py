@@ -16,7 +16,6 @@ import typer
 
 import policy_net.baselines
 import policy_net.set_policy  # noqa: F401  (both register policies' names)
-from foundation.command_line import Debug
 from foundation.figures import duration, shown
 from foundation.option_groups import with_option_groups
 from foundation.output import Form, Output, console_of, show
@@ -75,10 +74,8 @@ def replay_command(
         typer.Option("--fit-points", help="Measured speeds (csv) to which optimus-fitted fits its speed model."),
     ] = None,
     output: Output = Form.TABLE,
-    debug: Debug = False,
 ) -> None:
     """Replay workloads under policies, each pair from a fresh policy."""
-    del debug  # The error boundary looks for the flag itself.
     policies = own_names(_chosen_policies(policy))
     _check_once(policies)
     register_own(policies)

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from foundation.command_line import Debug
 from foundation.errors import FAILED
 from foundation.figures import counted
 from foundation.output import Form, Output, show
@@ -73,10 +72,9 @@ def reproduce(
         int, typer.Option("--processes", min=1, max=10_000, help="Tasks at a time; each takes one core.")
     ] = USUAL_PROCESSES,
     output: Output = Form.TABLE,
-    debug: Debug = False,
 ) -> None:
     """Measure a paper's figures anew: for each a table, a picture, and what it came to beside the paper's."""
-    del paper, debug  # there is one paper; the error boundary looks for the flag itself
+    del paper  # there is one paper
     from rich.console import Console  # noqa: PLC0415
 
     from foundation.locks import FileLock, LockHeld  # noqa: PLC0415

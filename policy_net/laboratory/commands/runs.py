@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from foundation.command_line import Debug
 from foundation.files import check_replaceable, write_whole
 from foundation.output import Form, Output, show
 from foundation.output import watch as show_again
@@ -38,10 +37,8 @@ def runs_command(
         float, typer.Option("--every", min=0.1, max=3600.0, help="Seconds between two looks.")
     ] = 10.0,
     output: Output = Form.TABLE,
-    debug: Debug = False,
 ) -> None:
     """Compare training runs: what came of each, which settings differ, and how each figure went."""
-    del debug
     if len(folders) > MOST_RUNS:
         raise BadInput(f"{len(folders)} runs are too many to compare: name {MOST_RUNS} at most")
     if watch and report is not None:

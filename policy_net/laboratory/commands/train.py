@@ -15,7 +15,6 @@ import typer
 
 import policy_net.baselines
 import policy_net.set_policy  # noqa: F401  (both register names that can be imitated)
-from foundation.command_line import Debug
 from foundation.option_groups import with_option_groups
 from foundation.output import Form, Output, show
 from policy_net.domain import RewardKind
@@ -111,10 +110,8 @@ def train(
         typer.Option("--resume", help="Go on with the interrupted training in --run; give the same options again."),
     ] = False,
     output: Output = Form.TABLE,
-    debug: Debug = False,
 ) -> None:
     """Train a policy in simulation and write it, with a card that says how it came to be."""
-    del debug  # the error boundary looks for the flag itself
     policy, start = kind_and_start(policy, start, config)
     for option, value in (("learning-rate", learning_rate), ("max-seconds", max_seconds)):
         if value is not None and not math.isfinite(value):

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from foundation.command_line import Debug
 from foundation.option_groups import with_option_groups
 from foundation.output import Form, Output
 from policy_net.domain import PlacementEffect, SpeedModel
@@ -162,10 +161,8 @@ def tune_command(
     world: WorldOptions,
     policy: Annotated[str, typer.Option("--policy", help="The kind of policy to tune: dl2 or set.")] = "dl2",
     output: Output = Form.TABLE,
-    debug: Debug = False,
 ) -> None:
     """Choose settings of training by trials; the best ones become a file for `policy-net train --config`."""
-    del debug  # the error boundary looks for the flag itself
     if policy not in USUAL_STEPS:
         raise BadInput(f"--policy {policy}: use dl2 or set")
     if machine.max_seconds is not None and not math.isfinite(machine.max_seconds):

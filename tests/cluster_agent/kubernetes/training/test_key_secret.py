@@ -67,7 +67,7 @@ def test_agents_that_begin_at_once_have_one_key(cluster: Cluster, tmp_path: Path
         for name, value in environment.items():
             patch.setenv(name, value)
         outs = [tmp_path / str(number) for number in range(8)]
-        list(pool.map(lambda out: training_key("fedl2-training", out, "key", account, debug=False), outs))
+        list(pool.map(lambda out: training_key("fedl2-training", out, "key", account), outs))
     assert len({out.read_bytes() for out in outs}) == 1
     assert len(base64.b64decode(outs[0].read_bytes())) >= 32
 
