@@ -28,6 +28,7 @@ from deploy.local.processes import Processes
 from global_learner.policyctl.client import AdminClient, TlsFiles
 from global_learner.storage.receipts import Receipt, read_receipts
 from policy_net.exchange.enrollment_file import EnrollmentFile
+from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.policy_file import PolicyFile
 
 OnStep = Callable[[str], None]
@@ -118,7 +119,7 @@ def _start_region(
 ) -> Server:
     """A region that is enrolled with the root, on a port that it keeps when it is started again."""
     admin = AdminClient(root.address, TlsFiles(certificate=root.state_dir / "identity" / "admin.pem"), CALL_SECONDS)
-    reply = admin.enroll_cluster(name)
+    reply = admin.ask(fleet_pb2.EnrollClusterRequest(cluster=name))
     admin.close()
     token = folder / f"{name}.enrollment"
     authority = reply.authority.decode()

@@ -22,6 +22,7 @@ from deploy.local.processes import Processes
 from global_learner.errors import LearnerError
 from global_learner.operator_socket import OPERATOR_SOCKET, SCHEME
 from global_learner.policyctl.client import AdminClient, TlsFiles
+from policy_net.exchange.generated import fleet_pb2
 
 HONEST = ("north", "south", "east", "west", "centre")
 ATTACKER = "mallory"
@@ -83,8 +84,8 @@ class _Operator:
     def _watch(self) -> None:
         asks: tuple[Callable[[AdminClient], object], ...] = (
             lambda admin: admin.fleet(),
-            lambda admin: admin.enroll_cluster("guest"),
-            lambda admin: admin.revoke_cluster("guest"),
+            lambda admin: admin.ask(fleet_pb2.EnrollClusterRequest(cluster="guest")),
+            lambda admin: admin.ask(fleet_pb2.RevokeClusterRequest(cluster="guest")),
         )
         number = 0
         while not self._over.wait(OPERATOR_PACE_SECONDS):

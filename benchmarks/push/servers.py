@@ -22,6 +22,7 @@ from deploy.local.processes import Processes
 from global_learner.enrollment.authority_files import open_authority
 from global_learner.policyctl.client import AdminClient, TlsFiles
 from policy_net.exchange.enrollment_file import EnrollmentFile
+from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.identity_file import write_private
 from policy_net.exchange.policy_file import PolicyFile, write_policy_file
 
@@ -92,7 +93,7 @@ def enroll(home: Path, address: str, clusters: Sequence[str], at_once: int = 1) 
     admin = AdminClient(address, TlsFiles(certificate=home / "state" / "identity" / "admin.pem"), CALL_SECONDS)
 
     def enroll_one(cluster: str) -> str:
-        reply = admin.enroll_cluster(cluster)
+        reply = admin.ask(fleet_pb2.EnrollClusterRequest(cluster=cluster))
         token = home / f"{cluster}.enrollment"
         authority = reply.authority.decode()
         EnrollmentFile(cluster, reply.token, reply.enroll_port, reply.expires_unix_seconds, authority).write(token)

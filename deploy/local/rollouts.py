@@ -155,7 +155,7 @@ class Rollouts:
         Raises:
             DemoFailed: they do not.
         """
-        self._client.assign(0, (), True)
+        self._client.ask(fleet_pb2.AssignVersionRequest(version=0, all=True))
         self._wait_for(1)
 
     def run(self, version: int, foretold: Phase) -> RolloutEnd:
@@ -167,10 +167,11 @@ class Rollouts:
         began = self._clock()
         incumbent = max(self._acting().values())
         plan_json = read_plan(self._plan).model_dump_json()
-        number = self._client.start_rollout(version, plan_json, "to show it", False).rollout.number
+        start = fleet_pb2.StartRolloutRequest(version=version, plan_json=plan_json, reason="to show it")
+        number = self._client.ask(start).rollout.number
         told, aborted = 0, False
         deadline = ProgressDeadline(STILL_SECONDS, clock=self._clock)
-        while (rollout := self._client.rollout(number)).phase not in (Phase.DONE, Phase.ROLLED_BACK):
+        while (rollout := self._rollout(number)).phase not in (Phase.DONE, Phase.ROLLED_BACK):
             told = self._tell(rollout, told)
             pairs = _pairs_of_each(rollout)
             if deadline.passed((rollout.stage, rollout.phase, self._decisions())) or pairs >= MOST_PAIRS:
@@ -179,7 +180,7 @@ class Rollouts:
                 aborted, stage = True, rollout.stages[rollout.stage]
                 after = f"{deadline.waited_seconds:.0f} s" + (f" and {pairs} pairs of blocks" if pairs else "")
                 self._display.say(f"  {stage}: no verdict after {after}, so the demo aborts the rollout")
-                self._client.act_on_rollout("abort", "", False)
+                self._client.ask(fleet_pb2.ActOnRolloutRequest(action="abort"))
                 deadline = ProgressDeadline(STILL_SECONDS, clock=self._clock)
             self._look()
         self._tell(rollout, told)
@@ -214,6 +215,10 @@ class Rollouts:
                 self._display.say(f"    {MARGIN_WORDS}")
         self._display.progress((rollout.stage + 1) / (len(rollout.stages) + 1))
         return len(stages)
+
+    def _rollout(self, number: int) -> fleet_pb2.Rollout:
+        reply: fleet_pb2.GetRolloutReply = self._client.ask(fleet_pb2.GetRolloutRequest(number=number))
+        return reply.rollout
 
     def _acting(self) -> dict[str, int]:
         views = {view.cluster: view.status.acting_version for view in self._client.fleet().clusters}

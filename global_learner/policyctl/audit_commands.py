@@ -18,7 +18,7 @@ from foundation.option_groups import with_option_groups
 from foundation.tables import NOTHING, Column, FittedTable
 from global_learner.errors import AuditUnsound, BadConfig, LearnerError
 from global_learner.policyctl.options import CallOptions, LookOptions, moment_of
-from global_learner.policyctl.views import Facts, moment, whole_moment
+from global_learner.policyctl.views import Facts, facts_of, moment, whole_moment
 from global_learner.storage.audit_chain import (
     LOGS,
     AuditLine,
@@ -68,7 +68,7 @@ Since = Annotated[
 def show_audit(since: Since = None, *, options: LookOptions) -> None:
     """Who did what, when, to clusters, versions and the head, and which versions agents refused; oldest first."""
     from_when = _from_when(since)
-    options.look(lambda client: [audit_facts(entry) for entry in client.audit(from_when)], audit_table)
+    options.look(lambda client: [facts_of(entry) for entry in _entries(client, from_when)], audit_table)
 
 
 @audit_app.command("export")
@@ -144,26 +144,18 @@ def _from_when(since: str | None) -> float:
     return _BEGINNING if since is None else moment_of(since, time.time())
 
 
+def _entries(client: AdminClient, from_when: float) -> Sequence[fleet_pb2.AuditEntry]:
+    reply: fleet_pb2.ListAuditReply = client.ask(fleet_pb2.ListAuditRequest(since_unix_seconds=from_when))
+    return reply.entries
+
+
 def _told(client: AdminClient, from_when: float) -> list[AuditLine]:
     """The log as the learner tells it.
 
     Raises:
         LearnerError: it tells no digests.
     """
-    lines = [
-        AuditLine(
-            entry.log,
-            entry.number,
-            entry.unix_seconds,
-            entry.actor,
-            entry.action,
-            entry.subject,
-            entry.detail,
-            entry.before,
-            entry.digest,
-        )
-        for entry in client.audit(from_when)
-    ]
+    lines = [AuditLine(**facts_of(entry)) for entry in _entries(client, from_when)]
     if any(line.log not in LOGS for line in lines):
         raise LearnerError("this learner tells no digests of its audit log: it is of an earlier version; update it")
     return lines
@@ -238,21 +230,6 @@ def chains_table(chains: Sequence[Chain], title: str) -> FittedTable:
     ]
     headings = ("log", "first line", "lines", "head")
     return FittedTable(title, columns, rows, for_programs=for_programs, program_headings=headings)
-
-
-def audit_facts(entry: fleet_pb2.AuditEntry) -> Facts:
-    """One line of the audit log as JSON shows it."""
-    return {
-        "unix_seconds": entry.unix_seconds,
-        "actor": entry.actor,
-        "action": entry.action,
-        "subject": entry.subject,
-        "detail": entry.detail,
-        "log": entry.log,
-        "number": entry.number,
-        "before": entry.before,
-        "digest": entry.digest,
-    }
 
 
 def audit_table(entries: list[Facts]) -> FittedTable:

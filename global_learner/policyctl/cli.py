@@ -23,6 +23,7 @@ from global_learner.policyctl.role_commands import operator_app
 from global_learner.policyctl.rollout_commands import rollout_app
 from global_learner.policyctl.version_commands import version_app
 from global_learner.policyctl.views import Facts, Order, fleet_facts, fleet_table
+from policy_net.exchange.generated import fleet_pb2
 
 PROGRAM = "policyctl"
 _HABITS = {
@@ -97,7 +98,7 @@ def write_report(
         content = report_content(report_of_files(state_dir, time.time()))
     else:
         with options.client() as client:
-            content = report_content(client.report())
+            content = report_content(client.ask(fleet_pb2.GetReportRequest()))
     page, clusters = write_page(content, out), ClusterCounts.of(content["clusters"])
     facts: Facts = {
         "page": str(page),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import grpc
+from google.protobuf.message import Message
 
 from foundation.errors import ExpectedError
 from foundation.followed_files import Content, FollowedFiles
@@ -32,7 +33,6 @@ from policy_net.exchange.spoken import NO_CONNECTION
 
 if TYPE_CHECKING:
     from policy_net.exchange.policy_file import PolicyFile
-    from policy_net.exchange.signed_documents import SignedDocument
 
 _LARGEST_REPLY_BYTES = 256 * 1024 * 1024
 """A fleet of a thousand clusters and ten thousand versions takes a few megabytes."""
@@ -47,8 +47,15 @@ _REFUSALS: dict[grpc.StatusCode, type[LearnerError]] = {
     grpc.StatusCode.ABORTED: ChangedSince,
 }
 
-Request = TypeVar("Request")
-Reply = TypeVar("Reply")
+_OF_ROLLOUTS = frozenset({"RollBack", "StartRollout", "ActOnRollout"})
+"""Calls that a rollout's state may stand against."""
+_KNOWS_DRY_RUN = {
+    "AssignVersion": "away_seconds",
+    "ResetHead": "away_seconds",
+    "RevokeCluster": "away_seconds",
+    "RevokeOperator": "tries_people",
+}
+"""Calls that learned to try later than they were made, with the field of a fleet that such a learner sets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,16 +102,27 @@ class AdminClient:
         if self._socket is not None:
             self._socket.close()
 
+    def ask(self, request: Message) -> Any:
+        """The learner's answer to a request, by the method of fleet.proto that takes it.
+
+        Raises:
+            Unreachable: no learner answers.
+            BadConfig: the learner would do what is only to be tried.
+            LearnerError: its refusal, by kind.
+        """
+        name = type(request).__name__.removesuffix("Request")
+        if getattr(request, "dry_run", False) and name in _KNOWS_DRY_RUN:
+            self._check_knows_dry_run(_KNOWS_DRY_RUN[name])
+        return self._call(name, request)
+
+    def fleet(self) -> fleet_pb2.GetFleetReply:
+        """All clusters, and the head."""
+        reply: fleet_pb2.GetFleetReply = self.ask(fleet_pb2.GetFleetRequest())
+        return reply
+
     def versions(self) -> list[fleet_pb2.VersionCard]:
         """All cards, oldest first."""
-        return list(self._call(self._admin.ListVersions, fleet_pb2.ListVersionsRequest()).versions)
-
-    def version(self, version: int) -> fleet_pb2.ShowVersionReply:
-        """One version's card and spec."""
-        reply: fleet_pb2.ShowVersionReply = self._call(
-            self._admin.ShowVersion, fleet_pb2.ShowVersionRequest(version=version)
-        )
-        return reply
+        return list(self.ask(fleet_pb2.ListVersionsRequest()).versions)
 
     def policy_file(self, card: fleet_pb2.VersionCard) -> PolicyFile | None:
         """A version's policy file, checked against its card; None if it is no longer kept.
@@ -114,8 +132,7 @@ class AdminClient:
         """
         if not card.kept:
             return None
-        request = fleet_pb2.FetchPolicyRequest(version=card.version)
-        data = self._call(self._fleet.FetchPolicy, request).policy_file
+        data = self.ask(fleet_pb2.FetchPolicyRequest(version=card.version)).policy_file
         # Brings NumPy and pydantic, and most commands ask for no file.
         from policy_net.exchange.policy_file import digest_of, parse_policy_file  # noqa: PLC0415
 
@@ -126,36 +143,6 @@ class AdminClient:
             )
         return parse_policy_file(data, f"v{card.version}")
 
-    def newest_version(self) -> int:
-        """The number that `latest` stands for."""
-        return int(self.fleet().latest_version)
-
-    def pin(self, version: int, pinned: bool, reason: str) -> bool:
-        """Keep a version, or no longer; False if it was so already."""
-        request = fleet_pb2.PinVersionRequest(version=version, pinned=pinned, reason=reason)
-        return bool(self._call(self._admin.PinVersion, request).changed)
-
-    def note(self, version: int, text: str) -> bool:
-        """Put a note on a version in the place of the one before; False if it was so already."""
-        request = fleet_pb2.NoteVersionRequest(version=version, text=text)
-        return bool(self._call(self._admin.NoteVersion, request).changed)
-
-    def restore(self, version: int, file: bytes, reason: str) -> bool:
-        """Put a version's file back; False if it was there, and whole."""
-        request = fleet_pb2.RestoreVersionRequest(version=version, file=file, reason=reason)
-        return bool(self._call(self._admin.RestoreVersion, request).changed)
-
-    def publish(self, policy_file: bytes, note: str) -> fleet_pb2.VersionCard:
-        """Make a policy that was trained elsewhere the next version; its card."""
-        request = fleet_pb2.PublishVersionRequest(policy_file=policy_file, note=note)
-        reply: fleet_pb2.PublishVersionReply = self._call(self._admin.PublishVersion, request)
-        return reply.card
-
-    def alias(self, alias: str, version: int, move: bool = False, reason: str = "") -> int:
-        """Let a word mean a version, 0: none any more; which one it meant before, 0: none."""
-        request = fleet_pb2.AliasVersionRequest(alias=alias, version=version, move=move, reason=reason)
-        return int(self._call(self._admin.AliasVersion, request).from_version)
-
     def number_of(self, asked: int | str) -> int:
         """The number of the version that was asked for: `latest`, an alias, or a number, which is not looked up.
 
@@ -165,7 +152,7 @@ class AdminClient:
         if isinstance(asked, int):
             return asked
         if asked == LATEST:
-            return self.newest_version()
+            return int(self.fleet().latest_version)
         cards = self.versions()
         for card in cards:
             if asked in card.aliases:
@@ -176,207 +163,30 @@ class AdminClient:
         there_are = ", ".join(known[:_SHOWN_ALIASES]) or "none yet"
         raise Unknown(f"no version has the alias {asked!r} (there are: {there_are}); {advice}")
 
-    def assign(
-        self,
-        version: int,
-        clusters: Sequence[str],
-        every: bool,
-        reason: str = "",
-        dry_run: bool = False,
-        seen: Mapping[str, int] | None = None,
-    ) -> fleet_pb2.AssignVersionReply:
-        """Let clusters act on a version; 0 takes that back.
-
-        Args:
-            seen: clusters with what each was to act on, compared by the learner; None: nothing is.
-
-        Raises:
-            ChangedSince: one is to act on something else by now.
-        """
-        self._check_knows_dry_run(dry_run)
-        request = fleet_pb2.AssignVersionRequest(
-            version=version, clusters=clusters, all=every, reason=reason, dry_run=dry_run, seen_versions=seen
-        )
-        reply: fleet_pb2.AssignVersionReply = self._call(self._admin.AssignVersion, request)
-        return reply
-
-    def _check_knows_dry_run(self, dry_run: bool, of_people: bool = False) -> None:
+    def _check_knows_dry_run(self, known_by: str) -> None:
         """See that the learner would only say what would happen: one of before passes over the word, and does it.
-
-        Args:
-            of_people: what is asked for is about them.
 
         Raises:
             BadConfig: it is of such a version.
         """
-        if not dry_run:
-            return
-        fleet = self.fleet()
-        if not (fleet.tries_people if of_people else fleet.away_seconds):
+        if not getattr(self.fleet(), known_by):
             raise BadConfig(
                 "this learner is of a version that knows no --dry-run here and would do it; upgrade it first"
             )
 
-    def roll_back(
-        self,
-        clusters: Sequence[str],
-        every: bool,
-        reason: str,
-        dry_run: bool,
-        seen: Mapping[str, int] | None = None,
-        just_looked: bool = False,
-    ) -> fleet_pb2.RollBackReply:
-        """Let clusters act on the version before; `seen` as for `assign`, which no person read if `just_looked`."""
-        request = fleet_pb2.RollBackRequest(
-            clusters=clusters, all=every, reason=reason, dry_run=dry_run, seen_versions=seen, just_looked=just_looked
-        )
-        reply: fleet_pb2.RollBackReply = self._call(self._admin.RollBack, request, RolloutRefused)
-        return reply
-
-    def start_rollout(self, version: int, plan_json: str, reason: str, dry_run: bool) -> fleet_pb2.StartRolloutReply:
-        """Bring a version to the fleet in stages."""
-        request = fleet_pb2.StartRolloutRequest(version=version, plan_json=plan_json, reason=reason, dry_run=dry_run)
-        reply: fleet_pb2.StartRolloutReply = self._call(self._admin.StartRollout, request, RolloutRefused)
-        return reply
-
-    def rollout(self, number: int) -> fleet_pb2.Rollout:
-        """One rollout; 0 is the latest."""
-        request = fleet_pb2.GetRolloutRequest(number=number)
-        reply: fleet_pb2.GetRolloutReply = self._call(self._admin.GetRollout, request)
-        return reply.rollout
-
-    def rollouts(self) -> list[fleet_pb2.Rollout]:
-        """All rollouts, oldest first."""
-        return list(self._call(self._admin.ListRollouts, fleet_pb2.ListRolloutsRequest()).rollouts)
-
-    def act_on_rollout(
-        self, action: str, cluster: str, dry_run: bool, reason: str = "", seen: fleet_pb2.Rollout | None = None
-    ) -> fleet_pb2.ActOnRolloutReply:
-        """Have a word in the latest rollout.
-
-        Args:
-            seen: as it stood, compared by the learner; None: nothing is.
-
-        Raises:
-            ChangedSince: it went on since.
-        """
-        stood = None
-        if seen is not None:
-            stood = fleet_pb2.SeenRollout(number=seen.number, event_number=seen.event_number)
-        request = fleet_pb2.ActOnRolloutRequest(
-            action=action, cluster=cluster, dry_run=dry_run, reason=reason, seen=stood
-        )
-        reply: fleet_pb2.ActOnRolloutReply = self._call(self._admin.ActOnRollout, request, RolloutRefused)
-        return reply
-
-    def reset_head(
-        self, version: int, reason: str = "", dry_run: bool = False, seen_step: int | None = None
-    ) -> fleet_pb2.ResetHeadReply:
-        """Let the head go on from a version.
-
-        Args:
-            seen_step: the head's, compared by the learner; None: nothing is.
-
-        Raises:
-            ChangedSince: the head was reset since that step.
-        """
-        self._check_knows_dry_run(dry_run)
-        request = fleet_pb2.ResetHeadRequest(version=version, reason=reason, dry_run=dry_run, seen_step=seen_step)
-        reply: fleet_pb2.ResetHeadReply = self._call(self._admin.ResetHead, request)
-        return reply
-
-    def keys(self) -> fleet_pb2.GetKeysReply:
-        """Which keys sign for the fleet."""
-        reply: fleet_pb2.GetKeysReply = self._call(self._admin.GetKeys, fleet_pb2.GetKeysRequest())
-        return reply
-
-    def rotate_key(self, role: str, root: SignedDocument | None, seen_root: int = 0) -> fleet_pb2.RotateKeyReply:
-        """A new key in a role's place, signed by the learner, or elsewhere.
-
-        Args:
-            seen_root: number of the newest root, compared by the learner; 0: it is not.
-
-        Raises:
-            ChangedSince: there is a newer root by now.
-        """
-        request = fleet_pb2.RotateKeyRequest(
-            role=role, root=None if root is None else root.message(), seen_root=seen_root
-        )
-        reply: fleet_pb2.RotateKeyReply = self._call(self._admin.RotateKey, request)
-        return reply
-
-    def audit(self, since_unix_seconds: float) -> list[fleet_pb2.AuditEntry]:
-        """The audit log from a moment on, oldest first."""
-        request = fleet_pb2.ListAuditRequest(since_unix_seconds=since_unix_seconds)
-        return list(self._call(self._admin.ListAudit, request).entries)
-
-    def fleet(self) -> fleet_pb2.GetFleetReply:
-        """All clusters, and the head."""
-        reply: fleet_pb2.GetFleetReply = self._call(self._admin.GetFleet, fleet_pb2.GetFleetRequest())
-        return reply
-
-    def report(self) -> fleet_pb2.GetReportReply:
-        """Everything that the report shows."""
-        reply: fleet_pb2.GetReportReply = self._call(self._admin.GetReport, fleet_pb2.GetReportRequest())
-        return reply
-
-    def enroll_cluster(self, cluster: str) -> fleet_pb2.EnrollClusterReply:
-        """A one-time token for a cluster's name."""
-        request = fleet_pb2.EnrollClusterRequest(cluster=cluster)
-        reply: fleet_pb2.EnrollClusterReply = self._call(self._admin.EnrollCluster, request)
-        return reply
-
-    def clusters(self) -> list[fleet_pb2.ClusterIdentity]:
-        """Every cluster's status, by name."""
-        return list(self._call(self._admin.ListClusters, fleet_pb2.ListClustersRequest()).clusters)
-
-    def revoke_cluster(self, cluster: str, reason: str = "", dry_run: bool = False) -> fleet_pb2.RevokeClusterReply:
-        """Turn a cluster out."""
-        self._check_knows_dry_run(dry_run)
-        request = fleet_pb2.RevokeClusterRequest(cluster=cluster, reason=reason, dry_run=dry_run)
-        reply: fleet_pb2.RevokeClusterReply = self._call(self._admin.RevokeCluster, request)
-        return reply
-
-    def enroll_operator(self, name: str, role: str, signing_request: bytes) -> fleet_pb2.EnrollOperatorReply:
-        """A certificate for a person."""
-        request = fleet_pb2.EnrollOperatorRequest(name=name, role=role, signing_request=signing_request)
-        reply: fleet_pb2.EnrollOperatorReply = self._call(self._admin.EnrollOperator, request)
-        return reply
-
-    def operators(self) -> list[fleet_pb2.OperatorIdentity]:
-        """People, by name."""
-        return list(self._call(self._admin.ListOperators, fleet_pb2.ListOperatorsRequest()).operators)
-
-    def revoke_operator(self, name: str, reason: str = "", dry_run: bool = False) -> int:
-        """Turn a person out; how many certificates are good until then."""
-        self._check_knows_dry_run(dry_run, of_people=True)
-        request = fleet_pb2.RevokeOperatorRequest(name=name, reason=reason, dry_run=dry_run)
-        return int(self._call(self._admin.RevokeOperator, request).certificates)
-
-    def forget_cluster(self, cluster: str, reason: str = "", dry_run: bool = False) -> fleet_pb2.ForgetClusterReply:
-        """List a cluster no longer that was turned out."""
-        request = fleet_pb2.ForgetClusterRequest(cluster=cluster, reason=reason, dry_run=dry_run)
-        reply: fleet_pb2.ForgetClusterReply = self._call(self._admin.ForgetCluster, request)
-        return reply
-
-    def release_cluster(self, cluster: str, reason: str) -> bool:
-        """End a cluster's quarantine; False if it was in none."""
-        request = fleet_pb2.ReleaseClusterRequest(cluster=cluster, reason=reason)
-        return bool(self._call(self._admin.ReleaseCluster, request).released)
-
-    def _call(
-        self, method: Callable[..., Reply], request: object, not_as_it_stands: type[LearnerError] = LearnerError
-    ) -> Reply:
+    def _call(self, name: str, request: Message) -> Any:
         try:
-            return method(request, timeout=self._timeout_seconds)
+            return getattr(self._fleet if name == "FetchPolicy" else self._admin, name)(
+                request, timeout=self._timeout_seconds
+            )
         except grpc.RpcError as error:
             code, details = error.code(), error.details()
             if code in _UNREACHABLE:
                 raise Unreachable(f"no learner answers at {self._address}: {self._why(code, f'{details}')}") from error
             if code is grpc.StatusCode.UNIMPLEMENTED:
                 raise self._unknown_call() from error
-            if code is grpc.StatusCode.FAILED_PRECONDITION:
-                raise not_as_it_stands(f"{details}") from error
+            if code is grpc.StatusCode.FAILED_PRECONDITION and name in _OF_ROLLOUTS:
+                raise RolloutRefused(f"{details}") from error
             raise _REFUSALS.get(code, LearnerError)(f"{details}") from error
 
     def _unknown_call(self) -> LearnerError:

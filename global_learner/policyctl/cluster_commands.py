@@ -17,7 +17,7 @@ from foundation.option_groups import with_option_groups
 from foundation.tables import Column, FactSheet, FittedTable
 from global_learner.errors import BadConfig
 from global_learner.policyctl.options import CallOptions, DryRun, LookOptions, Reason, Yes, confirm
-from global_learner.policyctl.views import Facts, certificates_table, moment
+from global_learner.policyctl.views import Facts, certificate_facts, certificates_table, moment
 from policy_net.exchange.generated import fleet_pb2
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def enroll_cluster(
     _check_out(path)
     replaces = path.exists()
     with options.client() as client:
-        reply = client.enroll_cluster(name)
+        reply = client.ask(fleet_pb2.EnrollClusterRequest(cluster=name))
     enrollment = EnrollmentFile(
         name, reply.token, reply.enroll_port, reply.expires_unix_seconds, reply.authority.decode()
     )
@@ -64,7 +64,10 @@ def enroll_cluster(
 @with_option_groups
 def list_clusters(options: LookOptions) -> None:
     """Every cluster that was ever invited: invited, enrolled, expired or revoked."""
-    options.look(lambda client: [identity_facts(entry) for entry in client.clusters()], clusters_table)
+    options.look(
+        lambda client: [certificate_facts(entry) for entry in client.ask(fleet_pb2.ListClustersRequest()).clusters],
+        clusters_table,
+    )
 
 
 @cluster_app.command("revoke")
@@ -75,7 +78,7 @@ def revoke_cluster(
     """Turn a cluster out at once: its certificates and tokens count no longer, also on open connections."""
     with options.client() as client:
         confirm(f"turn cluster {name[:63]} out, until it is enrolled again", yes or dry_run, lambda: options.place)
-        reply = client.revoke_cluster(name, reason, dry_run)
+        reply = client.ask(fleet_pb2.RevokeClusterRequest(cluster=name, reason=reason, dry_run=dry_run))
     facts = revocation_facts(name, reply, dry_run)
     options.show(facts, revocation_table(facts))
 
@@ -88,7 +91,7 @@ def forget_cluster(
     """Take a cluster out of every list that was revoked, or never enrolled and is away; what it taught stays."""
     with options.client() as client:
         confirm(f"forget cluster {name[:63]}, which is gone for good", yes or dry_run, lambda: options.place)
-        reply = client.forget_cluster(name, reason, dry_run)
+        reply = client.ask(fleet_pb2.ForgetClusterRequest(cluster=name, reason=reason, dry_run=dry_run))
     facts = forgotten_facts(name, reply, dry_run)
     options.show(facts, forgotten_table(facts))
 
@@ -98,7 +101,8 @@ def forget_cluster(
 def release_cluster(name: Name, reason: Reason = "", *, options: CallOptions) -> None:
     """End a cluster's quarantine: its updates are looked at again."""
     with options.client() as client:
-        facts: Facts = {"cluster": name, "released": client.release_cluster(name, reason)}
+        reply = client.ask(fleet_pb2.ReleaseClusterRequest(cluster=name, reason=reason))
+    facts: Facts = {"cluster": name, "released": reply.released}
     options.show(facts, released_table(facts))
 
 
@@ -128,18 +132,6 @@ def enrollment_facts(enrollment: EnrollmentFile, path: Path, voided_tokens: int)
         "expires_unix_seconds": enrollment.expires_unix_seconds,
         "enroll_port": enrollment.enroll_port,
         "voided_tokens": voided_tokens,
-    }
-
-
-def identity_facts(entry: fleet_pb2.ClusterIdentity) -> Facts:
-    """A cluster's status as JSON shows it; None where there is no such moment."""
-    return {
-        "cluster": entry.cluster,
-        "state": entry.state,
-        "issued_unix_seconds": entry.issued_unix_seconds or None,
-        "expires_unix_seconds": entry.expires_unix_seconds or None,
-        "revoked_unix_seconds": entry.revoked_unix_seconds or None,
-        "fingerprint": entry.fingerprint or None,
     }
 
 

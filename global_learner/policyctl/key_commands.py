@@ -36,7 +36,7 @@ def show_keys(options: LookOptions) -> None:
 
 
 def _keys(client: AdminClient) -> Facts:
-    reply = client.keys()
+    reply = client.ask(fleet_pb2.GetKeysRequest())
     root = _newest(reply.roots)
     return {
         "fleet": root.fleet,
@@ -70,16 +70,17 @@ def rotate_key(
     if (new_root_key is not None) is not (role is Role.ROOT and root_key is not None):
         raise BadConfig("--new-root-key FILE goes with `rotate root --root-key FILE`, and with nothing else")
     with options.client() as client:
-        before = _newest(client.keys().roots)
+        before = _newest(client.ask(fleet_pb2.GetKeysRequest()).roots)
         seen = before.number if from_root is None else from_root
         if root_key is None:
-            reply = client.rotate_key(role, None, seen)
+            reply = client.ask(fleet_pb2.RotateKeyRequest(role=role, seen_root=seen))
             if reply.unsigned_root:
                 raise BadConfig(
                     "the root key is not on the learner's machine: name it with --root-key FILE; nothing was changed"
                 )
         else:
-            reply = client.rotate_key(role, _signed_root(client, role, before, root_key, new_root_key, seen), seen)
+            root = _signed_root(client, role, before, root_key, new_root_key, seen).message()
+            reply = client.ask(fleet_pb2.RotateKeyRequest(role=role, root=root, seen_root=seen))
     after = _newest(reply.roots)
     facts: Facts = {
         "role": role.value,
@@ -112,7 +113,7 @@ def _signed_root(
         keys = {**before.keys, Role.ROOT: (public_hex(following),)}
         payload = dataclasses.replace(before, number=before.number + 1, keys=keys).to_bytes()
         return signed(payload, [key, following])
-    payload = client.rotate_key(role, None, seen).unsigned_root
+    payload = client.ask(fleet_pb2.RotateKeyRequest(role=role, seen_root=seen)).unsigned_root
     if not payload:
         raise BadConfig("the root key is on the learner's machine, which has signed by itself; remove it from there")
     proposed = read_root(SignedDocument(payload, ()))

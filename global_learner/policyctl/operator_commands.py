@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,7 +21,7 @@ from global_learner.policyctl.options import (
     confirm,
     version_asked,
 )
-from global_learner.policyctl.views import Facts, version_name
+from global_learner.policyctl.views import Facts, facts_of, version_name
 from policy_net.exchange.generated import fleet_pb2
 
 if TYPE_CHECKING:
@@ -28,83 +29,94 @@ if TYPE_CHECKING:
 
 head_app = typer.Typer(no_args_is_help=True, help="The learner's head: the newest weights.")
 
-Clusters = Annotated[list[str] | None, typer.Option("--cluster", help="A cluster's name (repeatable).")]
-All = Annotated[bool, typer.Option("--all", help="Every cluster that is registered now and was not revoked.")]
-FromVersion = Annotated[
-    str | None, typer.Option("--from", help="Only if the clusters are to act on this version now; refused if not.")
-]
 _UNCHANGED = "nothing was changed: --dry-run"
 
 
+@dataclass(frozen=True, slots=True)
+class Whom:
+    """Clusters that a command is about, and the conditions of it; taken whole, under `with_option_groups`."""
+
+    cluster: Annotated[list[str] | None, typer.Option("--cluster", help="A cluster's name (repeatable).")] = None
+    every: Annotated[bool, typer.Option("--all", help="Every cluster that is registered now and was not revoked.")] = (
+        False
+    )
+    yes: Yes = False
+    from_version: Annotated[
+        str | None,
+        typer.Option("--from", help="Only if the clusters are to act on this version now; refused if not."),
+    ] = None
+    reason: Reason = ""
+    dry_run: DryRun = False
+
+    def check(self) -> None:
+        """See that clusters are named, or all are meant.
+
+        Raises:
+            BadConfig: neither, or both.
+        """
+        if self.every is bool(self.cluster):
+            raise BadConfig("say whom: --cluster NAME (repeatable), or --all")
+
+    def asked(self, client: AdminClient, options: CallOptions, what: str) -> dict[str, Any]:
+        """Fields of a request for these clusters; where all are meant, a person is asked first.
+
+        Args:
+            what: would happen to all of them.
+
+        Raises:
+            BadConfig: the answer is no, or --from names no version.
+            ChangedSince: they are to act on something else than --from says.
+        """
+        seen = _seen(client, self.cluster, self.from_version)
+        if self.every:
+            confirm(what, self.yes or self.dry_run, lambda: _fleet_of(seen, options))
+        return {
+            "clusters": self.cluster,
+            "all": self.every,
+            "reason": self.reason,
+            "dry_run": self.dry_run,
+            "seen_versions": seen,
+        }
+
+
 @with_option_groups
-def assign_version(
-    version: VersionArgument,
-    cluster: Clusters = None,
-    every: All = False,
-    yes: Yes = False,
-    from_version: FromVersion = None,
-    reason: Reason = "",
-    dry_run: DryRun = False,
-    *,
-    options: CallOptions,
-) -> None:
+def assign_version(version: VersionArgument, whom: Whom, options: CallOptions) -> None:
     """Let clusters act on a version from their next heartbeat on, and hold them there."""
-    _check_whom(cluster, every)
+    whom.check()
     asked = version_asked(version)
     with options.client() as client:
         number = client.number_of(asked)
-        seen = _seen(client, cluster, from_version)
-        if every:
-            confirm(f"let every cluster act on v{number}", yes or dry_run, lambda: _fleet_of(seen, options))
-        reply = client.assign(number, cluster or [], every, reason, dry_run, seen)
-    facts = assigned_facts(reply, dry_run)
-    options.show(facts, _assigned_table(facts, reply))
+        request = whom.asked(client, options, f"let every cluster act on v{number}")
+        reply = client.ask(fleet_pb2.AssignVersionRequest(version=number, **request))
+    _show_assigned(reply, whom, options)
 
 
 @with_option_groups
-def unassign_version(
-    cluster: Clusters = None,
-    every: All = False,
-    yes: Yes = False,
-    from_version: FromVersion = None,
-    reason: Reason = "",
-    dry_run: DryRun = False,
-    *,
-    options: CallOptions,
-) -> None:
+def unassign_version(whom: Whom, options: CallOptions) -> None:
     """Hold clusters no longer: they act on what the latest finished rollout brought, or on v1 where there was none.
 
     Where publish.auto_assign is on, they act on the newest version.
     """
-    _check_whom(cluster, every)
+    whom.check()
     with options.client() as client:
-        seen = _seen(client, cluster, from_version)
-        if every:
-            confirm("let no cluster be held on a version", yes or dry_run, lambda: _fleet_of(seen, options))
-        reply = client.assign(0, cluster or [], every, reason, dry_run, seen)
-    facts = assigned_facts(reply, dry_run)
+        request = whom.asked(client, options, "let no cluster be held on a version")
+        reply = client.ask(fleet_pb2.AssignVersionRequest(version=0, **request))
+    _show_assigned(reply, whom, options)
+
+
+def _show_assigned(reply: fleet_pb2.AssignVersionReply, whom: Whom, options: CallOptions) -> None:
+    facts = assigned_facts(reply, whom.dry_run)
     options.show(facts, _assigned_table(facts, reply))
 
 
 @with_option_groups
-def roll_back(
-    cluster: Clusters = None,
-    every: All = False,
-    yes: Yes = False,
-    from_version: FromVersion = None,
-    reason: Reason = "",
-    dry_run: DryRun = False,
-    *,
-    options: CallOptions,
-) -> None:
+def roll_back(whom: Whom, options: CallOptions) -> None:
     """Let clusters act again on the version on which each acted before; not while a rollout runs."""
-    _check_whom(cluster, every)
+    whom.check()
     with options.client() as client:
-        seen = _seen(client, cluster, from_version)
-        if every:
-            confirm("let every cluster go back to the version before", yes or dry_run, lambda: _fleet_of(seen, options))
-        reply = client.roll_back(cluster or [], every, reason, dry_run, seen, just_looked=from_version is None)
-    facts = back_facts(reply.assignments, dry_run)
+        request = whom.asked(client, options, "let every cluster go back to the version before")
+        reply = client.ask(fleet_pb2.RollBackRequest(just_looked=whom.from_version is None, **request))
+    facts = back_facts(reply.assignments, whom.dry_run)
     options.show(facts, back_table(facts, reply.passed_over))
 
 
@@ -133,14 +145,12 @@ def reset_head(
         if from_step is not None and from_step > fleet.head_step:
             raise BadConfig(f"--from {from_step}: the head has come to step {fleet.head_step}; nothing was changed")
         confirm(what, yes or dry_run, lambda: _fleet_of(_assigned_in(fleet), options))
-        reply = client.reset_head(number, reason, dry_run, fleet.head_step if from_step is None else from_step)
+        seen_step = fleet.head_step if from_step is None else from_step
+        reply = client.ask(
+            fleet_pb2.ResetHeadRequest(version=number, reason=reason, dry_run=dry_run, seen_step=seen_step)
+        )
         facts = {**reset_facts(number, reply), "dry_run": dry_run}
     options.show(facts, reset_table(facts))
-
-
-def _check_whom(clusters: list[str] | None, every: bool) -> None:
-    if every is bool(clusters):
-        raise BadConfig("say whom: --cluster NAME (repeatable), or --all")
 
 
 def _assigned_in(fleet: fleet_pb2.GetFleetReply) -> dict[str, int]:
@@ -180,13 +190,7 @@ def _fleet_of(seen: Mapping[str, int], options: CallOptions) -> str:
 
 def assignment_facts(entry: fleet_pb2.Assignment) -> Facts:
     """One cluster's assignment as JSON shows it."""
-    return {
-        "cluster": entry.cluster,
-        "from_version": entry.from_version,
-        "to_version": entry.to_version,
-        "held": entry.held,
-        "changed": entry.from_version != entry.to_version,
-    }
+    return {**facts_of(entry), "changed": entry.from_version != entry.to_version}
 
 
 def assigned_facts(reply: fleet_pb2.AssignVersionReply, dry_run: bool) -> list[Facts]:
@@ -246,13 +250,8 @@ def assignments_table(assignments: list[Facts], more: Sequence[str] = ()) -> Fit
 
 def reset_facts(version: int, reply: fleet_pb2.ResetHeadReply) -> Facts:
     """A reset as JSON shows it."""
-    return {
-        "version": version,
-        "from_step": reply.from_step,
-        "head_step": reply.head_step,
-        "moments": "kept" if reply.moments_kept else "zero",
-        "changed": reply.changed,
-    }
+    moments = "kept" if reply.moments_kept else "zero"
+    return {"version": version, **facts_of(reply, without=("moments_kept",)), "moments": moments}
 
 
 def reset_table(facts: Facts) -> FactSheet:

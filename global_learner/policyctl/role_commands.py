@@ -16,7 +16,7 @@ from foundation.option_groups import with_option_groups
 from foundation.tables import Column, FactSheet, FittedTable
 from global_learner.errors import BadConfig, StateUnusable
 from global_learner.policyctl.options import CallOptions, DryRun, LookOptions, Reason, Yes, confirm
-from global_learner.policyctl.views import Facts, certificates_table, moment
+from global_learner.policyctl.views import Facts, certificate_facts, certificates_table, moment
 from policy_net.errors import IdentityFileError
 from policy_net.exchange.generated import fleet_pb2
 
@@ -59,7 +59,8 @@ def enroll_operator(
         check_replaceable(path)
         key = new_key()
         with options.client() as client:
-            reply = client.enroll_operator(name, role.value, signing_request(key, role.value))  # only its key counts
+            wanted = signing_request(key, role.value)  # only its key counts
+            reply = client.ask(fleet_pb2.EnrollOperatorRequest(name=name, role=role.value, signing_request=wanted))
         identity = parse_identity(key + reply.certificate + reply.authority)
         identity.write(path)
     except IdentityFileError as error:
@@ -83,7 +84,10 @@ def enroll_operator(
 @with_option_groups
 def list_operators(options: LookOptions) -> None:
     """Everybody who was ever enrolled: role, and until when."""
-    options.look(lambda client: [operator_facts(entry) for entry in client.operators()], operators_table)
+    options.look(
+        lambda client: [certificate_facts(entry) for entry in client.ask(fleet_pb2.ListOperatorsRequest()).operators],
+        operators_table,
+    )
 
 
 @operator_app.command("revoke")
@@ -94,11 +98,8 @@ def revoke_operator(
     """Turn a person out at once: what their certificates ask is refused, also on open connections."""
     with options.client() as client:
         confirm(f"turn {name[:63]} out, until they are enrolled again", yes or dry_run, lambda: options.place)
-        facts: Facts = {
-            "name": name,
-            "certificates": client.revoke_operator(name, reason, dry_run),
-            "dry_run": dry_run,
-        }
+        reply = client.ask(fleet_pb2.RevokeOperatorRequest(name=name, reason=reason, dry_run=dry_run))
+    facts: Facts = {"name": name, "certificates": reply.certificates, "dry_run": dry_run}
     options.show(facts, revoked_table(facts))
 
 
@@ -125,19 +126,6 @@ def revoked_table(facts: Facts) -> FactSheet:
         ],
         ["nothing was changed: --dry-run"] if facts["dry_run"] else [],
     )
-
-
-def operator_facts(entry: fleet_pb2.OperatorIdentity) -> Facts:
-    """A person as JSON shows them; None where there is no such moment."""
-    return {
-        "name": entry.name,
-        "role": entry.role,
-        "state": entry.state,
-        "issued_unix_seconds": entry.issued_unix_seconds or None,
-        "expires_unix_seconds": entry.expires_unix_seconds or None,
-        "revoked_unix_seconds": entry.revoked_unix_seconds or None,
-        "fingerprint": entry.fingerprint or None,
-    }
 
 
 def operators_table(operators: list[Facts]) -> FittedTable:

@@ -58,16 +58,25 @@ rollout_app = typer.Typer(
 )
 
 Number = Annotated[int, typer.Option("--number", min=0, max=2**31 - 1, help="The rollout's number; 0 is the latest.")]
-FromStage = Annotated[
-    int | None,
-    typer.Option(
-        "--from",
-        min=0,
-        max=2**31 - 1,
-        help="Index of the stage in which you saw it, from 0, as `stage_number` of `rollout status -o json`; refused "
-        "if it is in another by now.",
-    ),
-]
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """Options of a word on a rollout: which one is meant, as it was seen; taken whole, under `with_option_groups`."""
+
+    from_stage: Annotated[
+        int | None,
+        typer.Option(
+            "--from",
+            min=0,
+            max=2**31 - 1,
+            help="Index of the stage in which you saw it, from 0, as `stage_number` of `rollout status -o json`; "
+            "refused if it is in another by now.",
+        ),
+    ] = None
+    number: Number = 0
+    reason: Reason = ""
+    dry_run: DryRun = False
 
 
 @rollout_app.command("start")
@@ -91,22 +100,23 @@ def start_rollout(
     plan_json = "" if plan is None else read_plan(plan).model_dump_json()
     with options.client() as client:
         number = client.number_of(asked)
+        request = fleet_pb2.StartRolloutRequest(version=number, plan_json=plan_json, reason=reason, dry_run=True)
         if plan is None and not (yes or dry_run):
-            preview = rollout_facts(client.start_rollout(number, plan_json, reason, True).rollout)
+            preview = rollout_facts(client.ask(request).rollout)
             for label, said in stage_rows(preview):
                 _remark(f"{label}: {said}")
             what = f"begin this rollout of v{number}, by the built-in plan, {longest(preview)}"
             confirm(what, False, lambda: options.place, "--yes, or name your own plan with --plan FILE")
-        reply = client.start_rollout(number, plan_json, reason, dry_run)
-    facts = {**rollout_facts(reply.rollout), "changes": list(reply.changes), "dry_run": dry_run, "note": reply.note}
-    options.show(facts, changes_table(facts))
+        request.dry_run = dry_run
+        reply = client.ask(request)
+    _show_changes(reply, dry_run, reply.note, options)
 
 
 @rollout_app.command("status")
 @with_option_groups
 def show_rollout(number: Number = 0, *, options: LookOptions) -> None:
     """Where a rollout stands: its stage, the latest verdict, and every cluster."""
-    options.look(lambda client: rollout_facts(client.rollout(number)), rollout_table)
+    options.look(lambda client: rollout_facts(_rollout(client, number)), rollout_table)
 
 
 @rollout_app.command("watch")
@@ -135,12 +145,12 @@ def watch_rollout(
         raise BadConfig("watch prints lines; for another form use `policyctl rollout status --watch -o json`")
     clients = options.clients()
     with clients() as client:
-        first = client.rollout(number)
+        first = _rollout(client, number)
 
     def ask() -> fleet_pb2.Rollout:
         # A connection of its own each time: one that was lost is tried again by gRPC's clock, and not by ours.
         with clients() as client:
-            return client.rollout(first.number)
+            return _rollout(client, first.number)
 
     patience = Patience(every, 60.0 * away, give_up)
     watch = RolloutWatch(ask, patience, _say, _remark, time.monotonic, time.sleep, seed=os.getpid())
@@ -149,76 +159,42 @@ def watch_rollout(
 
 @rollout_app.command("promote")
 @with_option_groups
-def promote_rollout(
-    from_stage: FromStage = None,
-    number: Number = 0,
-    reason: Reason = "",
-    dry_run: DryRun = False,
-    *,
-    options: CallOptions,
-) -> None:
+def promote_rollout(word: Word, options: CallOptions) -> None:
     """Begin the next stage, whatever is known of this one; not in a freeze.
 
     Without --from you are asked; without a terminal to ask on it has to be given.
     """
-    _act("promote", "", _Meant(number, from_stage), reason, dry_run, options)
+    _act("promote", "", word, options)
 
 
 @rollout_app.command("pause")
 @with_option_groups
-def pause_rollout(
-    from_stage: FromStage = None,
-    number: Number = 0,
-    reason: Reason = "",
-    dry_run: DryRun = False,
-    *,
-    options: CallOptions,
-) -> None:
+def pause_rollout(word: Word, options: CallOptions) -> None:
     """Begin no stage; a version that fails still goes back."""
-    _act("pause", "", _Meant(number, from_stage), reason, dry_run, options)
+    _act("pause", "", word, options)
 
 
 @rollout_app.command("resume")
 @with_option_groups
-def resume_rollout(
-    from_stage: FromStage = None,
-    number: Number = 0,
-    reason: Reason = "",
-    dry_run: DryRun = False,
-    *,
-    options: CallOptions,
-) -> None:
+def resume_rollout(word: Word, options: CallOptions) -> None:
     """Go on after a pause."""
-    _act("resume", "", _Meant(number, from_stage), reason, dry_run, options)
+    _act("resume", "", word, options)
 
 
 @rollout_app.command("abort")
 @with_option_groups
-def abort_rollout(
-    from_stage: FromStage = None,
-    number: Number = 0,
-    reason: Reason = "",
-    dry_run: DryRun = False,
-    *,
-    options: CallOptions,
-) -> None:
+def abort_rollout(word: Word, options: CallOptions) -> None:
     """Take the version back: every cluster acts on what it had before."""
-    _act("abort", "", _Meant(number, from_stage), reason, dry_run, options)
+    _act("abort", "", word, options)
 
 
 @rollout_app.command("pin")
 @with_option_groups
 def pin_cluster(
-    cluster: Annotated[str, typer.Argument(help="The cluster's name.")],
-    from_stage: FromStage = None,
-    number: Number = 0,
-    reason: Reason = "",
-    dry_run: DryRun = False,
-    *,
-    options: CallOptions,
+    cluster: Annotated[str, typer.Argument(help="The cluster's name.")], word: Word, options: CallOptions
 ) -> None:
     """Have the rollout leave a cluster alone: it acts on what it had before."""
-    _act("pin", cluster, _Meant(number, from_stage), reason, dry_run, options)
+    _act("pin", cluster, word, options)
 
 
 @rollout_app.command("history")
@@ -230,33 +206,39 @@ def list_rollouts(options: LookOptions) -> None:
         notes = {card.version: card.note.text for card in client.versions()}
         return [
             {**rollout_facts(rollout), "note": notes.get(rollout.candidate_version) or None}
-            for rollout in client.rollouts()
+            for rollout in client.ask(fleet_pb2.ListRolloutsRequest()).rollouts
         ]
 
     options.look(told, history_table)
 
 
-@dataclass(frozen=True, slots=True)
-class _Meant:
-    """The rollout that a word is meant for, and the index of the stage in which it was seen, if that was said."""
-
-    number: int
-    stage: int | None
-
-
-def _act(action: str, cluster: str, meant: _Meant, reason: str, dry_run: bool, options: CallOptions) -> None:
+def _act(action: str, cluster: str, word: Word, options: CallOptions) -> None:
     with options.client() as client:
-        seen = client.rollout(meant.number)
-        if meant.stage is not None and meant.stage != seen.stage:
+        seen = _rollout(client, word.number)
+        if word.from_stage not in (None, seen.stage):
             raise ChangedSince(
                 f"rollout {seen.number} of v{seen.candidate_version} is {seen.phase} in stage {seen.stage} "
-                f"({seen.stages[seen.stage]}) by now, not in stage {meant.stage}; nothing was changed"
+                f"({seen.stages[seen.stage]}) by now, not in stage {word.from_stage}; nothing was changed"
             )
-        if action == "promote" and meant.stage is None and not dry_run:
-            client.act_on_rollout(action, cluster, True, reason, seen)  # what would be refused is not asked about
+        request = fleet_pb2.ActOnRolloutRequest(
+            action=action,
+            cluster=cluster,
+            reason=word.reason,
+            dry_run=True,
+            seen=fleet_pb2.SeenRollout(number=seen.number, event_number=seen.event_number),
+        )
+        if action == "promote" and word.from_stage is None and not word.dry_run:
+            client.ask(request)  # what would be refused is not asked about
             confirm(_promotion(seen), False, lambda: options.place, f"--from {seen.stage}")
-        reply = client.act_on_rollout(action, cluster, dry_run, reason, seen)
-    facts = {**rollout_facts(reply.rollout), "changes": list(reply.changes), "dry_run": dry_run, "note": ""}
+        request.dry_run = word.dry_run
+        reply = client.ask(request)
+    _show_changes(reply, word.dry_run, "", options)
+
+
+def _show_changes(
+    reply: fleet_pb2.StartRolloutReply | fleet_pb2.ActOnRolloutReply, dry_run: bool, note: str, options: CallOptions
+) -> None:
+    facts = {**rollout_facts(reply.rollout), "changes": list(reply.changes), "dry_run": dry_run, "note": note}
     options.show(facts, changes_table(facts))
 
 
@@ -265,6 +247,11 @@ def _promotion(seen: fleet_pb2.Rollout) -> str:
     following = f"begin stage {place + 1} ({stages[place + 1]})" if place + 1 < len(stages) else "end it as done"
     whose = f"of rollout {seen.number} of v{seen.candidate_version}"
     return f"leave stage {place} ({stages[place]}) {whose} without its verdict and {following}"
+
+
+def _rollout(client: AdminClient, number: int) -> fleet_pb2.Rollout:
+    reply: fleet_pb2.GetRolloutReply = client.ask(fleet_pb2.GetRolloutRequest(number=number))
+    return reply.rollout
 
 
 def _say(line: str) -> None:

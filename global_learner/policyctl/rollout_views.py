@@ -8,7 +8,7 @@ from collections import Counter
 
 from foundation.figures import counted
 from foundation.tables import NOTHING, Column, FactSheet, FittedTable
-from global_learner.policyctl.views import Facts, moment, version_name, whole_moment
+from global_learner.policyctl.views import Facts, facts_of, moment, version_name, whole_moment
 from global_learner.registry.version_words import refused_words
 from policy_net.exchange.generated import fleet_pb2
 
@@ -31,86 +31,49 @@ _NOBODY_NEW = "no further cluster: what the stages before brought decides, at on
 def rollout_facts(rollout: fleet_pb2.Rollout) -> Facts:
     """A rollout as JSON shows it; None where nothing is known."""
     return {
-        "number": rollout.number,
-        "candidate_version": rollout.candidate_version,
-        "phase": rollout.phase,
+        **facts_of(
+            rollout,
+            without=("stage", "plan_json", "members", "sketches", "queries", "verdicts", "events"),
+            or_none=("reason", "why"),
+        ),
         "stage": rollout.stages[rollout.stage] if rollout.stages else None,
         "stage_number": rollout.stage,
-        "stages": list(rollout.stages),
-        "reason": rollout.reason or None,
-        "started_unix_seconds": rollout.started_unix_seconds,
-        "stage_unix_seconds": rollout.stage_unix_seconds,
-        "latest_unix_seconds": rollout.latest_unix_seconds,
-        "event_number": rollout.event_number,
-        "actor": rollout.actor,
-        "why": rollout.why or None,
         "plan": json.loads(rollout.plan_json) if rollout.plan_json else None,
         "clusters": [
-            {
-                "cluster": member.cluster,
-                "incumbent_version": member.incumbent_version,
-                "role": member.role,
-                "acting_version": member.acting_version or None,
-                "away": member.away,
-                "blocks": member.blocks,
-                "shadow_decisions": member.shadow_decisions,
-                "shadow_agreed": member.shadow_agreed,
-                "refused_version": member.refused_version or None,
-                "refused_reason": member.refused_reason or None,
-            }
+            facts_of(
+                member,
+                without=("since_stage",),
+                or_none=("acting_version", "refused_version", "refused_reason"),
+            )
             for member in rollout.members
         ],
         "sketches": [
-            {
-                "cluster": sketch.cluster,
-                "state": sketch.state,
-                "reason": sketch.reason or None,
-                "candidate_jct_seconds": sketch.candidate_jct_seconds or None,
-                "incumbent_jct_seconds": sketch.incumbent_jct_seconds or None,
-                "heuristic_jct_seconds": sketch.heuristic_jct_seconds or None,
-            }
+            facts_of(
+                sketch,
+                or_none=("reason", "candidate_jct_seconds", "incumbent_jct_seconds", "heuristic_jct_seconds"),
+            )
             for sketch in rollout.sketches
         ],
         "queries": [
-            {
-                "name": query.name,
-                "state": query.state,
-                "said": query.said,
-                "value": query.value if query.HasField("value") else None,
-                "incumbent_value": query.incumbent_value if query.HasField("incumbent_value") else None,
-                "fault": query.fault or None,
-                "asked_unix_seconds": query.asked_unix_seconds or None,
-                "answered_unix_seconds": query.answered_unix_seconds or None,
-                "since_unix_seconds": query.since_unix_seconds or None,
-            }
+            facts_of(
+                query,
+                or_none=("fault", "asked_unix_seconds", "answered_unix_seconds", "since_unix_seconds"),
+            )
             for query in rollout.queries
         ],
         "verdicts": [
             {
-                "unix_seconds": verdict.unix_seconds,
+                **facts_of(verdict, without=("stage",), or_none=("rests_on",)),
                 "stage_number": verdict.stage,
-                "outcome": verdict.outcome,
-                "loss": verdict.loss,
                 "loss_lower": _finite(verdict.loss_lower),
                 "loss_upper": _finite(verdict.loss_upper),
-                "pairs": verdict.pairs,
-                "held": list(verdict.held),
-                "reasons": list(verdict.reasons),
-                "loss_at_least": verdict.loss_at_least if verdict.HasField("loss_at_least") else None,
-                "loss_at_most": verdict.loss_at_most if verdict.HasField("loss_at_most") else None,
-                "rests_on": verdict.rests_on or None,
             }
             for verdict in rollout.verdicts
         ],
         "events": [
             {
-                "number": event.number,
-                "unix_seconds": event.unix_seconds,
-                "actor": event.actor,
-                "what": event.what,
-                "subject": event.subject or None,
+                **facts_of(event, or_none=("subject",)),
                 "why": event.why or (rollout.why if event.what == "start" else "") or None,
-                "came_of_it": list(event.came_of_it),
             }
             for event in rollout.events
         ],

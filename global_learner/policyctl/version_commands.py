@@ -27,6 +27,7 @@ from global_learner.policyctl.version_views import (
 from global_learner.policyctl.views import Facts
 from global_learner.registry.version_words import named_content
 from policy_net.errors import NotTrusted
+from policy_net.exchange.generated import fleet_pb2
 
 if TYPE_CHECKING:
     from global_learner.policyctl.client import AdminClient
@@ -66,7 +67,7 @@ def show_version(version: VersionArgument, options: LookOptions) -> None:
     asked = version_asked(version)
 
     def shown(client: AdminClient) -> Facts:
-        found = client.version(client.number_of(asked))
+        found = _version(client, asked)
         return {**shown_version_facts(found), "signed_by": signer(client, found.card)}
 
     options.look(shown, version_table)
@@ -80,7 +81,7 @@ def diff_versions(first: VersionArgument, second: VersionArgument, options: Look
     from global_learner.policyctl.version_diff import diff_table, difference  # noqa: PLC0415  (loads NumPy)
 
     def differ(client: AdminClient) -> Facts:
-        one, other = (client.version(client.number_of(asked)) for asked in both)
+        one, other = (_version(client, asked) for asked in both)
         return difference(one, other, client.policy_file(one.card), client.policy_file(other.card))
 
     options.look(differ, diff_table)
@@ -107,11 +108,11 @@ def verify_versions(
         raise BadConfig("--file needs the version that it is said to be: `policyctl version verify v3 --file FILE`")
     asked = None if version is None else version_asked(version)
     with options.client() as client:
-        roots = client.keys().roots
+        roots = client.ask(fleet_pb2.GetKeysRequest()).roots
         cards = client.versions()
         if asked is not None:
             wanted = client.number_of(asked)
-            cards = [card for card in cards if card.version == wanted] or [client.version(wanted).card]
+            cards = [card for card in cards if card.version == wanted] or [_version(client, wanted).card]
         try:
             root = trusted_root(roots, root_key)
         except NotTrusted as error:
@@ -152,11 +153,11 @@ def note_version(
     asked = version_asked(version)
     with options.client() as client:
         number = client.number_of(asked)
-        changed = client.note(number, text)
+        changed = client.ask(fleet_pb2.NoteVersionRequest(version=number, text=text)).changed
         facts: Facts = {
             "version": number,
             "name": f"v{number}",
-            "note": note_facts(client.version(number).card),
+            "note": note_facts(_version(client, number).card),
             "changed": changed,
         }
     options.show(facts, note_table(facts))
@@ -176,7 +177,8 @@ def restore_version(
     data = named_content("--from", file)
     with options.client() as client:
         number = client.number_of(asked)
-        changed = client.restore(number, data, reason)
+        request = fleet_pb2.RestoreVersionRequest(version=number, file=data, reason=reason)
+        changed = client.ask(request).changed
     facts: Facts = {"version": number, "name": f"v{number}", "changed": changed}
     said = "put back" if changed else "was there, and whole"
     options.show(facts, FactSheet("", [("version", f"v{number}"), ("its file", said)]))
@@ -195,7 +197,7 @@ def publish_version(
     """Make a policy that was trained elsewhere the next version. Nothing acts on it before a rollout brings it."""
     data = named_content("FILE", file)
     with options.client() as client:
-        card = client.publish(data, note)
+        card = client.ask(fleet_pb2.PublishVersionRequest(policy_file=data, note=note)).card
     bring = f"policyctl rollout start v{card.version}"
     rows = [("published", f"v{card.version}"), ("digest", card.digest), ("bring it to the fleet", bring)]
     options.show(version_facts(card), FactSheet("", rows))
@@ -215,7 +217,8 @@ def alias_version(
     asked = version_asked(version)
     with options.client() as client:
         number = client.number_of(asked)
-        before = client.alias(alias, number, move, reason)
+        request = fleet_pb2.AliasVersionRequest(alias=alias, version=number, move=move, reason=reason)
+        before = client.ask(request).from_version
     facts = alias_facts(alias, before, number)
     options.show(facts, alias_table(facts))
 
@@ -230,15 +233,22 @@ def unalias_version(
 ) -> None:
     """Take an alias away; its version is left to the retention settings again."""
     with options.client() as client:
-        before = client.alias(alias, 0, reason=reason)
+        before = client.ask(fleet_pb2.AliasVersionRequest(alias=alias, reason=reason)).from_version
     facts = alias_facts(alias, before, 0)
     options.show(facts, alias_table(facts))
+
+
+def _version(client: AdminClient, asked: int | str) -> fleet_pb2.ShowVersionReply:
+    request = fleet_pb2.ShowVersionRequest(version=client.number_of(asked))
+    reply: fleet_pb2.ShowVersionReply = client.ask(request)
+    return reply
 
 
 def _pin(version: str, pinned: bool, reason: str, options: CallOptions) -> None:
     asked = version_asked(version)
     with options.client() as client:
         number = client.number_of(asked)
-        changed = client.pin(number, pinned, reason)
+        request = fleet_pb2.PinVersionRequest(version=number, pinned=pinned, reason=reason)
+        changed = client.ask(request).changed
     facts: Facts = {"version": number, "name": f"v{number}", "pinned": pinned, "changed": changed}
     options.show(facts, pin_table(facts))

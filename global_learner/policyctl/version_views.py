@@ -6,7 +6,7 @@ from typing import Any
 
 from foundation.tables import NOTHING, Column, FactSheet, FittedTable, in_words, name_in_words
 from foundation.text import parse_json
-from global_learner.policyctl.views import Facts, moment, privacy_facts, version_name, whole_moment
+from global_learner.policyctl.views import Facts, facts_of, moment, privacy_facts, version_name, whole_moment
 from policy_net.exchange.generated import fleet_pb2
 
 SHOWN_OF_A_DIGEST = 12
@@ -63,29 +63,16 @@ def version_facts(card: fleet_pb2.VersionCard) -> Facts:
 
 def note_facts(card: fleet_pb2.VersionCard) -> Facts | None:
     """What an operator says of a version, as JSON shows it; None if nobody has said anything."""
-    if not card.note.text:
-        return None
-    return {"text": card.note.text, "actor": card.note.actor, "unix_seconds": card.note.unix_seconds}
+    return facts_of(card.note) if card.note.text else None
 
 
 def score_facts(score: fleet_pb2.ReplayScore) -> Facts:
     """How a version did on the fixed replays, as JSON shows it."""
     return {
+        **facts_of(score, without=("decisions",), or_none=("scored_unix_seconds",)),
         "state": score.state or "waiting",
-        "reason": score.reason,
-        "replay_set": score.replay_set,
-        "replay_set_digest": score.replay_set_digest,
         "over": {name: round(ratio, 6) for name, ratio in sorted(score.over.items())},
-        "replays": [
-            {
-                "replay": entry.replay,
-                "avg_jct_seconds": entry.avg_jct_seconds,
-                "baseline_jct_seconds": dict(sorted(entry.baseline_jct_seconds.items())),
-            }
-            for entry in score.replays
-        ],
-        "cpu_seconds": score.cpu_seconds,
-        "scored_unix_seconds": score.scored_unix_seconds or None,
+        "replays": [facts_of(entry) for entry in score.replays],
     }
 
 

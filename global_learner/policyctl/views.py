@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, MutableSequence, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
+
+from google.protobuf.message import Message
 
 from foundation.figures import counted
 from foundation.tables import NOTHING, Column, FittedTable
@@ -16,6 +18,29 @@ from global_learner.registry.version_words import damaged_words, refused_words
 from policy_net.exchange.generated import fleet_pb2
 
 Facts = dict[str, Any]
+
+
+def facts_of(message: Message, *, without: Collection[str] = (), or_none: Collection[str] = ()) -> Facts:
+    """Fields of a message by their names in fleet.proto, as JSON shows them; None for an optional one that is not set.
+
+    Args:
+        without: fields that are not shown, or otherwise.
+        or_none: fields of which 0 and an empty text stand for nothing, which JSON shows as None.
+    """
+    facts: Facts = {}
+    for field in message.DESCRIPTOR.fields:
+        if field.name in without:
+            continue
+        value = getattr(message, field.name)
+        if isinstance(value, Mapping):
+            value = dict(sorted(value.items()))
+        elif isinstance(value, MutableSequence):
+            value = list(value)
+        elif (field.has_presence and not message.HasField(field.name)) or (field.name in or_none and not value):
+            value = None
+        facts[field.name] = value
+    return facts
+
 
 SHOWN_OF_A_KEY = 16
 """Characters of a key, or of a certificate's fingerprint, that tell it apart."""
@@ -84,20 +109,21 @@ def fleet_facts(reply: fleet_pb2.GetFleetReply, only: Collection[str] = (), orde
         for view in reply.clusters
         if not only or view.cluster in only
     ]
+    upstream = reply.upstream
     return {
-        "head_step": reply.head_step,
-        "updates_accepted": reply.updates_accepted,
-        "updates_rejected": reply.updates_rejected,
-        "staleness_p50": reply.staleness_p50,
-        "latest_version": reply.latest_version,
-        "numbers_through": reply.numbers_through or None,
-        "disk_bytes": dict(sorted(reply.disk_bytes.items())),
-        "log_limit_bytes": reply.log_limit_bytes,
-        "disk_full": reply.disk_full or None,
-        "damaged_files": [{"version": file.version, "is_head": file.is_head} for file in reply.damaged_files],
-        "upstream": _upstream_facts(reply.upstream) if reply.HasField("upstream") else None,
+        **facts_of(
+            reply,
+            without=("clusters", "privacy", "upstream", "damaged_files", "tries_people"),
+            or_none=("numbers_through", "disk_full", "away_seconds"),
+        ),
+        "damaged_files": [facts_of(file) for file in reply.damaged_files],
+        "upstream": {
+            **facts_of(upstream, or_none=("version_above", "fault")),
+            "seconds_since_heard": _or_never(upstream.seconds_since_heard),
+        }
+        if reply.HasField("upstream")
+        else None,
         "privacy": privacy_facts(reply.privacy) if reply.HasField("privacy") else None,
-        "away_seconds": reply.away_seconds or None,
         "clusters": clusters if order is None else _ordered(clusters, order),
     }
 
@@ -117,32 +143,9 @@ def _check_names(names: Collection[str], known: Sequence[str]) -> None:
             raise UnknownCluster(f"no cluster {name[:63]!r} is registered; {advice}")
 
 
-def _upstream_facts(view: fleet_pb2.UpstreamView) -> Facts:
-    return {
-        "address": view.address,
-        "name": view.name,
-        "seconds_since_heard": view.seconds_since_heard if view.seconds_since_heard >= 0.0 else None,
-        "base_step": view.base_step,
-        "waiting_updates": view.waiting_updates,
-        "open_push_updates": view.open_push_updates,
-        "version_above": view.version_above or None,
-        "fault": view.fault or None,
-    }
-
-
 def privacy_facts(privacy: fleet_pb2.Privacy) -> Facts:
     """What privacy has cost, as JSON shows it."""
-    return {
-        "mode": privacy.mode,
-        "epsilon": privacy.epsilon,
-        "delta": privacy.delta,
-        "target_epsilon": privacy.target_epsilon or None,
-        "clip_norm": privacy.clip_norm,
-        "noise_multiplier": privacy.noise_multiplier,
-        "updates_of_one_cluster": privacy.updates_of_one_cluster,
-        "unprotected_updates": privacy.unprotected_updates,
-        "sampling": privacy.sampling,
-    }
+    return facts_of(privacy, or_none=("target_epsilon",))
 
 
 def _privacy_words(privacy: Facts | None) -> str:
@@ -153,44 +156,30 @@ def _privacy_words(privacy: Facts | None) -> str:
 
 
 def _cluster_facts(view: fleet_pb2.ClusterView, away_seconds: float) -> Facts:
-    status = view.status
-    waited_for = view.identity != "revoked" and not (status.finished if view.HasField("status") else view.last_finished)
+    status, reported = view.status, view.HasField("status")
+    waited_for = view.identity != "revoked" and not (status.finished if reported else view.last_finished)
+    of_view = facts_of(
+        view,
+        without=("status", "last_acting_version", "last_finished", "compared"),
+        or_none=("identity", "quarantined_until_unix_seconds"),
+    )
+    of_status = facts_of(
+        status,
+        without=("job_timelines", "baseline_policy", "load", "baselines", "replayed"),
+        or_none=("rollout", "rollout_role", "beside_version", "refused_version", "refused_reason"),
+    )
     return {
-        "cluster": view.cluster,
-        "incarnation": view.incarnation,
-        "seconds_since_heard": view.seconds_since_heard if view.seconds_since_heard >= 0.0 else None,
+        **of_view,
+        "seconds_since_heard": _or_never(view.seconds_since_heard),
         "away": waited_for and 0.0 < away_seconds < view.seconds_since_heard,
-        "assigned_version": view.assigned_version,
-        "held": view.held,
-        "contested": view.contested,
-        "identity": view.identity or None,
-        "reported": view.HasField("status"),
-        "acting_version": status.acting_version if view.HasField("status") else view.last_acting_version,
-        "rollout": status.rollout or None,
-        "rollout_role": status.rollout_role or None,
-        "beside_version": status.beside_version or None,
-        "refused_version": status.refused_version or None,
-        "refused_reason": status.refused_reason or None,
-        "learning_step": status.learning_step,
-        "updates_accepted": view.updates_accepted,
-        "updates_duplicate": view.updates_duplicate,
-        "updates_rejected": dict(sorted(view.updates_rejected.items())),
-        "last_staleness": view.last_staleness,
-        "time_seconds": status.time_seconds,
-        "decisions": status.decisions,
-        "jobs_running": status.jobs_running,
-        "jobs_waiting": status.jobs_waiting,
-        "jobs_done": status.jobs_done,
-        "jobs_total": status.jobs_total,
-        "avg_jct_seconds": status.avg_jct_seconds,
-        "baseline_jct_seconds": status.baseline_jct_seconds,
-        "guard_interventions": dict(sorted(status.guard_interventions.items())),
-        "finished": status.finished,
-        "simulated": status.simulated,
-        "quarantined_until_unix_seconds": view.quarantined_until_unix_seconds or None,
-        "speed_statistics": view.speed_statistics,
-        "speed_observations": view.speed_observations,
+        "reported": reported,
+        **of_status,
+        "acting_version": status.acting_version if reported else view.last_acting_version,
     }
+
+
+def _or_never(seconds: float) -> float | None:
+    return seconds if seconds >= 0.0 else None
 
 
 _FLEET_OF_PROGRAMS = (
@@ -364,6 +353,12 @@ def whole_moment_or_nothing(unix_seconds: float | None) -> str:
 def version_name(number: int | None) -> str:
     """A version's name; a dash for none."""
     return f"v{number}" if number else NOTHING
+
+
+def certificate_facts(entry: fleet_pb2.ClusterIdentity | fleet_pb2.OperatorIdentity) -> Facts:
+    """A cluster's or a person's identity as JSON shows it; None where there is no such moment."""
+    unknown = ("issued_unix_seconds", "expires_unix_seconds", "revoked_unix_seconds", "fingerprint")
+    return facts_of(entry, or_none=unknown)
 
 
 def certificates_table(of_whom: Sequence[Column], rows: Sequence[tuple[tuple[str, ...], Facts]]) -> FittedTable:

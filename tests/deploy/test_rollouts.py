@@ -53,15 +53,20 @@ class Learner:
         self.decides, self.decisions = decides, 0
         self.asked: list[str] = []
 
-    def start_rollout(self, version: int, plan_json: str, reason: str, dry_run: bool) -> fleet_pb2.StartRolloutReply:
-        self.asked.append(f"start v{version}")
-        return fleet_pb2.StartRolloutReply(rollout=rollout("running"))
+    def ask(self, request: object) -> object:
+        match request:
+            case fleet_pb2.StartRolloutRequest():
+                self.asked.append(f"start v{request.version}")
+                return fleet_pb2.StartRolloutReply(rollout=rollout("running"))
+            case fleet_pb2.GetRolloutRequest():
+                state = self.states.pop(0) if len(self.states) > 1 else self.states[0]
+                return fleet_pb2.GetRolloutReply(rollout=state)
+            case fleet_pb2.ActOnRolloutRequest():
+                self.asked.append(request.action)
+                self.act()
+        return None
 
-    def rollout(self, number: int) -> fleet_pb2.Rollout:
-        return self.states.pop(0) if len(self.states) > 1 else self.states[0]
-
-    def act_on_rollout(self, action: str, cluster: str, dry_run: bool) -> None:
-        self.asked.append(action)
+    def act(self) -> None:
         self.states = [rollout("rolled-back", 2)]
 
     def fleet(self) -> fleet_pb2.GetFleetReply:
@@ -147,7 +152,7 @@ def test_a_verdict_against_what_was_foretold_is_one_line(tmp_path: Path) -> None
 
 def test_a_rollout_that_does_not_even_abort_ends_the_demo(tmp_path: Path) -> None:
     learner = Learner(rollout("running", 2))
-    learner.act_on_rollout = lambda *_: None  # type: ignore[method-assign]
+    learner.act = lambda: None  # type: ignore[method-assign]
     with pytest.raises(DemoFailed, match="rollout 1 of v7 is running, and does not end"):
         run(tmp_path, learner, Phase.DONE, 40.0)
 

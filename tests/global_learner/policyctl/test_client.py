@@ -29,8 +29,8 @@ def test_a_trial_is_asked_of_a_learner_that_knows_it_alone(
 
     monkeypatch.setattr(client, "_call", call)
     for knows, ask in (
-        (of_people, lambda: client.revoke_operator("ada", dry_run=True)),
-        (of_clusters, lambda: client.revoke_cluster("north", dry_run=True)),
+        (of_people, lambda: client.ask(pb.RevokeOperatorRequest(name="ada", dry_run=True))),
+        (of_clusters, lambda: client.ask(pb.RevokeClusterRequest(cluster="north", dry_run=True))),
     ):
         asked.clear()
         if knows:

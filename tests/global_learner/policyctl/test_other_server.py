@@ -162,7 +162,7 @@ def test_a_learner_of_before_is_no_other_server() -> None:
     with calls(admin=Earlier()) as port:
         client = AdminClient(f"127.0.0.1:{port}", TlsFiles(), PATIENCE_SECONDS)
         with pytest.raises(LearnerError, match="of an earlier version, which does not know this command; upgrade it"):
-            client.audit(0.0)
+            client.ask(fleet_pb2.ListAuditRequest())
         client.close()
 
 
