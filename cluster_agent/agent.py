@@ -18,12 +18,11 @@ from cluster_agent.errors import NoPolicy
 from cluster_agent.fleet.duty_following import DutyFollower, DutyParts
 from cluster_agent.fleet.fleet_link import FleetDuties, FleetLink, Follows
 from cluster_agent.fleet.learner_client import LearnerClient
-from cluster_agent.fleet.learner_protocol import AgentStatus, Head
+from cluster_agent.fleet.learner_protocol import AgentStatus
 from cluster_agent.fleet.policy_versions import KeptVersion, Patience, PolicySource, fetched_policy, local_policy
 from cluster_agent.fleet.session import LearnerAccess, Session, retry_backoff
 from cluster_agent.fleet.sharing import Sharing
 from cluster_agent.fleet.sketch_sharing import SketchSharing
-from cluster_agent.fleet.trust import FleetTrust
 from cluster_agent.guard import Guard
 from cluster_agent.health import GAP_SECONDS, Health
 from cluster_agent.learning.comparing import PastComparer, comparer_of
@@ -49,6 +48,8 @@ from cluster_agent.telemetry import Telemetry
 from foundation.backoff import Backoff
 from foundation.clocks import AwakeClock
 from policy_net.domain import PolicyContext
+from policy_net.exchange.fleet_trust import FleetTrust
+from policy_net.exchange.learner_answers import LearnerHead
 from policy_net.exchange.secrets_in_use import what_expired
 from policy_net.exchange.spec import WeightSpec
 from policy_net.exchange.statistics import SpeedStatistic
@@ -333,7 +334,7 @@ class Agent:
         beliefs = self._active.current.beliefs
         return 0 if beliefs is None else beliefs.prior_size
 
-    def _propose_head(self, head: Head, spec: WeightSpec) -> None:
+    def _propose_head(self, head: LearnerHead, spec: WeightSpec) -> None:
         self._active.propose(self._source.factory.from_head(spec, head.weights, head.step))
 
     def _backoff(self, learner: LearnerSettings, thread: int) -> Backoff:

@@ -1,8 +1,8 @@
 """Errors of an agent; every message says what was wrong, with the value, and what to do.
 
 `AgentError` is the root. `BadConfig` (exit code 2) is the operator's to mend. `NoPolicy` (exit code 3) means that there
-is nothing to schedule with. The learner's errors never stop an agent: `LearnerUnreachable` is retried, `LearnerRefused`
-is not, since the same request would be refused again. gRPC's own errors are translated at the boundary and chained.
+is nothing to schedule with. The learner's errors, of `policy_net.errors`, never stop an agent: `LearnerUnreachable` is
+retried, `LearnerRefused` is not, since the same request would be refused again.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from foundation.errors import BAD_INPUT, UNREACHABLE, ExpectedError
+from policy_net.errors import LearnerUnreachable
 
 
 class AgentError(ExpectedError):
@@ -38,36 +39,8 @@ class StateDamaged(AgentError):
     exit_code: ClassVar[int] = BAD_INPUT
 
 
-class LearnerUnreachable(AgentError):
-    """No answer in time, or none at all; worth trying again."""
-
-
 class NameContested(LearnerUnreachable):
     """Another agent registers under this one's name; the name is taken back later."""
-
-
-class LearnerRefused(AgentError):
-    """The learner answered that it does not want this request; trying it again would not help."""
-
-
-class VersionUnavailable(LearnerRefused):
-    """The learner's file of a version is damaged or gone; what acts here goes on acting."""
-
-
-class EnrollmentRefused(LearnerRefused):
-    """The learner gives no certificate for the enrollment file; another one is looked at when it comes."""
-
-
-class VersionRejected(AgentError):
-    """A policy version cannot be acted with (signature, digest, spec or content); the agent keeps the one it has.
-
-    Attributes:
-        reason: a word of a fixed set, for metrics and heartbeats.
-    """
-
-    def __init__(self, message: str, reason: str = "unusable") -> None:
-        super().__init__(message)
-        self.reason = reason
 
 
 class PolicyNotKept(AgentError):

@@ -350,14 +350,6 @@ class NoHeadYet(NotNow):
     """A region has no head of the learner above yet, or none any more: there is nothing to compute a gradient at."""
 
 
-class ParentUnreachable(LearnerError):
-    """The learner above gave no answer in time; the same call may be made again."""
-
-
-class ParentRefused(LearnerError):
-    """The learner above said no, or its answer cannot be used."""
-
-
 class LeaseLost(NotActive):
     """Another learner is the active one; this one ends. Exit code 1."""
 

@@ -65,7 +65,7 @@ class ImpossibleStatistics(BadInput):
 
 
 class IdentityFileError(BadInput):
-    """A key, a certificate or an enrollment file is cut short, damaged, or something else."""
+    """A key, a certificate, an enrollment file or a file of trusted keys is damaged, or something else."""
 
 
 class SecretExposed(IdentityFileError):
@@ -80,6 +80,34 @@ class NotTrusted(PolicyNetError):
     """
 
     def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class LearnerUnreachable(PolicyNetError):
+    """No answer of a learner in time, or none at all; worth trying again."""
+
+
+class LearnerRefused(PolicyNetError):
+    """A learner answered that it does not want this request; trying it again would not help."""
+
+
+class VersionUnavailable(LearnerRefused):
+    """The learner's file of a version is damaged or gone; what acts here goes on acting."""
+
+
+class CertificateRefused(LearnerRefused):
+    """The learner gives no certificate for the enrollment file; another one is looked at when it comes."""
+
+
+class VersionRejected(PolicyNetError):
+    """A policy version cannot be acted with (signature, digest, spec or content); the agent keeps the one it has.
+
+    Attributes:
+        reason: a word of a fixed set, for metrics and heartbeats.
+    """
+
+    def __init__(self, message: str, reason: str = "unusable") -> None:
         super().__init__(message)
         self.reason = reason
 

@@ -15,12 +15,12 @@ import yaml
 
 from benchmarks.processes import CommandedModule
 from benchmarks.push.load import Figures, Load
-from cluster_agent.errors import LearnerUnreachable
 from cluster_agent.fleet.learner_client import LearnerClient
 from cluster_agent.settings import LearnerSettings as LearnerAddress
 from deploy.local.processes import Processes
 from global_learner.enrollment.authority_files import open_authority
 from global_learner.policyctl.client import AdminClient, TlsFiles
+from policy_net.errors import LearnerUnreachable
 from policy_net.exchange.enrollment_file import EnrollmentFile
 from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.identity_file import write_private

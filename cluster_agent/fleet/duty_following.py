@@ -14,11 +14,13 @@ from typing import Literal
 import structlog
 
 from cluster_agent.acting.active_policy import ActivePolicy, Candidate
-from cluster_agent.errors import LearnerRefused, LearnerUnreachable, StateDamaged, VersionRejected
-from cluster_agent.fleet.learner_protocol import AgentStatus, Assignment, Learner, Registration
+from cluster_agent.errors import StateDamaged
+from cluster_agent.fleet.learner_protocol import AgentStatus, Learner
 from cluster_agent.fleet.policy_versions import KeptVersion, PolicySource, checked_candidate, refusal_word
 from cluster_agent.rollout.conduct import Conduct
 from cluster_agent.telemetry import Telemetry
+from policy_net.errors import LearnerRefused, LearnerUnreachable, VersionRejected
+from policy_net.exchange.learner_answers import Assignment, Registration
 from policy_net.exchange.rollout_duty import DutyRole, RolloutDuty
 from policy_net.exchange.signed_documents import NOT_ALLOWED, Distrust
 from policy_net.exchange.spec import WeightSpec

@@ -12,14 +12,16 @@ from enum import StrEnum
 import structlog
 
 from cluster_agent.acting.active_policy import ActivePolicy
-from cluster_agent.errors import LearnerRefused, LearnerUnreachable, NameContested, VersionRejected
+from cluster_agent.errors import NameContested
 from cluster_agent.fleet.duty_following import DutyFollower
-from cluster_agent.fleet.learner_protocol import AgentStatus, Assignment, Registration
+from cluster_agent.fleet.learner_protocol import AgentStatus
 from cluster_agent.fleet.policy_versions import PolicySource, refusal_word
 from cluster_agent.fleet.session import LearnerAccess, RepeatedWork
 from cluster_agent.fleet.sharing import Sharing
 from cluster_agent.fleet.sketch_sharing import SketchSharing
-from cluster_agent.fleet.trust import FleetTrust
+from policy_net.errors import LearnerRefused, LearnerUnreachable, VersionRejected
+from policy_net.exchange.fleet_trust import FleetTrust
+from policy_net.exchange.learner_answers import Assignment, Registration
 from policy_net.exchange.signed_documents import Distrust
 from policy_net.exchange.spec import WeightSpec
 

@@ -1,97 +1,53 @@
-"""The learner over gRPC: deadlines on every call, gRPC's errors translated, answers checked, nothing retried here.
-
-Retrying is the caller's: only it knows whether a call still matters. A learner is trusted with the policy, but it may
-be another one than yesterday, restored from a copy, or broken: weights that are no numbers, a head that goes back,
-another version than was asked for. An agent goes on with what it has rather than with such an answer.
-"""
+"""The learner over gRPC as an agent asks it: a `FleetClient`, with what only agents say of themselves."""
 
 from __future__ import annotations
 
-import contextlib
-import re
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-import grpc
-import numpy as np
-
-from cluster_agent.errors import LearnerRefused, LearnerUnreachable, VersionUnavailable
-from cluster_agent.fleet.connection import WORDS, Connection, OnEnrolled
-from cluster_agent.fleet.learner_protocol import (
-    AgentStatus,
-    Assignment,
-    EvidenceAnswer,
-    FetchedPolicy,
-    Head,
-    PushAnswer,
-    PushOutcome,
-    Registration,
-    ShareAnswer,
-)
+from cluster_agent.fleet.learner_protocol import AgentStatus, EvidenceAnswer
 from cluster_agent.recording.job_timelines import JobTimeline
 from cluster_agent.recording.replayed_past import ReplayedPast
 from cluster_agent.rollout.evidence import Evidence, evidence_request
 from cluster_agent.settings import LearnerSettings
-from foundation.text import plain_line
-from policy_net.errors import PolicyNetError, SpecMismatch
+from policy_net.exchange.fleet_client import FleetClient, Observer
 from policy_net.exchange.generated import fleet_pb2
-from policy_net.exchange.other_server import OtherServers
-from policy_net.exchange.policy_file import spec_from_json
-from policy_net.exchange.rollout_duty import RolloutDuty
-from policy_net.exchange.secrets_in_use import SecretInUse
-from policy_net.exchange.signed_documents import SignedDocument
-from policy_net.exchange.spec import Spec, WeightSpec, weights_from_bytes
-from policy_net.exchange.statistics import SpeedStatistic
-from policy_net.exchange.wire import (
-    GradientUpdate,
-    RoundAnswer,
-    RoundTask,
-    push_request,
-    reply_request,
-    task_of_round,
-    type_messages,
-)
+from policy_net.exchange.learner_answers import Assignment, Registration
+from policy_net.exchange.learner_connection import LearnerAddress, OnEnrolled
+from policy_net.exchange.other_server import CallerWords
+from policy_net.exchange.wire import RoundAnswer, RoundTask, reply_request, task_of_round
 from policy_net.exchange.workload_sketch import WorkloadSketch
 
-_MOST_TYPES, _LONGEST_TYPE = 4096, 253
-"""What a learner takes of job types, and of characters in one's name."""
-
-_DIGEST_CHARACTERS = 64
-_DIGEST = re.compile(rf"[0-9a-f]{{{_DIGEST_CHARACTERS}}}")
-_LONGEST_REASON = 64
-"""Rejections have a word; whatever else a learner sends is not worth more of a log."""
-
-_FINAL = {
-    grpc.StatusCode.INVALID_ARGUMENT,
-    grpc.StatusCode.NOT_FOUND,
-    grpc.StatusCode.ALREADY_EXISTS,
-    grpc.StatusCode.PERMISSION_DENIED,
-    grpc.StatusCode.UNAUTHENTICATED,
-    grpc.StatusCode.FAILED_PRECONDITION,
-    grpc.StatusCode.OUT_OF_RANGE,
-    grpc.StatusCode.UNIMPLEMENTED,
-    grpc.StatusCode.DATA_LOSS,  # a damaged file on the learner's disk stays damaged
-}
-"""Statuses that the same request would get again; every other one may be the network's or the learner's bad moment."""
-
-_ELSEWHERE = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
-"""Statuses of a learner that is gone, held up, or not the active one: another one may be."""
-
-Observer = Callable[[str, str], None]
-"""Is told of every call's method and outcome."""
-
-_OUTCOMES = {
-    fleet_pb2.PushReply.APPLIED: PushOutcome.APPLIED,
-    fleet_pb2.PushReply.DUPLICATE: PushOutcome.DUPLICATE,
-    fleet_pb2.PushReply.REJECTED: PushOutcome.REJECTED,
-}
+WORDS = CallerWords(
+    "learner",
+    "learner",
+    "agent",
+    "set learner.enroll_address to the HOST:PORT of a learner's `identity.enroll_port`",
+    "name this agent's enrollment file (learner.enrollment_file) or certificates (learner.tls)",
+    "enroll this agent with that learner, or name its certificates in learner.tls",
+    "leave out learner.tls and learner.enrollment_file, or name another address",
+)
+"""An agent's settings, for lines about a port that is no learner's."""
 
 
-class LearnerClient:
+def address_of(settings: LearnerSettings, cluster: str, folder: Path) -> LearnerAddress:
+    """The learner that the settings name; `folder` is where an identity that it gives is kept."""
+    tls = settings.tls
+    return LearnerAddress(
+        (settings.address, *settings.further_addresses),
+        cluster,
+        folder,
+        WORDS,
+        settings.retry.call_seconds,
+        settings.enrollment_file,
+        settings.enroll_address,
+        None if tls is None else (tls.ca_file, tls.certificate_file, tls.key_file),
+    )
+
+
+class LearnerClient(FleetClient):
     """A `Learner` at an address."""
 
     def __init__(
@@ -104,86 +60,8 @@ class LearnerClient:
         on_enrolled: OnEnrolled = lambda _: None,
         on_replaced: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Open a channel; nothing is sent yet.
-
-        Args:
-            folder: where an identity that the learner gives is kept.
-            clock: Unix seconds.
-            on_enrolled: is told the fleet's keys that come with a certificate for a token.
-            on_replaced: is told the name of a secret whose files were replaced.
-
-        Raises:
-            BadConfig: a certificate, key or enrollment file cannot be used.
-        """
-        self._cluster = cluster
-        self._seconds = settings.retry.call_seconds
-        self._observe = observe
-        self._heads = HeadCheck()
-        self._others = OtherServers(WORDS, self._seconds)
-        self._connection = Connection(settings, cluster, folder, self._call, clock, on_enrolled, on_replaced)
-
-    @property
-    def secrets(self) -> list[SecretInUse]:
-        """The certificate that is shown, and those that the learner's is checked against."""
-        return self._connection.secrets
-
-    def close(self) -> None:
-        """Close the channel; a call under way fails."""
-        self._connection.close()
-
-    def register(self, spec_digest: str, job_types: Sequence[str]) -> Registration:
-        """See `Learner.register`."""
-        # Users name their types; one that the learner does not take must not cost the cluster its registration.
-        taken = [name for name in job_types if 0 < len(name) <= _LONGEST_TYPE and name.isprintable()][:_MOST_TYPES]
-        request = fleet_pb2.RegisterRequest(cluster=self._cluster, spec_digest=spec_digest, job_types=taken)
-        reply = self._call("Register", self._connection.fleet().Register, request)
-        with self._checking("Register"):
-            spec: Spec = spec_from_json(reply.spec_json)
-            if spec.digest != reply.spec_digest:
-                raise LearnerRefused(f"the learner's spec has digest {spec.digest}, it says {reply.spec_digest}")
-        return Registration(
-            reply.incarnation,
-            spec,
-            reply.head_step,
-            reply.assigned_version,
-            reply.learning,
-            reply.rounds,
-            _document(reply, "timestamp"),
-        )
-
-    def pull_head(self, registration: Registration, have_step: int | None) -> Head | None:
-        """See `Learner.pull_head`."""
-        request = fleet_pb2.PullHeadRequest(
-            cluster=self._cluster,
-            incarnation=registration.incarnation,
-            have_step=have_step or 0,
-            have=have_step is not None,
-        )
-        seen = self._heads.newest(registration.incarnation)
-        reply = self._call("PullHead", self._connection.fleet().PullHead, request)
-        if reply.unchanged:
-            return None
-        spec = registration.spec
-        with self._checking("PullHead"):
-            if reply.spec_digest != spec.digest:
-                raise LearnerRefused(f"the head is of spec {reply.spec_digest[:12]}, not {spec.digest[:12]}")
-            return self._heads.checked(registration.incarnation, seen, reply.step, reply.weights, spec)
-
-    def push(self, update: GradientUpdate, spec: WeightSpec) -> PushAnswer:
-        """See `Learner.push`; asks for the head, since the next gradient will be computed at it."""
-        request = push_request(update, want_weights=True)
-        seen = self._heads.newest(update.incarnation)
-        reply = self._call("Push", self._connection.fleet().Push, request)
-        with self._checking("Push"):
-            outcome = _OUTCOMES.get(reply.outcome)
-            if outcome is None:
-                raise LearnerRefused(
-                    f"the learner answered with outcome {reply.outcome}, which this agent does not know"
-                )
-            head = None
-            if reply.weights:
-                head = self._heads.checked(update.incarnation, seen, reply.head_step, reply.weights, spec)
-        return PushAnswer(outcome, reply.reason[:_LONGEST_REASON], reply.head_step, reply.staleness, head)
+        """See `FleetClient` and `address_of`."""
+        super().__init__(address_of(settings, cluster, folder), observe, clock, on_enrolled, on_replaced)
 
     def heartbeat(self, incarnation: int, status: AgentStatus) -> Assignment:
         """See `Learner.heartbeat`."""
@@ -213,18 +91,7 @@ class LearnerClient:
             baselines=_baselines(jobs.baselines),
             replayed=None if status.replayed is None else _replayed(status.replayed),
         )
-        request = fleet_pb2.HeartbeatRequest(cluster=self._cluster, incarnation=incarnation, status=message)
-        reply = self._call("Heartbeat", self._connection.fleet().Heartbeat, request)
-        duty, fault = _duty(reply)
-        return Assignment(
-            reply.assigned_version,
-            reply.head_step,
-            reply.reregister,
-            _document(reply, "timestamp"),
-            duty,
-            fault,
-            reply.lost_digest[:_DIGEST_CHARACTERS],
-        )
+        return self.beat(incarnation, message)
 
     def poll(self, registration: Registration) -> RoundTask | None:
         """See `Learner.poll`."""
@@ -239,19 +106,6 @@ class LearnerClient:
         """See `Learner.reply`."""
         request = reply_request(answer, self._cluster, registration.incarnation)
         return bool(self._call("Reply", self._connection.fleet().Reply, request).taken)
-
-    def share_beliefs(
-        self, registration: Registration, revision: int, statistics: Sequence[SpeedStatistic]
-    ) -> ShareAnswer:
-        """See `Learner.share_beliefs`."""
-        request = fleet_pb2.ShareBeliefsRequest(
-            cluster=self._cluster,
-            incarnation=registration.incarnation,
-            revision=revision,
-            types=type_messages(statistics),
-        )
-        reply = self._call("ShareBeliefs", self._connection.fleet().ShareBeliefs, request)
-        return ShareAnswer(reply.taken, tuple(reply.left_out))
 
     def share_evidence(self, registration: Registration, evidence: Evidence) -> EvidenceAnswer:
         """See `Learner.share_evidence`."""
@@ -274,67 +128,6 @@ class LearnerClient:
             cluster=self._cluster, incarnation=registration.incarnation, policy_file=data
         )
         return bool(self._call("ReturnPolicy", self._connection.fleet().ReturnPolicy, request).taken)
-
-    def fetch_policy(self, version: int) -> FetchedPolicy:
-        """See `Learner.fetch_policy`."""
-        request = fleet_pb2.FetchPolicyRequest(cluster=self._cluster, version=version)
-        reply = self._call("FetchPolicy", self._connection.fleet().FetchPolicy, request)
-        with self._checking("FetchPolicy"):
-            if reply.version != version:
-                raise LearnerRefused(f"the learner sent v{reply.version} where v{version} was asked for")
-            if not _DIGEST.fullmatch(reply.digest):
-                raise LearnerRefused(f"v{version} comes with no digest (SHA-256, hex)")
-        return FetchedPolicy(
-            reply.version,
-            reply.policy_file,
-            reply.digest,
-            _document(reply, "signed"),
-            _document(reply, "timestamp"),
-            tuple(map(SignedDocument.of, reply.roots)),
-        )
-
-    def _call(self, name: str, method: Callable[..., Any], request: object) -> Any:
-        turn = self._connection.turn
-        try:
-            reply = method(request, timeout=self._seconds)
-        except grpc.RpcError as error:
-            code = error.code()
-            if code in _ELSEWHERE:
-                self._connection.leave(turn)
-            self._observe(name, code.name.lower())
-            kind = LearnerRefused if code in _FINAL else LearnerUnreachable
-            if code is grpc.StatusCode.DATA_LOSS and name == "FetchPolicy":
-                kind = VersionUnavailable
-            details = error.details() or ""
-            address = self._connection.enroll_address if name == "Enroll" else self._connection.address_of(turn)
-            said = self._others.explained(name, code.name, details, address, self._connection.certified) or plain_line(
-                details
-            )
-            raise kind(f"{name}: {code.name}: {said}{self._connection.advice}") from error
-        except ValueError as error:  # gRPC's answer to a call on a closed channel
-            self._observe(name, "closed")
-            raise LearnerUnreachable(f"{name}: the connection is closed") from error
-        self._observe(name, "ok")
-        return reply
-
-    @contextlib.contextmanager
-    def _checking(self, name: str) -> Iterator[None]:
-        """Whatever is wrong with an answer in here is a refusal, and counted as one."""
-        try:
-            yield
-        except (PolicyNetError, LearnerRefused) as error:
-            self._observe(name, "unusable")
-            raise LearnerRefused(f"{name}: the learner's answer cannot be used: {plain_line(str(error))}") from error
-
-
-def _duty(reply: fleet_pb2.HeartbeatReply) -> tuple[RolloutDuty | None, str]:
-    """A duty, or what is wrong with it: the assignment beside it is none the worse."""
-    if not reply.HasField("duty"):
-        return None, ""
-    try:
-        return RolloutDuty.of(reply.duty), ""
-    except ValueError as error:
-        return None, plain_line(str(error))
 
 
 def _baselines(seconds: Mapping[str, float]) -> list[fleet_pb2.BaselineTime]:
@@ -364,44 +157,3 @@ def _timeline(timeline: JobTimeline) -> fleet_pb2.JobTimeline:
         seconds=timeline.seconds,
         completed=timeline.completed,
     )
-
-
-class HeadCheck:
-    """The check of every head that comes; safe to use from several threads."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._incarnation = 0
-        self._step = 0
-
-    def newest(self, incarnation: int) -> int:
-        """The newest step of an incarnation that was seen; ask before a call what its answer must not fall behind."""
-        with self._lock:
-            return self._step if incarnation == self._incarnation else 0
-
-    def checked(self, incarnation: int, seen: int, step: int, data: bytes, spec: WeightSpec) -> Head:
-        """A head that can be learned from.
-
-        Args:
-            seen: `newest` of before the call.
-
-        Raises:
-            LearnerRefused: its weights are of another length or not finite, or it lies before one that was sent.
-        """
-        try:
-            weights = weights_from_bytes(data, spec)
-        except SpecMismatch as error:
-            raise LearnerRefused(f"the learner's head cannot be used: {error}") from error
-        if not np.isfinite(weights).all():
-            raise LearnerRefused(f"the learner's head of step {step} holds NaN or infinity; it is not used")
-        if step < seen:
-            raise LearnerRefused(f"the learner's head went back from step {seen} to {step}; register again")
-        with self._lock:
-            newest = self._step if incarnation == self._incarnation else 0
-            self._incarnation, self._step = incarnation, max(newest, step)
-        return Head(step, weights)
-
-
-def _document(reply: Any, name: str) -> SignedDocument | None:
-    """A field that only learners which sign have."""
-    return SignedDocument.of(getattr(reply, name)) if reply.HasField(name) else None

@@ -1,10 +1,9 @@
-"""The learner as an agent sees it, in plain values; `learner_client.py` asks it over gRPC, tests ask a fake."""
+"""The learner as an agent asks it; `learner_client.py` asks it over gRPC, tests ask a fake."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from types import MappingProxyType
 from typing import Protocol
 
@@ -13,78 +12,18 @@ from cluster_agent.recording.job_timelines import JobTimeline
 from cluster_agent.recording.load_history import LoadCurve
 from cluster_agent.recording.replayed_past import ReplayedPast
 from cluster_agent.rollout.evidence import Evidence
-from policy_net.exchange.rollout_duty import RolloutDuty
-from policy_net.exchange.signed_documents import SignedDocument
-from policy_net.exchange.spec import Weights, WeightSpec
+from policy_net.exchange.learner_answers import (
+    Assignment,
+    FetchedPolicy,
+    LearnerHead,
+    PushAnswer,
+    Registration,
+    ShareAnswer,
+)
+from policy_net.exchange.spec import WeightSpec
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.exchange.wire import GradientUpdate, RoundAnswer, RoundTask
 from policy_net.exchange.workload_sketch import WorkloadSketch
-
-
-class PushOutcome(StrEnum):
-    """What became of an update."""
-
-    APPLIED = "applied"
-    DUPLICATE = "duplicate"
-    REJECTED = "rejected"
-
-
-@dataclass(frozen=True, slots=True)
-class Registration:
-    """The learner's answer to a cluster that says it is there.
-
-    Attributes:
-        incarnation: numbers this registration; update sequences start at 1 within it.
-        spec: of the head.
-        learning: False if this cluster's updates are not wanted.
-        rounds: the learner asks for work, round by round; updates are not pushed.
-        timestamp: that this cluster is to act on the assigned version.
-    """
-
-    incarnation: int
-    spec: WeightSpec
-    head_step: int
-    assigned_version: int
-    learning: bool
-    rounds: bool = False
-    timestamp: SignedDocument | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Head:
-    """The learner's newest weights."""
-
-    step: int
-    weights: Weights
-
-
-@dataclass(frozen=True, slots=True)
-class PushAnswer:
-    """What became of an update, and the head after it if it was sent along."""
-
-    outcome: PushOutcome
-    reason: str
-    head_step: int
-    staleness: int
-    head: Head | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """What the learner wants of this cluster now.
-
-    Attributes:
-        duty: what a rollout asks besides; None: nothing. `duty_fault` says what is wrong with one that cannot be read.
-        lost_digest: of a policy file that the learner lost and takes back; empty: of none.
-    """
-
-    version: int
-    head_step: int
-    reregister: bool
-    timestamp: SignedDocument | None = None
-    duty: RolloutDuty | None = None
-    duty_fault: str = ""
-    lost_digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,37 +37,6 @@ class EvidenceAnswer:
 
     taken: bool
     next_block: int
-
-
-@dataclass(frozen=True, slots=True)
-class ShareAnswer:
-    """What became of a report of speeds.
-
-    Attributes:
-        taken: False if the learner had it, or a later one.
-        left_out: job types for which the fleet's vocabulary has no room.
-    """
-
-    taken: bool
-    left_out: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class FetchedPolicy:
-    """A published version as it came over the wire; not checked yet.
-
-    Attributes:
-        signed: what the version is; None from a learner that signs nothing.
-        timestamp: that this cluster is to act on it now.
-        roots: whose keys these are.
-    """
-
-    version: int
-    data: bytes
-    digest: str
-    signed: SignedDocument | None = None
-    timestamp: SignedDocument | None = None
-    roots: tuple[SignedDocument, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +80,7 @@ class Learner(Protocol):
         """Say that this cluster is there; `spec_digest` is empty where any spec will do."""
         ...
 
-    def pull_head(self, registration: Registration, have_step: int | None) -> Head | None:
+    def pull_head(self, registration: Registration, have_step: int | None) -> LearnerHead | None:
         """The head; None if it is still the one of `have_step`."""
         ...
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import structlog
 
-from cluster_agent.errors import LearnerUnreachable
+from policy_net.errors import LearnerUnreachable
 
 _log = structlog.get_logger()
 

@@ -13,22 +13,21 @@ from pathlib import Path
 
 from cluster_agent.acting.active_policy import Candidate, CandidateFactory, Identity
 from cluster_agent.backends.base import Wait
-from cluster_agent.errors import (
-    EnrollmentRefused,
-    LearnerRefused,
-    LearnerUnreachable,
-    NoPolicy,
-    StateDamaged,
-    VersionRejected,
-    VersionUnavailable,
-)
-from cluster_agent.fleet.learner_protocol import FetchedPolicy
+from cluster_agent.errors import NoPolicy, StateDamaged
 from cluster_agent.fleet.session import LearnerAccess
-from cluster_agent.fleet.trust import FleetTrust
 from cluster_agent.recording.state_files import write_bytes
 from cluster_agent.settings import Acting, PolicySettings
 from foundation.files import read_ordinary
-from policy_net.errors import PolicyFileError
+from policy_net.errors import (
+    CertificateRefused,
+    LearnerRefused,
+    LearnerUnreachable,
+    PolicyFileError,
+    VersionRejected,
+    VersionUnavailable,
+)
+from policy_net.exchange.fleet_trust import FleetTrust
+from policy_net.exchange.learner_answers import FetchedPolicy
 from policy_net.exchange.policy_file import digest_of
 from policy_net.exchange.signed_documents import UNAVAILABLE, UNUSABLE, Distrust, SignedDocument
 from policy_net.exchange.spec import SetSpec, WeightSpec
@@ -202,7 +201,7 @@ def fetched_policy(source: PolicySource, access: LearnerAccess, patience: Patien
                 access.session.forget(registration.incarnation)
             if patience.wait(access.backoff.next_seconds()):
                 raise NoPolicy(f"no policy to schedule with: {error}; set policy.initial") from error
-        except EnrollmentRefused as error:
+        except CertificateRefused as error:
             raise NoPolicy(f"{error}; until then there is no policy to schedule with") from error
         except LearnerRefused as error:
             raise NoPolicy(f"no policy to schedule with: {error}; set policy.initial") from error

@@ -15,13 +15,14 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from cluster_agent.errors import LearnerRefused
-from cluster_agent.fleet.learner_protocol import Learner, Registration
+from cluster_agent.fleet.learner_protocol import Learner
 from cluster_agent.fleet.name_contest import NameContest
 from cluster_agent.fleet.outage import Outage
 from cluster_agent.settings import RetrySettings
 from cluster_agent.telemetry import Telemetry
 from foundation.backoff import Backoff
+from policy_net.errors import LearnerRefused
+from policy_net.exchange.learner_answers import Registration
 
 _log = structlog.get_logger()
 

@@ -10,10 +10,11 @@ from collections.abc import Callable
 
 import structlog
 
-from cluster_agent.errors import LearnerRefused, LearnerUnreachable
-from cluster_agent.fleet.learner_protocol import Learner, Registration
+from cluster_agent.fleet.learner_protocol import Learner
 from cluster_agent.settings import SharingSettings
 from cluster_agent.telemetry import Telemetry
+from policy_net.errors import LearnerRefused, LearnerUnreachable
+from policy_net.exchange.learner_answers import Registration
 from policy_net.exchange.statistics import SpeedStatistic, most_observed
 
 _log = structlog.get_logger()

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import structlog
 
-from cluster_agent.errors import LearnerRefused, LearnerUnreachable
-from cluster_agent.fleet.learner_protocol import Learner, Registration
-from policy_net.errors import BadInput
+from cluster_agent.fleet.learner_protocol import Learner
+from policy_net.errors import BadInput, LearnerRefused, LearnerUnreachable
+from policy_net.exchange.learner_answers import Registration
 from policy_net.exchange.workload_sketch import WorkloadSketch
 
 _log = structlog.get_logger()

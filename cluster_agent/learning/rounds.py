@@ -17,9 +17,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import structlog
 
-from cluster_agent.errors import LearnerRefused, LearnerUnreachable
 from cluster_agent.fleet.session import LearnerAccess, RepeatedWork
 from cluster_agent.settings import LearningSettings
+from policy_net.errors import LearnerRefused, LearnerUnreachable
 from policy_net.exchange.spec import Weights, WeightSpec
 from policy_net.exchange.wire import RoundAnswer, RoundKind, RoundTask
 from policy_net.learning.gradient import Gradients, NotEnoughSamples

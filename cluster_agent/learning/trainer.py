@@ -17,13 +17,13 @@ from types import MappingProxyType
 import numpy as np
 import structlog
 
-from cluster_agent.errors import LearnerRefused, LearnerUnreachable
-from cluster_agent.fleet.learner_protocol import Head, PushAnswer, PushOutcome, Registration
 from cluster_agent.fleet.session import LearnerAccess
 from cluster_agent.learning.experience import ExperienceQueue
 from cluster_agent.learning.noise import UpdateNoise
 from cluster_agent.learning.twin_source import TwinSource
 from cluster_agent.settings import LearningSettings
+from policy_net.errors import LearnerRefused, LearnerUnreachable
+from policy_net.exchange.learner_answers import LearnerHead, PushAnswer, PushOutcome, Registration
 from policy_net.exchange.spec import WeightSpec
 from policy_net.exchange.wire import GradientUpdate
 from policy_net.learning.gradient import GradientResult, Gradients, NotEnoughSamples, permute_rewards
@@ -45,7 +45,7 @@ LIVE_GRADIENT = "live-gradient"
 REGISTER_AGAIN = ("unknown-incarnation", "rounds-only")
 """The learner's words for a push that belongs to no registration it knows, or is not what it now asks for."""
 
-OnHead = Callable[[Head, WeightSpec], None]
+OnHead = Callable[[LearnerHead, WeightSpec], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class Trainer:
         self._computer: tuple[str, Gradients] | None = None
         self._incarnation = 0
         self._sequence = 0
-        self._head: Head | None = None
+        self._head: LearnerHead | None = None
         self._head_since = 0.0
         self._pushed = 0
         self._outcomes: Counter[str] = Counter()
@@ -355,7 +355,7 @@ class Trainer:
             **{name: round(value, 5) for name, value in update.statistics.items()},
         )
 
-    def _fresh_head(self, registration: Registration) -> Head:
+    def _fresh_head(self, registration: Registration) -> LearnerHead:
         """The head to compute at: what the last push returned, or pulled again if that is old."""
         head = self._head
         age = self._clock() - self._head_since
@@ -369,7 +369,7 @@ class Trainer:
             raise LearnerRefused("PullHead: the learner calls the head unchanged before it ever sent one")
         return self._head
 
-    def _adopt(self, head: Head | None, spec: WeightSpec) -> None:
+    def _adopt(self, head: LearnerHead | None, spec: WeightSpec) -> None:
         if head is None:
             return
         changed = self._head is None or head.step != self._head.step
@@ -379,7 +379,7 @@ class Trainer:
             self._on_head(head, spec)
 
     def _gradient(
-        self, head: Head, segments: Sequence[Sequence[Experience]], spec: WeightSpec
+        self, head: LearnerHead, segments: Sequence[Sequence[Experience]], spec: WeightSpec
     ) -> GradientResult | None:
         settings = self._settings
         if self._computer is None or self._computer[0] != spec.digest:

@@ -15,12 +15,12 @@ from pathlib import Path
 import numpy as np
 import structlog
 
-from cluster_agent.fleet.learner_protocol import Head
 from cluster_agent.learning.lesson_budget import LessonBudget
 from cluster_agent.learning.twin_lesson import TwinAnswer, TwinQuestion, head_file
 from cluster_agent.settings import LearningSettings
 from cluster_agent.telemetry import Telemetry
 from policy_net.errors import PolicyNetError
+from policy_net.exchange.learner_answers import LearnerHead
 from policy_net.exchange.spec import SetSpec, WeightSpec
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.learning.gradient import GradientResult
@@ -76,7 +76,7 @@ class TwinSource:
         return bool(self._said)
 
     def gradient(
-        self, head: Callable[[], Head], spec: WeightSpec, incarnation: int, ending: Callable[[], bool]
+        self, head: Callable[[], LearnerHead], spec: WeightSpec, incarnation: int, ending: Callable[[], bool]
     ) -> GradientResult | None:
         """The gradient at a head; None where there is none, and why is said.
 

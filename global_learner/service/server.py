@@ -54,10 +54,9 @@ from global_learner.storage.disk import is_disk_full
 from global_learner.storage.state_dir import StateDir
 from global_learner.telemetry import Telemetry
 from global_learner.updates.quarantine import Quarantine
-from global_learner.upstream.connection import ConnectionAbove
-from global_learner.upstream.parent_client import ParentClient
-from global_learner.upstream.trust import TrustAbove
-from global_learner.upstream.uplink import Uplink
+from global_learner.upstream.uplink import Uplink, address_above
+from policy_net.exchange.fleet_client import FleetClient
+from policy_net.exchange.fleet_trust import FleetTrust
 from policy_net.exchange.generated import fleet_pb2_grpc
 from policy_net.exchange.identity_file import make_private_folder
 from policy_net.exchange.policy_file import PolicyFile
@@ -212,19 +211,19 @@ def _uplink(
     """A region's way to the learner above; None where there is none above.
 
     Raises:
-        BadConfig, StateUnusable: the identity, the enrollment file or the trusted keys cannot be used.
+        IdentityFileError: the identity, the enrollment file or the trusted keys cannot be used.
     """
     above = settings.upstream
     if above is None:
         return None
     folder = state.path / UPSTREAM_FOLDER
     make_private_folder(folder)
-    trust = TrustAbove(folder, above.name, time.time)
+    trust = FleetTrust(folder, above.name, allow_unsigned=False, clock=time.time)
+    client = FleetClient(address_above(above, folder), lambda *_: None, on_enrolled=trust.on_enrolled)
+    telemetry.secrets.add(*client.secrets)
     only_replays = settings.only_replays(learner.spec)
-    connection = ConnectionAbove(above, folder, trust.on_enrolled)
-    telemetry.secrets.add(*connection.secrets)
-    client = ParentClient(connection, above.name, learner.spec, only_replays=only_replays)
-    return Uplink(above, learner, registry, client, trust, telemetry, time.monotonic, time.time)
+    clocks = (time.monotonic, time.time)
+    return Uplink(above, learner, registry, client, trust, telemetry, *clocks, only_replays=only_replays)
 
 
 @contextlib.contextmanager

@@ -8,12 +8,14 @@ from it too.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import structlog
 
 from global_learner.beliefs.intake import FleetBeliefs
-from global_learner.upstream.parent_client import ParentClient
+from policy_net.exchange.fleet_client import FleetClient
+from policy_net.exchange.learner_answers import Registration
 from policy_net.exchange.statistics import SpeedStatistic, most_observed
 
 _log = structlog.get_logger()
@@ -33,7 +35,7 @@ class BeliefsUpwards:
     def __init__(
         self,
         beliefs: FleetBeliefs,
-        client: ParentClient,
+        client: FleetClient,
         clock: Callable[[], float],
         wall_clock: Callable[[], float],
     ) -> None:
@@ -45,20 +47,21 @@ class BeliefsUpwards:
         self._told: tuple[SpeedStatistic, ...] | None = None
         self._due_seconds = clock()
 
-    async def share(self, incarnation: int) -> None:
+    async def share(self, registration: Registration) -> None:
         """Tell what there is to tell, if it is time.
 
         Raises:
-            ParentUnreachable, ParentRefused: it was not taken; it is told again in time.
+            LearnerUnreachable, LearnerRefused: it was not taken; it is told again in time.
         """
-        if incarnation != self._incarnation:
-            self._incarnation, self._told = incarnation, None
+        if registration.incarnation != self._incarnation:
+            self._incarnation, self._told = registration.incarnation, None
         elif self._clock() < self._due_seconds:
             return
         self._due_seconds = self._clock() + EVERY_SECONDS
         statistics = most_observed(await self._beliefs.told())
         if statistics == self._told or (not statistics and self._told is None):
             return
-        left_out = await self._client.share_beliefs(incarnation, int(1000.0 * self._wall_clock()), statistics)
+        revision = int(1000.0 * self._wall_clock())
+        answer = await asyncio.to_thread(self._client.share_beliefs, registration, revision, statistics)
         self._told = statistics
-        _log.info("beliefs-passed-up", statistics=len(statistics), types_left_out=len(left_out))
+        _log.info("beliefs-passed-up", statistics=len(statistics), types_left_out=len(answer.left_out))

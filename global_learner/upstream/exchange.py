@@ -10,9 +10,30 @@ from global_learner.aggregation.gathered import Parcel
 from global_learner.aggregation.region import RegionAggregator
 from global_learner.learner import Learner
 from global_learner.storage.update_records import AppliedUpdate, Kind
-from global_learner.upstream.messages import HeadAbove
 from policy_net.exchange.generated import fleet_pb2
+from policy_net.exchange.learner_answers import LearnerHead
 from policy_net.exchange.wire import GradientUpdate
+
+
+def update_of(parcel: Parcel, region: str, spec_digest: str, *, only_replays: bool) -> GradientUpdate:
+    """A push to the learner above.
+
+    Args:
+        region: its name there.
+        only_replays: nothing else than updates from replays is gathered here.
+    """
+    return GradientUpdate(
+        region,
+        parcel.incarnation,
+        parcel.sequence,
+        parcel.base_step,
+        spec_digest,
+        parcel.gradient,
+        parcel.samples,
+        parcel.effective_samples,
+        {"updates": float(parcel.updates)},
+        only_replays,
+    )
 
 
 class Exchange:
@@ -42,7 +63,7 @@ class Exchange:
             raise RuntimeError("a push was logged, and there is none")
         return region.pending
 
-    async def take_head(self, incarnation: int, head: HeadAbove, *, gives_up: bool) -> int:
+    async def take_head(self, incarnation: int, head: LearnerHead, *, gives_up: bool) -> int:
         """Go on from the head above; settles the push that is on its way. The step here.
 
         Args:

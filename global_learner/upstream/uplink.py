@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 
 import structlog
 
@@ -18,31 +19,59 @@ from foundation.text import plain_line
 from global_learner.aggregation.gathered import Parcel
 from global_learner.aggregation.region import RegionAggregator
 from global_learner.background_task import BackgroundTask
-from global_learner.errors import NotNow, ParentRefused, ParentUnreachable, Rejection
+from global_learner.errors import NotNow, Rejection
 from global_learner.learner import Learner
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.settings import UpstreamSettings
 from global_learner.telemetry import Telemetry
 from global_learner.upstream.beliefs_upwards import BeliefsUpwards
-from global_learner.upstream.exchange import Exchange
-from global_learner.upstream.messages import AnswerAbove, HeadAbove, WishAbove
-from global_learner.upstream.parent_client import ParentClient
-from global_learner.upstream.trust import TrustAbove
+from global_learner.upstream.exchange import Exchange, update_of
 from global_learner.upstream.versions_from_above import VersionsFromAbove
+from policy_net.errors import LearnerRefused, LearnerUnreachable
+from policy_net.exchange.fleet_client import FleetClient
+from policy_net.exchange.fleet_trust import FleetTrust
 from policy_net.exchange.generated import fleet_pb2
+from policy_net.exchange.learner_answers import Assignment, LearnerHead, PushAnswer, PushOutcome, Registration
+from policy_net.exchange.learner_connection import LearnerAddress
+from policy_net.exchange.other_server import CallerWords
 from policy_net.exchange.signed_documents import UNUSABLE
 
 _log = structlog.get_logger()
 
 _LONGEST_WAIT_SECONDS = 30.0
 
+_WORDS = CallerWords(
+    "upstream",
+    "learner above",
+    "region",
+    "set upstream.address to the learner that wrote the enrollment file, or put a new file in its place",
+    "name this region's enrollment file in upstream.enrollment_file; `policyctl cluster enroll` there writes it",
+    "put an enrollment file of that learner in the place of upstream.enrollment_file",
+    "leave out upstream.enrollment_file, or name another address",
+)
+
+
+def address_above(settings: UpstreamSettings, folder: Path) -> LearnerAddress:
+    """The learner above; `folder` is where the identity that it gives is kept."""
+    return LearnerAddress(
+        (settings.address,),
+        settings.name,
+        folder,
+        _WORDS,
+        settings.call_seconds,
+        settings.enrollment_file,
+        serves=False,  # the region's own clusters are served without
+    )
+
 
 class Uplink:
     """Use on the learner's event loop: `start` it behind the learner, `close` it before.
 
     Args:
+        client: blocks, and is asked in a thread; the region's clusters are served meanwhile.
         clock: monotonic seconds.
         wall_clock: Unix seconds.
+        only_replays: nothing else than updates from replays is gathered here.
 
     Attributes:
         heard_seconds: when the learner above last answered a heartbeat, on `clock`; None: never.
@@ -54,11 +83,13 @@ class Uplink:
         settings: UpstreamSettings,
         learner: Learner[fleet_pb2.ClusterStatus],
         registry: RegistryThread,
-        client: ParentClient,
-        trust: TrustAbove,
+        client: FleetClient,
+        trust: FleetTrust,
         telemetry: Telemetry,
         clock: Callable[[], float],
         wall_clock: Callable[[], float],
+        *,
+        only_replays: bool,
     ) -> None:
         region = learner.region
         if region is None:
@@ -70,6 +101,7 @@ class Uplink:
         self._region: RegionAggregator = region
         self._client = client
         self._trust = trust
+        self._only_replays = only_replays
         self._telemetry = telemetry
         self._clock = clock
         self._exchange = Exchange(learner, region, wall_clock)
@@ -107,23 +139,23 @@ class Uplink:
     async def close(self) -> None:
         """End; what is on its way is sent again by the next start."""
         await self._task.close()
-        await self._client.close()
+        self._client.close()
 
     async def beat(self) -> None:
         """One heartbeat, and what follows from its answer.
 
         Raises:
-            ParentUnreachable, ParentRefused: the learner above does not answer, or says no.
+            LearnerUnreachable, LearnerRefused: the learner above does not answer, or says no.
             NotNow: what it says cannot be kept now.
         """
         if self._incarnation == 0:
             await self._register()
-        wish = await self._client.heartbeat(self._incarnation, self._status())
+        wish = await self._heartbeat()
         self._check_fleets(wish.fleets)
         # Enrolled anew with another fleet, numbers of registrations are that one's.
         if wish.reregister or self._fleet not in ("", self._trust.fleet):
             await self._register()
-            wish = await self._client.heartbeat(self._incarnation, self._status())
+            wish = await self._heartbeat()
         self.heard_seconds, self._fleet = self._clock(), self._trust.fleet
         base = self._region.base_step
         if base is None or self._region.incarnation != self._incarnation or wish.head_step < base:
@@ -131,18 +163,32 @@ class Uplink:
         await self._push_what_is_due()
         if wish.head_step != self._region.base_step and self._is_due:
             await self._pull()
-        await self.versions.follow(wish.assigned_version)
-        await self._beliefs.share(self._incarnation)
+        await self.versions.follow(wish.version)
+        await self._beliefs.share(self._registered)
+
+    @property
+    def _registered(self) -> Registration:
+        """What it is registered as, perhaps by an earlier process."""
+        return Registration(self._incarnation, self._learner.spec, 0, 0, learning=True)
+
+    async def _heartbeat(self) -> Assignment:
+        return await asyncio.to_thread(self._client.beat, self._incarnation, self._status())
 
     @property
     def _is_due(self) -> bool:
         return self._clock() - self._exchanged_seconds >= self._settings.push_seconds
 
     async def _register(self) -> None:
-        registration = await self._client.register()
+        own = self._learner.spec.digest
+        registration = await asyncio.to_thread(self._client.register, own, ())
+        if registration.spec.digest != own:
+            raise LearnerRefused(
+                f"the learner above has policies of spec {registration.spec.digest[:12]}, and this region's is "
+                f"{own[:12]}: begin it with a policy of the learner above"
+            )
         self._check_fleets(registration.fleets)
         if registration.rounds:
-            raise ParentRefused("the learner above works in rounds, which a region cannot take part in")
+            raise LearnerRefused("the learner above works in rounds, which a region cannot take part in")
         self._incarnation, self._fleet = registration.incarnation, self._trust.fleet
         _log.info("region-registered", name=self._settings.name, incarnation=self._incarnation)
 
@@ -150,17 +196,17 @@ class Uplink:
         """See that this learner is not above itself.
 
         Raises:
-            ParentRefused: it is.
+            LearnerRefused: it is.
         """
         own = self._learner.lineage[:1]
         if own and own[0] in fleets:
             what = "is this learner itself" if fleets[0] == own[0] else "is a region below this one"
-            raise ParentRefused(
+            raise LearnerRefused(
                 f"the learner above, {self._settings.address}, {what}: a loop; set upstream.address to one that is not"
             )
         self._learner.fleets_above = fleets
 
-    async def _begin_anew(self, wish: WishAbove) -> None:
+    async def _begin_anew(self, wish: Assignment) -> None:
         """Take the head under a new registration, or of a learner above that went back to an older state."""
         region, base = self._region, self._region.base_step
         gives_up = base is None or wish.head_step < base
@@ -175,7 +221,8 @@ class Uplink:
                 meaning="what this region pushed since is lost there, and its clusters' gradients are refused",
             )
             self._telemetry.above_updates.labels("lost").inc(region.waiting)
-        await self._take(await self._client.pull(self._incarnation), gives_up=gives_up)
+            self._client.follow_back()
+        await self._take(await self._head(), gives_up=gives_up)
 
     async def _push_what_is_due(self) -> None:
         region = self._region
@@ -184,9 +231,12 @@ class Uplink:
             parcel = await self._exchange.pass_up(self._incarnation)
         if parcel is None:
             return
-        answer = await self._client.push(parcel)
+        spec = self._learner.spec
+        update = update_of(parcel, self._settings.name, spec.digest, only_replays=self._only_replays)
+        answer = await asyncio.to_thread(self._client.push, update, spec)
+        head = _sent("Push", answer.head)
         self._telemetry.above_pushes.labels(answer.outcome).inc()
-        if answer.outcome != "rejected":
+        if answer.outcome is not PushOutcome.REJECTED:
             self._telemetry.above_updates.labels("passed").inc(parcel.updates)
             _log.info(
                 "passed-up",
@@ -194,25 +244,25 @@ class Uplink:
                 updates=parcel.updates,
                 samples=parcel.samples,
                 base_step=parcel.base_step,
-                outcome=answer.outcome,
+                outcome=answer.outcome.value,
                 staleness=answer.staleness,
-                head_step=answer.head.step,
+                head_step=head.step,
             )
-            await self._take(answer.head, gives_up=False)
+            await self._take(head, gives_up=False)
         else:
-            await self._on_rejected(parcel, answer)
+            await self._on_rejected(parcel, answer, head)
 
-    async def _on_rejected(self, parcel: Parcel, answer: AnswerAbove) -> None:
+    async def _on_rejected(self, parcel: Parcel, answer: PushAnswer, head: LearnerHead) -> None:
         if answer.reason == Rejection.UNKNOWN_INCARNATION:
             self._incarnation = 0
-            raise ParentUnreachable("Push: the learner above knows this registration no longer; registering again")
+            raise LearnerUnreachable("Push: the learner above knows this registration no longer; registering again")
         if answer.reason == Rejection.QUARANTINED:
-            raise ParentRefused(
+            raise LearnerRefused(
                 f"the learner above holds this region in quarantine; `policyctl cluster release {self._settings.name}` "
                 "there ends it, and what was gathered is kept until then"
             )
         self._lose(parcel, f"the learner above refused it: {answer.reason}", answer.reason)
-        await self._take(answer.head, gives_up=answer.reason == Rejection.HEAD_RESET)
+        await self._take(head, gives_up=answer.reason == Rejection.HEAD_RESET)
 
     def _lose(self, parcel: Parcel, why: str, reason: str) -> None:
         _log.error(
@@ -226,11 +276,14 @@ class Uplink:
 
     async def _pull(self) -> int:
         """Go on from the newest head above; the step here."""
-        head = await self._client.pull(self._incarnation)
+        head = await self._head()
         base = self._region.base_step
         return await self._take(head, gives_up=base is None or head.step < base)
 
-    async def _take(self, head: HeadAbove, *, gives_up: bool) -> int:
+    async def _head(self) -> LearnerHead:
+        return _sent("PullHead", await asyncio.to_thread(self._client.pull_head, self._registered, None))
+
+    async def _take(self, head: LearnerHead, *, gives_up: bool) -> int:
         step = await self._exchange.take_head(self._incarnation, head, gives_up=gives_up)
         self._exchanged_seconds = self._clock()
         return step
@@ -264,11 +317,11 @@ class Uplink:
         """One beat; how long to wait for the next."""
         try:
             await self.beat()
-        except (ParentUnreachable, ParentRefused, NotNow) as error:
+        except (LearnerUnreachable, LearnerRefused, NotNow) as error:
             self.fault = str(error)
             line = self._refusals.on_refusal(self.fault)
             if line is not None:
-                refused = isinstance(error, ParentRefused)
+                refused = isinstance(error, LearnerRefused)
                 (_log.error if refused else _log.warning)(
                     "learner-above-refused" if refused else "learner-above-lost", error=self.fault, left_out=line[1]
                 )
@@ -283,3 +336,9 @@ class Uplink:
         self.fault = ""
         self._backoff.reset()
         return self._settings.heartbeat_seconds
+
+
+def _sent(call: str, head: LearnerHead | None) -> LearnerHead:
+    if head is None:
+        raise LearnerRefused(f"{call}: the learner above sent no head")
+    return head

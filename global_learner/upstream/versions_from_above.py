@@ -6,20 +6,20 @@ which one it was there. The file is the very same, and so is its digest. The reg
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 import structlog
 
-from global_learner.errors import ParentRefused
 from global_learner.learner import Learner
 from global_learner.registry.cards import Origin, VersionCard, VersionDetails, kind_of
 from global_learner.registry.registry_thread import RegistryThread
-from global_learner.upstream.messages import VersionAbove
-from global_learner.upstream.parent_client import ParentClient
-from global_learner.upstream.trust import TrustAbove
-from policy_net.errors import PolicyFileError
+from policy_net.errors import LearnerRefused, PolicyFileError, VersionRejected
+from policy_net.exchange.fleet_client import FleetClient
+from policy_net.exchange.fleet_trust import FleetTrust
 from policy_net.exchange.generated import fleet_pb2
-from policy_net.exchange.policy_file import PolicyFile, parse_policy_file
+from policy_net.exchange.learner_answers import FetchedPolicy
+from policy_net.exchange.policy_file import PolicyFile, digest_of, parse_policy_file
 
 _log = structlog.get_logger()
 
@@ -43,8 +43,8 @@ class VersionsFromAbove:
         self,
         learner: Learner[fleet_pb2.ClusterStatus],
         registry: RegistryThread,
-        client: ParentClient,
-        trust: TrustAbove,
+        client: FleetClient,
+        trust: FleetTrust,
         next_step: Callable[[], Awaitable[int]],
         clock: Callable[[], float],
     ) -> None:
@@ -62,12 +62,12 @@ class VersionsFromAbove:
         """Let the region's clusters act on what the learner above assigned to the region.
 
         Raises:
-            ParentUnreachable, ParentRefused: it cannot be had, or is not to be trusted; all stays as it is.
+            LearnerUnreachable, LearnerRefused: it cannot be had, or is not to be trusted; all stays as it is.
         """
         if assigned not in (0, self.above):
             try:
                 self._here = await self._entered(assigned)
-            except ParentRefused as error:
+            except LearnerRefused as error:
                 self.refused = (assigned, str(error))
                 raise
             self.above, self.refused = assigned, (0, "")
@@ -81,15 +81,13 @@ class VersionsFromAbove:
 
     async def _entered(self, assigned: int) -> int:
         """The number here of a version from above, which is entered if it was not yet."""
-        version = await self._client.fetch(assigned)
-        spec = self._learner.spec
+        version = await asyncio.to_thread(self._client.fetch_policy, assigned)
         try:
-            self._trust.check(version, spec.digest)
-            policy = parse_policy_file(version.data, f"v{assigned} of the learner above")
-        except PolicyFileError as error:
-            raise ParentRefused(str(error)) from error
+            policy = self._checked(version)
+        except (PolicyFileError, VersionRejected) as error:
+            raise LearnerRefused(f"of the learner above: {error}") from error
         except OSError as error:
-            raise ParentRefused(f"the keys of the learner above cannot be kept ({error}); mend the disk") from error
+            raise LearnerRefused(f"the keys of the learner above cannot be kept ({error}); mend the disk") from error
         known = await self._registry.call(self._registry.registry.versions)
         for card in known:
             if card.digest == version.digest and card.kept:
@@ -99,7 +97,26 @@ class VersionsFromAbove:
         self._learner.maintenance.announce(card)
         return card.version
 
-    def _enter(self, version: VersionAbove, policy: PolicyFile, step: int) -> VersionCard:
+    def _checked(self, version: FetchedPolicy) -> PolicyFile:
+        """The policy of a version that the fleet above signed, for this region and now.
+
+        Raises:
+            VersionRejected, PolicyFileError: it cannot be taken.
+            OSError: the keys that are trusted from now on cannot be kept.
+        """
+        name, spec = f"v{version.version}", self._learner.spec
+        if version.signed is None:
+            raise VersionRejected(f"{name} comes without a signature")
+        self._trust.check(version)
+        if digest_of(version.data) != version.digest:
+            raise VersionRejected(f"{name} has another content than was signed")
+        policy = parse_policy_file(version.data, name)
+        if policy.spec.digest != spec.digest:
+            own = spec.digest[:12]
+            raise VersionRejected(f"{name} is of spec {policy.spec.digest[:12]}, and this region's is {own}")
+        return policy
+
+    def _enter(self, version: FetchedPolicy, policy: PolicyFile, step: int) -> VersionCard:
         details = VersionDetails(
             origin=Origin.ABOVE.value,
             policy=kind_of(policy),
@@ -109,7 +126,7 @@ class VersionsFromAbove:
         card = self._registry.registry.publish(policy, step, self._clock(), {}, 0.0, assign_all=False, details=details)
         _log.info("version-from-above", version=card.version, above=version.version, digest=card.digest[:12])
         if card.digest != version.digest:
-            raise ParentRefused(
+            raise LearnerRefused(
                 f"v{version.version} of the learner above was made by a program that writes it otherwise"
             )
         return card

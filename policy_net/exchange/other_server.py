@@ -28,20 +28,27 @@ class CallerWords:
     """Settings of the program that calls, as its lines name them.
 
     Attributes:
+        section: of its settings, in which the connection is described.
         learner: who was expected.
-        address: the setting that says where.
+        caller: who calls.
         enroll: what to do where its port of enrollments is another.
         uncertified: what to do where TLS is spoken, and was not tried.
         other_certificates: what to do where its certificates are not taken.
         plain: what to do where no TLS is spoken, and it was tried.
     """
 
+    section: str
     learner: str
-    address: str
+    caller: str
     enroll: str
     uncertified: str
     other_certificates: str
     plain: str
+
+    @property
+    def address(self) -> str:
+        """The setting that says where."""
+        return f"{self.section}.address"
 
     @property
     def listen(self) -> str:

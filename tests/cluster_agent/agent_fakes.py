@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cluster_agent.backends.base import BackendStatus
-from cluster_agent.errors import LearnerRefused, LearnerUnreachable, VersionUnavailable
-from cluster_agent.fleet.learner_protocol import (
-    AgentStatus,
+from cluster_agent.fleet.learner_protocol import AgentStatus
+from cluster_agent.learning.experience import BelievedReward
+from policy_net.dl2.network import initial_weights
+from policy_net.dl2.policy import ActingMode, DecisionSamples, LearnedPolicy
+from policy_net.domain import Allocation, ClusterState, Decision, Job, Node, Progress, Resources, RewardKind, Trigger
+from policy_net.errors import LearnerRefused, LearnerUnreachable, VersionUnavailable
+from policy_net.exchange.learner_answers import (
     Assignment,
     FetchedPolicy,
-    Head,
+    LearnerHead,
     PushAnswer,
     PushOutcome,
     Registration,
     ShareAnswer,
 )
-from cluster_agent.learning.experience import BelievedReward
-from policy_net.dl2.network import initial_weights
-from policy_net.dl2.policy import ActingMode, DecisionSamples, LearnedPolicy
-from policy_net.domain import Allocation, ClusterState, Decision, Job, Node, Progress, Resources, RewardKind, Trigger
 from policy_net.exchange.policy_file import PolicyFile, digest_of
 from policy_net.exchange.spec import PolicySpec, Weights
 from policy_net.exchange.statistics import SpeedStatistic
@@ -171,14 +171,14 @@ class FakeLearner:
         self.known.add(self.incarnation)
         return Registration(self.incarnation, SPEC, self.step, self.assigned, self.learning)
 
-    def pull_head(self, registration: Registration, have_step: int | None) -> Head | None:
+    def pull_head(self, registration: Registration, have_step: int | None) -> LearnerHead | None:
         self._answer()
         self.pulls += 1
-        return None if have_step == self.step else Head(self.step, WEIGHTS)
+        return None if have_step == self.step else LearnerHead(self.step, WEIGHTS)
 
     def push(self, update: GradientUpdate, spec: PolicySpec) -> PushAnswer:
         self._answer()
-        head = Head(self.step, WEIGHTS)
+        head = LearnerHead(self.step, WEIGHTS)
         if update.incarnation not in self.known:
             return PushAnswer(PushOutcome.REJECTED, "unknown-incarnation", self.step, 0, head)
         name = (update.incarnation, update.sequence)
@@ -190,7 +190,7 @@ class FakeLearner:
         if self.lose_replies:
             self.lose_replies -= 1
             raise LearnerUnreachable("the reply was lost")
-        sent = Head(self.step, WEIGHTS) if self.send_head_with_answers else None
+        sent = LearnerHead(self.step, WEIGHTS) if self.send_head_with_answers else None
         return PushAnswer(outcome, "", self.step, staleness, sent)
 
     def heartbeat(self, incarnation: int, status: AgentStatus) -> Assignment:

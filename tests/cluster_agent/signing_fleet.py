@@ -5,7 +5,7 @@ import dataclasses
 from agent_fakes import SPEC, WEIGHTS
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from cluster_agent.fleet.learner_protocol import FetchedPolicy
+from policy_net.exchange.learner_answers import FetchedPolicy
 from policy_net.exchange.policy_file import PolicyFile, digest_of
 from policy_net.exchange.signed_documents import (
     Role,

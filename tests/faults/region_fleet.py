@@ -14,15 +14,16 @@ from learner_makers import SPEC, vector
 from learner_process import DEADLINE_SECONDS, LearnerProcess
 
 from cluster_agent.backends.base import BackendStatus
-from cluster_agent.errors import LearnerRefused, LearnerUnreachable
 from cluster_agent.fleet.learner_client import LearnerClient
-from cluster_agent.fleet.learner_protocol import AgentStatus, PushOutcome
-from cluster_agent.fleet.trust import FleetTrust
+from cluster_agent.fleet.learner_protocol import AgentStatus
 from cluster_agent.settings import LearnerSettings
 from global_learner.storage.receipts import Receipt, read_receipts
+from policy_net.errors import LearnerRefused, LearnerUnreachable
 from policy_net.exchange.enrollment_file import EnrollmentFile
+from policy_net.exchange.fleet_trust import FleetTrust
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.generated import fleet_pb2_grpc as rpc
+from policy_net.exchange.learner_answers import PushOutcome
 from policy_net.exchange.wire import GradientUpdate
 
 QUICK = {"push_seconds": 0.2, "heartbeat_seconds": 0.05, "call_seconds": 5.0}

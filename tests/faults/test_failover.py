@@ -27,10 +27,10 @@ from learner_process import DEADLINE_SECONDS, LearnerProcess
 from postgres_server import PostgresServer, own_server, shared_server
 from reserved_port import ReservedPort
 
-from cluster_agent.errors import LearnerUnreachable
 from cluster_agent.fleet.learner_client import LearnerClient
 from cluster_agent.settings import LearnerSettings
 from global_learner.storage.receipts import audit, read_receipts
+from policy_net.errors import LearnerUnreachable
 from policy_net.exchange.enrollment_file import EnrollmentFile
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.generated import fleet_pb2_grpc as rpc

@@ -14,13 +14,13 @@ from bad_fields import attacks
 from hostile_server import FLEET, HostileServer, sound_replies
 
 from cluster_agent.acting.active_policy import CandidateFactory
-from cluster_agent.errors import LearnerRefused, LearnerUnreachable, VersionRejected
 from cluster_agent.fleet.learner_client import LearnerClient
-from cluster_agent.fleet.learner_protocol import Registration
 from cluster_agent.fleet.policy_versions import checked_candidate
 from cluster_agent.rollout.evidence import Evidence
 from cluster_agent.settings import LearnerSettings, PolicySettings
+from policy_net.errors import LearnerRefused, LearnerUnreachable, VersionRejected
 from policy_net.exchange.generated import fleet_pb2 as pb
+from policy_net.exchange.learner_answers import Registration
 from policy_net.exchange.policy_file import digest_of
 from policy_net.exchange.wire import GradientUpdate, RoundAnswer
 

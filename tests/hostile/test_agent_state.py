@@ -12,11 +12,11 @@ from agent_fakes import policy_bytes
 from damage import DAMAGE, copies, files_of
 
 from cluster_agent.agent import Agent
-from cluster_agent.fleet.learner_protocol import FetchedPolicy
 from cluster_agent.fleet.policy_versions import KeptVersion
 from cluster_agent.settings import AgentSettings
 from foundation.command_line import exit_code
 from foundation.text import plain_line
+from policy_net.exchange.learner_answers import FetchedPolicy
 from policy_net.exchange.policy_file import digest_of
 
 pytestmark = pytest.mark.heavy

@@ -8,11 +8,12 @@ from agent_identity_makers import LIFE_SECONDS, NOON, certificate, enrolled, inv
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from cluster_agent.errors import EnrollmentRefused, LearnerRefused, LearnerUnreachable
-from cluster_agent.fleet.connection import RENEWAL_PAUSE_SECONDS, Connection
+from cluster_agent.fleet.learner_client import address_of
 from cluster_agent.settings import LearnerSettings
+from policy_net.errors import CertificateRefused, LearnerRefused, LearnerUnreachable
 from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.identity_file import new_key
+from policy_net.exchange.learner_connection import RENEWAL_PAUSE_SECONDS, LearnerConnection
 
 
 class Learner:
@@ -37,7 +38,8 @@ class World:
         self.now = now
         self.learner = Learner()
         settings = LearnerSettings(address="127.0.0.1:9", enrollment_file=folder / "north.enrollment")
-        self.connection = Connection(settings, "north", folder / "identity", self.learner, lambda: self.now)
+        address = address_of(settings, "north", folder / "identity")
+        self.connection = LearnerConnection(address, self.learner, lambda: self.now)
 
 
 def test_an_identity_is_left_alone_until_two_thirds_of_its_life(tmp_path: Path) -> None:
@@ -86,13 +88,13 @@ def test_without_an_identity_an_absent_learner_is_asked_again_and_a_refused_toke
         with pytest.raises(LearnerUnreachable):
             world.connection.fleet()
     assert world.learner.calls == ["Enroll", "Enroll"]
-    world.learner.error = LearnerRefused("Enroll: PERMISSION_DENIED: used-token: ask for a new file")
-    with pytest.raises(EnrollmentRefused) as refused:
+    world.learner.error = LearnerRefused("Enroll: used-token: ask for a new file")
+    with pytest.raises(CertificateRefused) as refused:
         world.connection.fleet()
     said = "the learner refuses this enrollment file: used-token: ask for a new file"
     assert str(refused.value).partition(": ")[2] == said
     for _ in range(2):
-        with pytest.raises(EnrollmentRefused):
+        with pytest.raises(CertificateRefused):
             world.connection.fleet()
     assert world.learner.calls == ["Enroll"] * 3
     invite(tmp_path, "a newer token")

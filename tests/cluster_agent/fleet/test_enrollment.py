@@ -9,9 +9,8 @@ from agent_identity_makers import LIFE_SECONDS, NOON, certificate, enrolled, inv
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cluster_agent.errors import BadConfig, LearnerRefused
-from cluster_agent.fleet.enrollment import EnrolledIdentity
 from policy_net.errors import IdentityFileError, SecretExposed
+from policy_net.exchange.enrolled_identity import EnrolledIdentity
 from policy_net.exchange.enrollment_file import read_enrollment
 from policy_net.exchange.identity_file import new_key, parse_identity, read_identity
 
@@ -68,7 +67,7 @@ def test_renewal_is_due_after_two_thirds_of_a_life(tmp_path: Path) -> None:
 def test_a_certificate_that_is_not_ours_is_not_kept(tmp_path: Path, make: Callable[[bytes], bytes], says: str) -> None:
     identity = EnrolledIdentity(tmp_path / "identity", "north", invite(tmp_path))
     request = identity.first_request()
-    with pytest.raises(LearnerRefused, match=says):
+    with pytest.raises(IdentityFileError, match=says):
         identity.received(request.key, make(request.key), certificate(new_key(), "authority"))
     assert identity.present is None
     assert not (tmp_path / "identity" / "identity.pem").exists()
@@ -76,7 +75,7 @@ def test_a_certificate_that_is_not_ours_is_not_kept(tmp_path: Path, make: Callab
 
 def test_what_cannot_be_used_stops_the_start_with_one_line(tmp_path: Path) -> None:
     def start(cluster: str = "north") -> str:
-        with pytest.raises(BadConfig) as caught:
+        with pytest.raises(IdentityFileError) as caught:
             EnrolledIdentity(tmp_path / "identity", cluster, tmp_path / "north.enrollment")
         assert "\n" not in str(caught.value)
         return str(caught.value)
@@ -99,7 +98,7 @@ def test_what_cannot_be_used_stops_the_start_with_one_line(tmp_path: Path) -> No
 
 def start_as_south(folder: Path) -> str:
     (folder / "north.enrollment").unlink()
-    with pytest.raises(BadConfig) as caught:
+    with pytest.raises(IdentityFileError) as caught:
         EnrolledIdentity(folder / "identity", "south", folder / "north.enrollment")
     return str(caught.value)
 

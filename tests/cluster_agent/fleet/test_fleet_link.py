@@ -6,13 +6,14 @@ import pytest
 from agent_fakes import PAIRS, SPEC, STATUS, WEIGHTS, Clock, FakeLearner, FixedPolicy, policy_bytes
 
 from cluster_agent.acting.active_policy import ActivePolicy, Candidate, CandidateFactory, Identity
-from cluster_agent.errors import LearnerUnreachable, NoPolicy, StateDamaged
+from cluster_agent.errors import NoPolicy, StateDamaged
 from cluster_agent.fleet.fleet_link import FleetDuties, FleetLink, Follows
 from cluster_agent.fleet.learner_protocol import AgentStatus
 from cluster_agent.fleet.policy_versions import KeptVersion, Patience, PolicySource, fetched_policy, local_policy
 from cluster_agent.fleet.session import LearnerAccess, Session, retry_backoff
 from cluster_agent.settings import Acting, PolicySettings, RetrySettings
 from cluster_agent.telemetry import Telemetry
+from policy_net.errors import LearnerUnreachable
 from policy_net.exchange.policy_file import digest_of
 
 OTHER_SPEC = SPEC.model_copy(update={"jobs_per_batch": 5})

@@ -10,9 +10,9 @@ import pytest
 from processes import ENDLESS, Fleet, wait_until
 from reserved_port import ReservedPort
 
-from cluster_agent.fleet.enrollment import EnrolledIdentity
 from foundation.command_line import run
 from global_learner.policyctl import cli as policyctl
+from policy_net.exchange.enrolled_identity import EnrolledIdentity
 from policy_net.exchange.enrollment_file import read_enrollment
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.generated import fleet_pb2_grpc as rpc

@@ -22,9 +22,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from reserved_port import ReservedPort
 
-from cluster_agent.errors import LearnerRefused, LearnerUnreachable
 from cluster_agent.fleet.learner_client import LearnerClient
-from cluster_agent.fleet.learner_protocol import EvidenceAnswer, PushOutcome
+from cluster_agent.fleet.learner_protocol import EvidenceAnswer
 from cluster_agent.recording.job_timelines import JobTimeline
 from cluster_agent.recording.load_history import LoadCurve
 from cluster_agent.recording.replayed_past import ReplayedPast
@@ -32,7 +31,9 @@ from cluster_agent.rollout.block_tally import FinishedBlock
 from cluster_agent.rollout.evidence import Evidence
 from cluster_agent.rollout.shadow_sums import ShadowSums
 from cluster_agent.settings import LearnerSettings
+from policy_net.errors import LearnerRefused, LearnerUnreachable
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
+from policy_net.exchange.learner_answers import PushOutcome
 from policy_net.exchange.rollout_duty import DutyRole, RolloutDuty
 from policy_net.exchange.spec import weights_from_bytes, weights_to_bytes
 from policy_net.exchange.wire import GradientUpdate

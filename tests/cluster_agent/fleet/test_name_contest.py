@@ -6,9 +6,10 @@ import pytest
 import structlog
 from agent_fakes import STATUS, Clock, FakeLearner
 
-from cluster_agent.errors import LearnerUnreachable, NameContested
-from cluster_agent.fleet.learner_protocol import Registration
+from cluster_agent.errors import NameContested
 from cluster_agent.fleet.session import Session
+from policy_net.errors import LearnerUnreachable
+from policy_net.exchange.learner_answers import Registration
 
 _DAY_SECONDS = 24 * 3600.0
 

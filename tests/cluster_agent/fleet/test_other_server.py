@@ -8,10 +8,10 @@ import pytest
 from page_server import pages
 from reserved_port import ReservedPort
 
-from cluster_agent.errors import AgentError, LearnerRefused, LearnerUnreachable
-from cluster_agent.fleet.connection import WORDS
-from cluster_agent.fleet.learner_client import LearnerClient
+from cluster_agent.errors import AgentError
+from cluster_agent.fleet.learner_client import WORDS, LearnerClient
 from cluster_agent.settings import LearnerSettings
+from policy_net.errors import LearnerRefused, LearnerUnreachable
 from policy_net.exchange.other_server import OtherServers
 
 GRPC_WORDS = ("failed to connect", "last error", "ipv4:", "HTTP/2", "Handshake", "Method not found", "refused (")

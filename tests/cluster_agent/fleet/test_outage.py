@@ -6,13 +6,13 @@ import structlog
 from agent_fakes import PAIRS, STATUS, Clock, FakeLearner, FixedPolicy
 
 from cluster_agent.acting.active_policy import ActivePolicy, Candidate, CandidateFactory, Identity
-from cluster_agent.errors import LearnerUnreachable
 from cluster_agent.fleet.fleet_link import FleetDuties, FleetLink, Follows
 from cluster_agent.fleet.outage import Outage
 from cluster_agent.fleet.policy_versions import KeptVersion, PolicySource
 from cluster_agent.fleet.session import LearnerAccess, Session, retry_backoff
 from cluster_agent.settings import PolicySettings, RetrySettings
 from cluster_agent.telemetry import Telemetry
+from policy_net.errors import LearnerUnreachable
 
 NOBODY = "UNAVAILABLE: no learner answers at 127.0.0.1:1: nobody listens there"
 TLS = "UNAVAILABLE: no learner answers at 127.0.0.1:1: what listens there speaks TLS; set learner.tls"

@@ -13,12 +13,13 @@ import structlog
 from agent_fakes import Clock
 from made_certificates import DAY_SECONDS, MadeAuthority, MountedSecret
 
-from cluster_agent.fleet.connection import Connection
+from cluster_agent.fleet.learner_client import address_of
 from cluster_agent.health import Health
 from cluster_agent.settings import LearnerSettings, TlsSettings
 from cluster_agent.telemetry import Telemetry
 from foundation.followed_files import LOOK_SECONDS
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
+from policy_net.exchange.learner_connection import LearnerConnection
 from policy_net.exchange.secrets_in_use import what_expired
 
 CALL_SECONDS = 60.0
@@ -58,10 +59,8 @@ class World:
             key_file=self.secret.folder / "tls.key",
         )
         self.telemetry = Telemetry()
-        self.connection = Connection(
-            LearnerSettings(address=f"127.0.0.1:{port}", tls=tls),
-            "north",
-            folder / "identity",
+        self.connection = LearnerConnection(
+            address_of(LearnerSettings(address=f"127.0.0.1:{port}", tls=tls), "north", folder / "identity"),
             lambda name, method, request: method(request),
             self.clock,
             on_replaced=self.telemetry.secrets.on_replaced,

@@ -5,8 +5,8 @@ import threading
 import structlog
 from agent_fakes import Clock
 
-from cluster_agent.errors import LearnerRefused
 from cluster_agent.fleet.session import Refusals, RepeatedWork
+from policy_net.errors import LearnerRefused
 
 DEADLINE_SECONDS = 60.0
 REVOKED = "PERMISSION_DENIED: certificate of north was revoked"

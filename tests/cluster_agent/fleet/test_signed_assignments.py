@@ -10,12 +10,13 @@ from signing_fleet import DATA, SigningFleet
 from cluster_agent.acting.active_policy import ActivePolicy, Candidate, CandidateFactory, Identity
 from cluster_agent.errors import NoPolicy
 from cluster_agent.fleet.fleet_link import FleetDuties, FleetLink, Follows
-from cluster_agent.fleet.learner_protocol import AgentStatus, Assignment, FetchedPolicy, Registration
+from cluster_agent.fleet.learner_protocol import AgentStatus
 from cluster_agent.fleet.policy_versions import KeptVersion, Patience, PolicySource, fetched_policy
 from cluster_agent.fleet.session import LearnerAccess, Session, retry_backoff
-from cluster_agent.fleet.trust import FleetTrust
 from cluster_agent.settings import PolicySettings, RetrySettings
 from cluster_agent.telemetry import Telemetry
+from policy_net.exchange.fleet_trust import FleetTrust
+from policy_net.exchange.learner_answers import Assignment, FetchedPolicy, Registration
 from policy_net.exchange.policy_file import digest_of
 from policy_net.exchange.signed_documents import Role
 

@@ -7,9 +7,9 @@ import pytest
 from agent_fakes import Clock
 from signing_fleet import DATA, SigningFleet
 
-from cluster_agent.errors import StateDamaged, VersionRejected
-from cluster_agent.fleet.learner_protocol import FetchedPolicy
-from cluster_agent.fleet.trust import TRUST_FILE, FleetTrust
+from policy_net.errors import IdentityFileError, VersionRejected
+from policy_net.exchange.fleet_trust import TRUST_FILE, FleetTrust
+from policy_net.exchange.learner_answers import FetchedPolicy
 from policy_net.exchange.policy_file import digest_of
 from policy_net.exchange.signed_documents import (
     Distrust,
@@ -188,5 +188,5 @@ def test_heartbeats_are_held_to_the_same(agent: Pinned) -> None:
 )
 def test_a_damaged_trust_file_is_named(tmp_path: Path, content: str) -> None:
     (tmp_path / TRUST_FILE).write_text(content)
-    with pytest.raises(StateDamaged, match=r"trust\.json"):
+    with pytest.raises(IdentityFileError, match=r"trust\.json"):
         FleetTrust(tmp_path, "north", False, Clock())

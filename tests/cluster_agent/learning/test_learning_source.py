@@ -16,7 +16,6 @@ import pytest
 from agent_fakes import SPEC as DL2
 from agent_fakes import WEIGHTS, FakeLearner, make_experience
 
-from cluster_agent.fleet.learner_protocol import Head, PushAnswer, PushOutcome, Registration
 from cluster_agent.fleet.session import LearnerAccess, Session, retry_backoff
 from cluster_agent.learning.experience import ExperienceQueue
 from cluster_agent.learning.learning_source import LearningSource
@@ -25,6 +24,7 @@ from cluster_agent.learning.twin_lesson import TwinAnswer
 from cluster_agent.learning.twin_source import TwinSource
 from cluster_agent.settings import AgentSettings, LearningSettings, RetrySettings
 from cluster_agent.telemetry import Telemetry
+from policy_net.exchange.learner_answers import LearnerHead, PushAnswer, PushOutcome, Registration
 from policy_net.exchange.spec import SetSpec, WeightSpec
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.exchange.wire import GradientUpdate
@@ -128,7 +128,7 @@ class Kinds(FakeLearner):
         found = super().register(spec_digest, job_types)
         return Registration(found.incarnation, self.spec, self.step, self.assigned, self.learning)
 
-    def pull_head(self, registration: Registration, have_step: int | None) -> Head | None:
+    def pull_head(self, registration: Registration, have_step: int | None) -> LearnerHead | None:
         found = super().pull_head(registration, have_step)
         return None if found is None else replace(found, weights=HEAD if self.spec is SET else WEIGHTS)
 

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from agent_fakes import SPEC, WEIGHTS, Clock, FakeLearner, make_experience
 
-from cluster_agent.fleet.learner_protocol import Head
 from cluster_agent.fleet.session import LearnerAccess, Session, retry_backoff
 from cluster_agent.learning.experience import ExperienceQueue
 from cluster_agent.learning.trainer import TrainedPolicy, Trainer
 from cluster_agent.settings import LearningSettings, RetrySettings
 from cluster_agent.telemetry import Telemetry
+from policy_net.exchange.learner_answers import LearnerHead
 from policy_net.exchange.spec import PolicySpec
 from policy_net.learning.replay import Experience
 
@@ -28,7 +28,7 @@ class World:
         self.session = Session(self.learner, SPEC.digest, ("vgg-16",))
         self.queue = ExperienceQueue(int(str(settings.get("queue_decisions", 64))))
         self.clock = Clock()
-        self.heads: list[Head] = []
+        self.heads: list[LearnerHead] = []
         self.telemetry = Telemetry()
         self.trainer = Trainer(
             LearnerAccess(self.learner, self.session, self.telemetry, retry_backoff(QUICK, "alpha")),
@@ -198,7 +198,9 @@ def test_with_permuted_rewards_gradients_are_of_rewards_dealt_out_anew() -> None
         for index in range(20):
             world.trainer._replay.add(make_experience(index))
 
-        def watch(head: Head, segments: list[list[Experience]], spec: PolicySpec, permute: bool = permute) -> None:
+        def watch(
+            head: LearnerHead, segments: list[list[Experience]], spec: PolicySpec, permute: bool = permute
+        ) -> None:
             seen[permute] = [[entry.reward for entry in segment] for segment in segments]
 
         world.trainer._gradient = watch  # type: ignore[method-assign, assignment]

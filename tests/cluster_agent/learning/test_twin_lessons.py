@@ -18,7 +18,6 @@ from agent_fakes import Clock, FakeLearner, make_state
 from log_worlds import live, make_tape
 
 from cluster_agent.acting.active_policy import CandidateFactory
-from cluster_agent.fleet.learner_protocol import Head, PushAnswer, Registration
 from cluster_agent.fleet.session import LearnerAccess, Session, retry_backoff
 from cluster_agent.learning import twin_process, twin_source
 from cluster_agent.learning.experience import ExperienceQueue
@@ -30,6 +29,7 @@ from cluster_agent.recording.decision_log import CURRENT
 from cluster_agent.settings import LearningSettings, PolicySettings, RetrySettings, TwinLearningSettings
 from cluster_agent.telemetry import Telemetry
 from policy_net.errors import PolicyNetError
+from policy_net.exchange.learner_answers import LearnerHead, PushAnswer, Registration
 from policy_net.exchange.spec import WeightSpec
 from policy_net.exchange.wire import GradientUpdate
 from policy_net.laboratory.workloads.decided import RecordedJobs
@@ -184,7 +184,7 @@ class Source:
         self.source = TwinSource(settings, cluster, folder, lambda: FILE.priors, self.telemetry, command, seconds)
 
     def ask(self, *, ending: bool = False) -> GradientResult | None:
-        return self.source.gradient(lambda: Head(0, FILE.weights), SPEC, 1, lambda: ending)
+        return self.source.gradient(lambda: LearnerHead(0, FILE.weights), SPEC, 1, lambda: ending)
 
 
 def printed(content: TwinAnswer) -> str:
@@ -258,13 +258,13 @@ class SetLearner(FakeLearner):
         found = super().register(spec_digest, job_types)
         return Registration(found.incarnation, SPEC, self.step, self.assigned, self.learning)
 
-    def pull_head(self, registration: Registration, have_step: int | None) -> Head | None:
+    def pull_head(self, registration: Registration, have_step: int | None) -> LearnerHead | None:
         found = super().pull_head(registration, have_step)
-        return None if found is None else Head(found.step, FILE.weights)
+        return None if found is None else LearnerHead(found.step, FILE.weights)
 
     def push(self, update: GradientUpdate, spec: Any) -> PushAnswer:
         answered = super().push(update, spec)
-        head = None if answered.head is None else Head(answered.head.step, FILE.weights)
+        head = None if answered.head is None else LearnerHead(answered.head.step, FILE.weights)
         return PushAnswer(answered.outcome, answered.reason, answered.head_step, answered.staleness, head)
 
 

@@ -14,13 +14,11 @@ from cluster_agent.acting.active_policy import ActivePolicy, Candidate, Candidat
 from cluster_agent.acting.deadline import DeadlineAsker
 from cluster_agent.backend_settings import SimulatedBackendSettings
 from cluster_agent.backends.base import AgentParts, BackendStatus, backend_module
-from cluster_agent.errors import LearnerUnreachable
 from cluster_agent.fleet.duty_following import DutyFollower, DutyParts, Rollouts
 from cluster_agent.fleet.fleet_link import FleetDuties, FleetLink, Follows
-from cluster_agent.fleet.learner_protocol import AgentStatus, Assignment, EvidenceAnswer, FetchedPolicy, Registration
+from cluster_agent.fleet.learner_protocol import AgentStatus, EvidenceAnswer
 from cluster_agent.fleet.policy_versions import KeptVersion, PolicySource, local_policy
 from cluster_agent.fleet.session import LearnerAccess, Session, retry_backoff
-from cluster_agent.fleet.trust import FleetTrust
 from cluster_agent.guard import Guard
 from cluster_agent.learning.experience import BelievedReward
 from cluster_agent.loop import Alternative, Deciding, DecisionLoop, Lessons, Records
@@ -33,6 +31,9 @@ from cluster_agent.rollout.evidence import Evidence
 from cluster_agent.settings import PolicySettings, RetrySettings
 from cluster_agent.telemetry import Telemetry
 from policy_net.domain import PolicyContext, RewardKind
+from policy_net.errors import LearnerUnreachable
+from policy_net.exchange.fleet_trust import FleetTrust
+from policy_net.exchange.learner_answers import Assignment, FetchedPolicy, Registration
 from policy_net.exchange.policy_file import PolicyFile, digest_of
 from policy_net.exchange.rollout_duty import DutyRole, RolloutDuty
 from policy_net.exchange.signed_documents import Role, SignedDocument, Timestamp, VersionStatement, signed

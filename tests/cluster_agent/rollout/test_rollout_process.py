@@ -15,9 +15,9 @@ from agent_fakes import STATUS
 from duty_worlds import CLUSTER, SHIPPED, RolloutLearner, alternating
 from processes import Fleet, made_again, wait_until
 
-from cluster_agent.fleet.learner_protocol import Registration
 from cluster_agent.rollout.evidence import Evidence
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
+from policy_net.exchange.learner_answers import Registration
 from policy_net.exchange.rollout_duty import candidate_acts
 
 pytestmark = pytest.mark.heavy

@@ -16,7 +16,7 @@ import pytest
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from page_server import pages
 
-from cluster_agent.fleet.connection import WORDS
+from cluster_agent.fleet.learner_client import WORDS
 from global_learner.enrollment.authority import Authority
 from global_learner.enrollment.authority_files import open_authority
 from global_learner.errors import LearnerError

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,10 +14,10 @@ from made_certificates import MadeAuthority
 from page_server import pages
 from reserved_port import ReservedPort
 
-from global_learner.errors import ParentRefused, ParentUnreachable
 from global_learner.settings import UpstreamSettings
-from global_learner.upstream.connection import ConnectionAbove
-from policy_net.exchange.generated import fleet_pb2
+from global_learner.upstream.uplink import address_above
+from policy_net.errors import LearnerRefused, LearnerUnreachable
+from policy_net.exchange.fleet_client import FleetClient
 from policy_net.exchange.secrets_in_use import what_expired
 
 GRPC_WORDS = (
@@ -31,15 +30,9 @@ def told(folder: Path, address: str, error: type[Exception], call_seconds: float
     """What a region's log says of its registration there; none of it is gRPC's."""
     settings = UpstreamSettings.model_validate({"address": address, "name": "east", "call_seconds": call_seconds})
 
-    async def asked() -> None:
-        connection = ConnectionAbove(settings, folder, lambda _: None)
-        try:
-            await connection.call("Register", fleet_pb2.RegisterRequest(cluster="east"))
-        finally:
-            await connection.close()
-
-    with pytest.raises(error) as caught:
-        asyncio.run(asked())
+    client = FleetClient(address_above(settings, folder), lambda *_: None)
+    with pytest.raises(error) as caught, closing(client):
+        client.register("", ())
     line = str(caught.value)
     assert [word for word in GRPC_WORDS if word in line] == []
     assert "\n" not in line
@@ -48,14 +41,14 @@ def told(folder: Path, address: str, error: type[Exception], call_seconds: float
 
 def test_nobody_there_is_said_so(tmp_path: Path) -> None:
     with closing(ReservedPort()) as nobody:
-        assert told(tmp_path, nobody.address, ParentUnreachable) == (
+        assert told(tmp_path, nobody.address, LearnerUnreachable) == (
             f"Register: no learner above answers at {nobody.address}: nobody listens there"
         )
 
 
 def test_a_port_of_pages_is_called_one(tmp_path: Path) -> None:
     with pages() as port:
-        line = told(tmp_path, f"127.0.0.1:{port}", ParentUnreachable)
+        line = told(tmp_path, f"127.0.0.1:{port}", LearnerUnreachable)
     assert f"no learner above answers at 127.0.0.1:{port}: what listens there speaks HTTP" in line
     assert line.endswith("; set upstream.address to the HOST:PORT of a learner's `listen`")
 
@@ -64,7 +57,7 @@ def test_a_port_that_takes_no_clusters_is_called_one(tmp_path: Path) -> None:
     server = grpc.server(ThreadPoolExecutor(1))
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
-    line = told(tmp_path, f"127.0.0.1:{port}", ParentRefused)
+    line = told(tmp_path, f"127.0.0.1:{port}", LearnerRefused)
     server.stop(None).wait()
     assert f"what listens at 127.0.0.1:{port} takes no clusters, as a learner's enrollment port" in line
     assert line.endswith("; set upstream.address to the HOST:PORT of a learner's `listen`")
@@ -72,7 +65,7 @@ def test_a_port_that_takes_no_clusters_is_called_one(tmp_path: Path) -> None:
 
 def test_silence_is_said_with_how_long_it_was(tmp_path: Path) -> None:
     with silence() as port:
-        line = told(tmp_path, f"127.0.0.1:{port}", ParentUnreachable, call_seconds=0.2)
+        line = told(tmp_path, f"127.0.0.1:{port}", LearnerUnreachable, call_seconds=0.2)
     assert line == f"Register: the learner above at 127.0.0.1:{port} gave no answer within 0.2 s"
 
 
@@ -82,7 +75,7 @@ def test_a_regions_certificate_is_told_of_and_its_own_clusters_are_served_withou
     (tmp_path / "identity.pem").write_bytes(key + certificate + made.certificate(now, now + 1000.0))
     (tmp_path / "identity.pem").chmod(0o600)
     settings = UpstreamSettings(address="127.0.0.1:1", name="east", enrollment_file=tmp_path / "none")
-    secrets = ConnectionAbove(settings, tmp_path, lambda _: None).secrets
+    secrets = FleetClient(address_above(settings, tmp_path), lambda *_: None).secrets
     ends = [secret.validity().ends_unix_seconds for secret in secrets if secret.validity is not None]
     assert ends == [now + 100.0, now + 1000.0]
     assert "certificate upstream has expired" in what_expired(secrets, now + 100.0)

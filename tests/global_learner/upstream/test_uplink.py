@@ -14,19 +14,26 @@ from learner_in_process import Caller, serving
 from learner_makers import SPEC, policy, vector
 from structlog.testing import capture_logs
 
-from global_learner.aggregation.gathered import Parcel
 from global_learner.aggregation.region import RegionAggregator
-from global_learner.errors import ParentRefused, ParentUnreachable
 from global_learner.settings import UpstreamSettings
 from global_learner.telemetry import Telemetry
-from global_learner.upstream.messages import AnswerAbove, HeadAbove, RegistrationAbove, VersionAbove, WishAbove
-from global_learner.upstream.trust import TrustAbove
 from global_learner.upstream.uplink import Uplink
 from policy_net.domain import JobKind
+from policy_net.errors import LearnerRefused, LearnerUnreachable
+from policy_net.exchange.fleet_trust import FleetTrust
 from policy_net.exchange.generated import fleet_pb2 as pb
-from policy_net.exchange.spec import weights_from_bytes
+from policy_net.exchange.learner_answers import (
+    Assignment,
+    FetchedPolicy,
+    LearnerHead,
+    PushAnswer,
+    PushOutcome,
+    Registration,
+    ShareAnswer,
+)
+from policy_net.exchange.spec import WeightSpec, weights_from_bytes
 from policy_net.exchange.statistics import SpeedStatistic
-from policy_net.exchange.wire import type_messages
+from policy_net.exchange.wire import GradientUpdate, type_messages
 
 UPSTREAM = {"address": "127.0.0.1:7", "name": "east"}
 
@@ -41,56 +48,63 @@ class Parent:
         self.rounds = False
         self.assigned = 0
         self.registrations = 0
-        self.applied: dict[tuple[int, int], Parcel] = {}
+        self.applied: dict[tuple[int, int], GradientUpdate] = {}
         self.offered: list[tuple[int, int]] = []
         self.lose_answers = 0
         self.rejection = ""
         self.statuses: list[pb.ClusterStatus] = []
         self.told: list[tuple[int, int, tuple[SpeedStatistic, ...]]] = []
 
-    async def close(self) -> None:
+    def close(self) -> None:
         pass
 
-    async def register(self) -> RegistrationAbove:
+    def follow_back(self) -> None:
+        pass
+
+    def register(self, spec_digest: str, job_types: Sequence[str]) -> Registration:
+        assert spec_digest == SPEC.digest
         self.registrations += 1
         self.incarnation += 1
-        return RegistrationAbove(self.incarnation, SPEC.digest, self.fleets, self.rounds)
+        return Registration(self.incarnation, SPEC, self.step, 0, True, self.rounds, fleets=self.fleets)
 
-    async def pull(self, incarnation: int) -> HeadAbove:
-        assert incarnation == self.incarnation
+    def pull_head(self, registration: Registration, have_step: int | None) -> LearnerHead:
+        assert registration.incarnation == self.incarnation
         return self._head()
 
-    async def push(self, parcel: Parcel) -> AnswerAbove:
-        name = (parcel.incarnation, parcel.sequence)
+    def push(self, update: GradientUpdate, spec: WeightSpec) -> PushAnswer:
+        name = (update.incarnation, update.sequence)
         self.offered.append(name)
         if self.rejection:
-            return AnswerAbove("rejected", self.rejection, 0, self._head())
+            return self._answer(PushOutcome.REJECTED, self.rejection)
         if name[0] != self.incarnation:
-            return AnswerAbove("rejected", "unknown-incarnation", 0, self._head())
-        outcome = "duplicate" if name in self.applied else "applied"
-        if outcome == "applied":
-            self.applied[name] = parcel
+            return self._answer(PushOutcome.REJECTED, "unknown-incarnation")
+        outcome = PushOutcome.DUPLICATE if name in self.applied else PushOutcome.APPLIED
+        if outcome is PushOutcome.APPLIED:
+            self.applied[name] = update
             self.step += 1
         if self.lose_answers:
             self.lose_answers -= 1
-            raise ParentUnreachable("Push: UNAVAILABLE: gone")
-        return AnswerAbove(outcome, "", 0, self._head())
+            raise LearnerUnreachable("Push: gone")
+        return self._answer(outcome)
 
-    async def heartbeat(self, incarnation: int, status: pb.ClusterStatus) -> WishAbove:
+    def beat(self, incarnation: int, status: pb.ClusterStatus) -> Assignment:
         self.statuses.append(status)
-        return WishAbove(self.assigned, self.step, incarnation != self.incarnation, self.fleets)
+        return Assignment(self.assigned, self.step, incarnation != self.incarnation, fleets=self.fleets)
 
-    async def share_beliefs(
-        self, incarnation: int, revision: int, statistics: Sequence[SpeedStatistic]
-    ) -> tuple[str, ...]:
-        self.told.append((incarnation, revision, tuple(statistics)))
-        return ()
+    def share_beliefs(
+        self, registration: Registration, revision: int, statistics: Sequence[SpeedStatistic]
+    ) -> ShareAnswer:
+        self.told.append((registration.incarnation, revision, tuple(statistics)))
+        return ShareAnswer(taken=True)
 
-    async def fetch(self, version: int) -> VersionAbove:
-        return VersionAbove(version, policy().to_bytes(), "", None, None, ())
+    def fetch_policy(self, version: int) -> FetchedPolicy:
+        return FetchedPolicy(version, policy().to_bytes(), "")
 
-    def _head(self) -> HeadAbove:
-        return HeadAbove(self.step, vector(self.step))
+    def _answer(self, outcome: PushOutcome, reason: str = "") -> PushAnswer:
+        return PushAnswer(outcome, reason, self.step, 0, self._head())
+
+    def _head(self) -> LearnerHead:
+        return LearnerHead(self.step, vector(self.step))
 
 
 class Region:
@@ -106,10 +120,11 @@ class Region:
             self.learner,
             registry,
             parent,  # type: ignore[arg-type]
-            TrustAbove(folder, "east", lambda: 0.0),
+            FleetTrust(folder, "east", allow_unsigned=False, clock=lambda: 0.0),
             self.telemetry,
             lambda: self.now,
             lambda: 1_800_000_000.0 + self.now,
+            only_replays=False,
         )
         self.number = 0
 
@@ -174,8 +189,8 @@ def test_what_clusters_push_goes_up_once_and_the_answers_head_is_the_new_base(tm
             for samples in (10, 30):
                 assert (await found.push(samples)).outcome == pb.PushReply.APPLIED
             await found.beat()
-            [parcel] = found.parent.applied.values()
-            assert (parcel.samples, parcel.updates, parcel.base_step) == (40, 2, 50)
+            [update] = found.parent.applied.values()
+            assert (update.samples, update.statistics["updates"], update.base_step) == (40, 2, 50)
             assert np.array_equal(found.learner.head.weights, vector(51))
             await found.beat()
             assert len(found.parent.offered) == 1
@@ -193,10 +208,10 @@ def test_a_push_whose_answer_was_lost_is_sent_again_under_its_name_also_after_a_
         async with region(tmp_path, parent) as found:
             await begun(found)
             await found.push(10)
-            with pytest.raises(ParentUnreachable):
+            with pytest.raises(LearnerUnreachable):
                 await found.beat()
             await found.push(20)
-            with pytest.raises(ParentUnreachable):
+            with pytest.raises(LearnerUnreachable):
                 await found.beat()
 
     async def after() -> None:
@@ -208,7 +223,7 @@ def test_a_push_whose_answer_was_lost_is_sent_again_under_its_name_also_after_a_
 
     run(before)
     run(after)
-    assert [parcel.samples for parcel in parent.applied.values()] == [10, 20]
+    assert [update.samples for update in parent.applied.values()] == [10, 20]
     assert parent.offered == [(4, 1)] * 3 + [(4, 2)]
     assert parent.registrations == 1, "a region that registers anew could not ask what became of its push"
 
@@ -264,7 +279,7 @@ def test_a_registration_that_is_forgotten_above_is_made_anew_and_an_open_push_is
             await begun(found)
             await found.push(10)
             found.parent.lose_answers = 1
-            with pytest.raises(ParentUnreachable):
+            with pytest.raises(LearnerUnreachable):
                 await found.beat()
             await found.push(20)
             found.parent.incarnation += 1
@@ -272,7 +287,7 @@ def test_a_registration_that_is_forgotten_above_is_made_anew_and_an_open_push_is
                 await found.beat()
             assert [line["reason"] for line in lines if line["event"] == "push-lost"] == ["unknown"]
             await found.beat()
-            assert [parcel.samples for parcel in found.parent.applied.values()] == [10, 20]
+            assert [update.samples for update in found.parent.applied.values()] == [10, 20]
 
     run(work)
 
@@ -283,7 +298,7 @@ def test_in_quarantine_above_what_was_gathered_is_kept(tmp_path: Path) -> None:
             await begun(found)
             await found.push()
             found.parent.rejection = "quarantined"
-            with pytest.raises(ParentRefused, match="policyctl cluster release east"):
+            with pytest.raises(LearnerRefused, match="policyctl cluster release east"):
                 await found.beat()
             found.parent.rejection = ""
             await found.beat()
@@ -298,7 +313,7 @@ def test_a_loop_is_refused_before_anything_is_pushed(tmp_path: Path, place: int,
         async with region(tmp_path) as found:
             own = found.learner.lineage[0]
             found.parent.fleets = (own,) if place == 0 else ("other", own)
-            with pytest.raises(ParentRefused, match=says) as caught:
+            with pytest.raises(LearnerRefused, match=says) as caught:
                 await found.beat()
             assert "\n" not in str(caught.value)
             assert found.region.base_step is None
@@ -310,7 +325,7 @@ def test_a_learner_above_that_works_in_rounds_is_refused(tmp_path: Path) -> None
     async def work() -> None:
         async with region(tmp_path) as found:
             found.parent.rounds = True
-            with pytest.raises(ParentRefused, match="works in rounds"):
+            with pytest.raises(LearnerRefused, match="works in rounds"):
                 await found.beat()
 
     run(work)
@@ -320,7 +335,7 @@ def test_a_version_without_a_signature_is_not_taken_and_told_above(tmp_path: Pat
     async def work() -> None:
         async with region(tmp_path) as found:
             found.parent.assigned = 2
-            with pytest.raises(ParentRefused, match="v2 of the learner above is not taken"):
+            with pytest.raises(LearnerRefused, match="of the learner above: v2 comes without a signature"):
                 await found.beat()
             found.parent.assigned = 0
             await found.beat()
@@ -365,7 +380,7 @@ def test_a_learner_that_becomes_a_region_and_no_region_again_goes_on(tmp_path: P
             assert stale.reason == "head-reset"
             await found.caller.push(2, base_step=before, incarnation=registered.incarnation)
             await found.beat()
-            assert [parcel.updates for parcel in parent.applied.values()] == [1]
+            assert [update.statistics["updates"] for update in parent.applied.values()] == [1]
             assert found.learner.head.step > before
 
     async def work() -> None:
@@ -439,7 +454,7 @@ def test_policyctl_fleet_says_how_a_region_stands(tmp_path: Path) -> None:
             await begun(found)
             await found.push()
             found.parent.lose_answers = 1
-            with pytest.raises(ParentUnreachable):
+            with pytest.raises(LearnerUnreachable):
                 await found.beat()
             await found.push()
             view = (await found.caller.fleet()).upstream

@@ -1,26 +1,27 @@
-"""Trust of an agent in its fleet's keys: pinned once, followed through rotations, and asked before a version acts.
+"""Trust of a cluster in its fleet's keys: pinned once, followed through rotations, and asked before a version acts.
 
 The keys are pinned at enrollment, over a connection that the enrollment file vouches for; an agent that was not
 enrolled pins the first that it is shown. From then on a version acts only if the fleet's key signed its number, digest
 and spec, and a timestamp that has not expired says that this cluster is to act on it now. Timestamps only go forward.
-What is refused is counted and told the learner; the version that acts goes on acting.
+What is refused is counted and told the learner; the version that acts goes on acting. A region trusts the learner above
+likewise, and signs again for its own clusters, which know the region's keys alone.
 Source: The Update Framework; see `policy_net/exchange/signed_documents.py`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import structlog
 
-from cluster_agent.errors import StateDamaged, VersionRejected
-from cluster_agent.fleet.learner_protocol import FetchedPolicy
-from cluster_agent.recording.state_files import read_json, write_json
-from foundation.text import plain_line, with_checksum, without_checksum
-from policy_net.errors import NotTrusted
+from foundation.files import PRIVATE, read_ordinary, write_whole
+from foundation.text import parse_json, plain_line, with_checksum, without_checksum
+from policy_net.errors import IdentityFileError, NotTrusted, VersionRejected
+from policy_net.exchange.learner_answers import FetchedPolicy
 from policy_net.exchange.rollout_duty import RolloutDuty
 from policy_net.exchange.signed_documents import (
     Distrust,
@@ -36,6 +37,7 @@ from policy_net.exchange.signed_documents import (
 _log = structlog.get_logger()
 
 TRUST_FILE = "trust.json"
+_LARGEST_BYTES = 1 << 20
 _OLDER_LEARNER = (
     "either this learner is older than this agent (update it, or set learner.unsigned_versions to allow until it is), "
     "or something else answers in its place"
@@ -54,7 +56,7 @@ class FleetTrust:
         """Read what was pinned.
 
         Raises:
-            StateDamaged: the file cannot be used.
+            IdentityFileError: the file cannot be used.
         """
         self._path = state_dir / TRUST_FILE
         self._cluster = cluster
@@ -64,16 +66,15 @@ class FleetTrust:
         self._pinned: SignedDocument | None = None
         self._number = 0
         self._expires_unix_seconds = 0
-        content = read_json(self._path)
-        if content is None:
-            return
         try:
-            content = without_checksum(content)
+            content = without_checksum(parse_json(read_ordinary(self._path, _LARGEST_BYTES)))
             self._pinned = SignedDocument.from_json(content["root"])
             self._root: Root = read_root(self._pinned)
             self._number = int(content["timestamp_number"])
-        except (NotTrusted, KeyError, TypeError, ValueError) as error:
-            raise StateDamaged(
+        except FileNotFoundError:
+            return
+        except (OSError, NotTrusted, KeyError, TypeError, ValueError) as error:
+            raise IdentityFileError(
                 f"{self._path}: cannot be used ({error}); restore it from a copy, or move it away to trust the keys "
                 "that the learner shows next"
             ) from error
@@ -82,6 +83,11 @@ class FleetTrust:
     def pinned(self) -> Root | None:
         """The root that is trusted; None before the first."""
         return None if self._pinned is None else self._root
+
+    @property
+    def fleet(self) -> str:
+        """The fleet that is trusted; empty before the first."""
+        return "" if self._pinned is None else self._root.fleet
 
     @property
     def timestamp_expires(self) -> float:
@@ -251,7 +257,8 @@ class FleetTrust:
     def _pin(self, document: SignedDocument, root: Root, number: int) -> None:
         before = self.pinned
         content = {"root": document.to_json(), "timestamp_number": number}  # nobody has signed the number
-        write_json(self._path, with_checksum(content), indent=1)
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_whole(self._path, json.dumps(with_checksum(content), indent=1), mode=PRIVATE)
         self._pinned, self._root, self._number = document, root, number
         if before is None or before.fleet != root.fleet:
             _log.info("fleet-keys-pinned", fleet=root.fleet, root=root.number, file=str(self._path))

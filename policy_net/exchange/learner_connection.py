@@ -1,7 +1,7 @@
-"""The connection to the learner under the identity in force: enrolls before the first call, renews in time.
+"""The connection to a learner under the identity in force: enrolls before the first call, renews in time.
 
-Both happen within an ordinary call to the learner, by whichever thread comes first, so that an agent without a learner
-waits for nothing and the retries that its threads have anyway cover them too.
+An agent has one, and so has a region to the learner above. Both happen within an ordinary call, by whichever thread
+comes first, so that a program without its learner waits for nothing and the retries that it has anyway cover them too.
 """
 
 from __future__ import annotations
@@ -9,17 +9,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
 import structlog
 
-from cluster_agent.errors import BadConfig, EnrollmentRefused, LearnerRefused, LearnerUnreachable
-from cluster_agent.fleet.enrollment import EnrolledIdentity
-from cluster_agent.settings import LearnerSettings, TlsSettings
 from foundation.followed_files import FollowedFiles
-from policy_net.errors import IdentityFileError
+from policy_net.errors import CertificateRefused, IdentityFileError, LearnerRefused, LearnerUnreachable
 from policy_net.exchange.connection_files import ConnectionFiles, follow_connection_files, read_connection_files
+from policy_net.exchange.enrolled_identity import EnrolledIdentity
 from policy_net.exchange.enrollment_file import EnrollmentFile
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 from policy_net.exchange.identity_file import BACKDATE_SECONDS, IdentityFile
@@ -44,20 +43,12 @@ OPTIONS = (
     ("grpc.enable_retries", 0),
     # No compression: a message is measured before it is unpacked, and a small one may unpack to gigabytes.
     ("grpc.compression_enabled_algorithms_bitset", 1),
+    # Clients in one process share no connection.
+    ("grpc.use_local_subchannel_pool", 1),
 )
 RENEWAL_PAUSE_SECONDS = 60.0
 """Least time between two attempts to replace an identity, or a tenth of its life: failures must not hold up other
 calls, and a clock that is far ahead must not ask for a certificate with every call."""
-
-WORDS = CallerWords(
-    "learner",
-    "learner.address",
-    "set learner.enroll_address to the HOST:PORT of a learner's `identity.enroll_port`",
-    "name this agent's enrollment file (learner.enrollment_file) or certificates (learner.tls)",
-    "enroll this agent with that learner, or name its certificates in learner.tls",
-    "leave out learner.tls and learner.enrollment_file, or name another address",
-)
-"""An agent's settings, for lines about a port that is no learner's."""
 
 Call = Callable[[str, Callable[..., fleet_pb2.CertificateReply], object], fleet_pb2.CertificateReply]
 """Makes a call by name, with the deadline and the errors of all calls to the learner."""
@@ -66,12 +57,38 @@ OnEnrolled = Callable[[Sequence[SignedDocument]], None]
 """Is told which keys sign for the fleet that an agent was just enrolled in."""
 
 
-class Connection:
+@dataclass(frozen=True, slots=True)
+class LearnerAddress:
+    """Where a learner is, and as whom it is called.
+
+    Attributes:
+        addresses: HOST:PORT of all learners of the fleet, of which one is active at a time.
+        cluster: the caller's name.
+        folder: where the caller's identity is kept.
+        words: of the calling program.
+        call_seconds: deadline of a call.
+        enrollment_file: by which an identity is gained; None where there is none to gain.
+        enroll_address: HOST:PORT to enroll at; the host of the address and the enrollment file's port unless set.
+        tls: certificates that were made elsewhere (PEM): authorities, the caller's certificate, its key.
+        serves: whether the caller serves nobody without this connection, as of a `SecretInUse`.
+    """
+
+    addresses: tuple[str, ...]
+    cluster: str
+    folder: Path
+    words: CallerWords
+    call_seconds: float
+    enrollment_file: Path | None = None
+    enroll_address: str | None = None
+    tls: tuple[Path, Path, Path] | None = None
+    serves: bool = True
+
+
+class LearnerConnection:
     """The channels to the learner's service, one an address; safe to use from several threads.
 
     Args:
         call: how calls are made.
-        folder: where the identity is kept.
         clock: Unix seconds.
         on_enrolled: is told the fleet's keys that come with a certificate for a token.
         on_replaced: is told the name of a secret whose files were replaced, as in `secrets`.
@@ -80,9 +97,7 @@ class Connection:
 
     def __init__(
         self,
-        settings: LearnerSettings,
-        cluster: str,
-        folder: Path,
+        address: LearnerAddress,
         call: Call,
         clock: Callable[[], float],
         on_enrolled: OnEnrolled = lambda _: None,
@@ -92,15 +107,15 @@ class Connection:
         """Open a channel if that takes no enrollment; nothing is sent yet.
 
         Raises:
-            BadConfig: a certificate, key or enrollment file cannot be used.
+            IdentityFileError: a certificate, key or enrollment file cannot be used.
         """
-        self._settings = settings
-        self._cluster = cluster
+        self._address = address
+        self._section = address.words.section
         self._call = call
         self._clock = clock
         self._on_enrolled = on_enrolled
         self._lock = threading.Lock()
-        self._addresses = (settings.address, *settings.further_addresses)
+        self._addresses = address.addresses
         self._channels: list[grpc.Channel] = []
         self._stubs: list[fleet_pb2_grpc.FleetStub] = []
         self._turn = 0
@@ -108,12 +123,15 @@ class Connection:
         self._files: FollowedFiles[ConnectionFiles] | None = None
         self._not_before = 0.0
         self._enroll_address = ""
-        if settings.enrollment_file is not None:
-            self._enrolled = EnrolledIdentity(folder, cluster, settings.enrollment_file)
+        if address.enrollment_file is not None:
+            try:
+                self._enrolled = EnrolledIdentity(address.folder, address.cluster, address.enrollment_file)
+            except IdentityFileError as error:
+                raise IdentityFileError(self._of_file(error)) from error
             if self._enrolled.present is not None:
                 self._open(_credentials(self._enrolled.present))
-        elif settings.tls is not None:
-            self._files = _followed(settings.tls, self._on_files_replaced, on_replaced, clock, look_clock)
+        elif address.tls is not None:
+            self._files = self._followed(address.tls, on_replaced, look_clock)
             self._open(_credentials(self._files.value))
         else:
             self._open(None)
@@ -121,12 +139,12 @@ class Connection:
     @property
     def secrets(self) -> list[SecretInUse]:
         """The certificate that is shown, and those that the learner's is checked against."""
-        files = self._files
+        files, serves = self._files, self._address.serves
         refusal = (lambda: "") if files is None else lambda: files.refusal
         look = (lambda: None) if files is None else self._look
         return [
-            SecretInUse("learner", lambda: self._validities()[0], refusal, look),
-            SecretInUse("learner-authority", lambda: self._validities()[1], refusal),
+            SecretInUse(self._section, lambda: self._validities()[0], refusal, look, serves),
+            SecretInUse(f"{self._section}-authority", lambda: self._validities()[1], refusal, serves=serves),
         ]
 
     @property
@@ -143,7 +161,7 @@ class Connection:
     @property
     def certified(self) -> bool:
         """Whether calls go by TLS."""
-        return self._enrolled is not None or self._settings.tls is not None
+        return self._enrolled is not None or self._address.tls is not None
 
     @property
     def enroll_address(self) -> str:
@@ -159,11 +177,10 @@ class Connection:
         """What may be behind a learner that does not answer; mostly nothing."""
         if not 0.0 < self.certificate_expires <= self._clock():
             return ""
+        expired = f"; this {self._address.words.caller}'s certificate has expired"
         if self._files is None:
-            return "; this agent's certificate has expired: it needs a new enrollment file"
-        return (
-            f"; this agent's certificate has expired: replace the files of learner.tls {self._files.refusal}".rstrip()
-        )
+            return f"{expired}: it needs a new enrollment file"
+        return f"{expired}: replace the files of {self._section}.tls {self._files.refusal}".rstrip()
 
     def fleet(self) -> fleet_pb2_grpc.FleetStub:
         """The learner's service, under an identity that is good for a while.
@@ -179,7 +196,8 @@ class Connection:
         with self._lock:
             self._refresh_identity(self._enrolled)
             if not self._stubs:
-                raise EnrollmentRefused("the enrollment file was refused; this cluster needs a new one")
+                caller = self._address.words.caller
+                raise CertificateRefused(f"the enrollment file was refused; this {caller} needs a new one")
             return self._stubs[self._place]
 
     @property
@@ -212,8 +230,10 @@ class Connection:
             elif enrolled.present is not None and self._not_before <= now >= enrolled.present.renewal_unix_seconds():
                 self._pause(enrolled.present, now)
                 self._renew(enrolled)
-        except (LearnerUnreachable, LearnerRefused) as error:
+        except (LearnerUnreachable, LearnerRefused, IdentityFileError) as error:
             if enrolled.present is None:
+                if isinstance(error, IdentityFileError):
+                    raise LearnerRefused(self._of_file(error)) from error
                 raise
             _log.warning(
                 "identity-not-replaced", error=str(error), expires_unix_seconds=round(self.certificate_expires)
@@ -230,19 +250,19 @@ class Connection:
     def _enroll(self, enrolled: EnrolledIdentity, invitation: EnrollmentFile) -> None:
         request = enrolled.first_request()
         message = fleet_pb2.EnrollRequest(
-            cluster=self._cluster, token=invitation.token, signing_request=request.request
+            cluster=self._address.cluster, token=invitation.token, signing_request=request.request
         )
         host = self._addresses[self._place].rpartition(":")[0]
-        address = self._enroll_address = self._settings.enroll_address or f"{host}:{invitation.enroll_port}"
+        address = self._enroll_address = self._address.enroll_address or f"{host}:{invitation.enroll_port}"
         credentials = grpc.ssl_channel_credentials(invitation.authority.encode())
         with grpc.secure_channel(address, credentials, options=OPTIONS) as channel:
             try:
                 reply = self._call("Enroll", fleet_pb2_grpc.EnrollmentStub(channel).Enroll, message)
             except LearnerRefused as error:
                 enrolled.looked_at()  # The same token would be refused again; a new file is looked at.
-                why = str(error).split(": ", 2)[-1]  # behind the call's name and gRPC's code
-                raise EnrollmentRefused(
-                    f"{self._settings.enrollment_file}: the learner refuses this enrollment file: {why}"
+                why = str(error).partition(": ")[2]  # behind the call's name
+                raise CertificateRefused(
+                    f"{self._address.enrollment_file}: the learner refuses this enrollment file: {why}"
                 ) from error
         identity = enrolled.received(request.key, reply.certificate, reply.authority)
         self._on_enrolled(tuple(map(SignedDocument.of, reply.roots)))
@@ -252,7 +272,7 @@ class Connection:
 
     def _renew(self, enrolled: EnrolledIdentity) -> None:
         request = enrolled.next_request()
-        message = fleet_pb2.RenewCertificateRequest(cluster=self._cluster, signing_request=request.request)
+        message = fleet_pb2.RenewCertificateRequest(cluster=self._address.cluster, signing_request=request.request)
         reply = self._call("RenewCertificate", self._stubs[self._place].RenewCertificate, message)
         self._take(_credentials(enrolled.received(request.key, reply.certificate, reply.authority)))
         _log.info("identity-renewed", expires_unix_seconds=round(self.certificate_expires))
@@ -282,36 +302,32 @@ class Connection:
         self._channels += opened
         self._stubs = [fleet_pb2_grpc.FleetStub(channel) for channel in opened]
 
+    def _followed(
+        self, tls: tuple[Path, Path, Path], on_replaced: Callable[[str], None], look_clock: Callable[[], float]
+    ) -> FollowedFiles[ConnectionFiles]:
+        setting = f"setting {self._section}.tls"
+
+        def replaced(files: ConnectionFiles) -> None:
+            self._on_files_replaced(files)
+            on_replaced(self._section)
+
+        def refused(reason: str) -> None:
+            _log.error("identity-not-replaced", error=f"{setting}: {reason}", meaning="the one before serves on")
+
+        try:
+            files = follow_connection_files(
+                lambda content: read_connection_files(*tls, content), replaced, refused, look_clock, self._clock
+            )
+            exposed = tls[2].stat().st_mode & 0o007
+        except (OSError, IdentityFileError) as error:
+            raise IdentityFileError(f"{setting}: {error}") from error
+        if exposed:
+            _log.warning("key-exposed", file=str(tls[2]), advice="others on this machine may read it: chmod 600")
+        return files
+
+    def _of_file(self, error: IdentityFileError) -> str:
+        return f"setting {self._section}.enrollment_file: {error}"
+
 
 def _credentials(shown: IdentityFile | ConnectionFiles) -> grpc.ChannelCredentials:
     return grpc.ssl_channel_credentials(shown.authority, shown.key, shown.certificate)
-
-
-def _followed(
-    tls: TlsSettings,
-    on_files_replaced: Callable[[ConnectionFiles], None],
-    on_replaced: Callable[[str], None],
-    clock: Callable[[], float],
-    look_clock: Callable[[], float],
-) -> FollowedFiles[ConnectionFiles]:
-    def replaced(files: ConnectionFiles) -> None:
-        on_files_replaced(files)
-        on_replaced("learner")
-
-    def refused(reason: str) -> None:
-        _log.error("identity-not-replaced", error=f"setting learner.tls: {reason}", meaning="the one before serves on")
-
-    try:
-        files = follow_connection_files(
-            lambda content: read_connection_files(tls.ca_file, tls.certificate_file, tls.key_file, content),
-            replaced,
-            refused,
-            look_clock,
-            clock,
-        )
-        exposed = tls.key_file.stat().st_mode & 0o007
-    except (OSError, IdentityFileError) as error:
-        raise BadConfig(f"setting learner.tls: {error}") from error
-    if exposed:
-        _log.warning("key-exposed", file=str(tls.key_file), advice="others on this machine may read it: chmod 600")
-    return files
