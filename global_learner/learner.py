@@ -123,9 +123,7 @@ class Learner(Generic[Status]):
         learned = Learned(self.spec, self.head, self.fleet, self.quarantine, rates)
         stores = Stores(opened.state, opened.registry, self.log)
         self.maintenance: Maintenance[Status] = Maintenance(settings, learned, stores, process, opened.beliefs.priors)
-        self._pushes: Pushes[Status] = Pushes(
-            settings, learned, self.log, process, self.maintenance.on_update, self._on_rejected
-        )
+        self._pushes: Pushes[Status] = Pushes(settings, learned, process, self.maintenance.commit, self._on_rejected)
         self.rounds: Rounds | None = None
         if settings.aggregation.mode is Mode.ROUNDS:
             self.rounds = Rounds(
@@ -150,7 +148,7 @@ class Learner(Generic[Status]):
         self.log.start()
         self.maintenance.start()
         if self._unsettled is not None:
-            self.maintenance.settle(self.head, self._unsettled)
+            self.maintenance.settle(self._unsettled)
         if self.rounds is not None:
             self.rounds.start()
         self.rollouts.start()
@@ -168,7 +166,7 @@ class Learner(Generic[Status]):
             await self.rounds.close()
         self.quarantine.keep()
         if not self.failed.done():
-            self.maintenance.snapshot(self.head)
+            self.maintenance.snapshot()
         await self.maintenance.close()
         await self.log.close()
 
@@ -266,9 +264,7 @@ class Learner(Generic[Status]):
         """
         await self.maintenance.room_at_last()
         applied = make(self.head.step + 1)
-        self.log.append(applied)
-        self.head.apply(applied)
-        self.maintenance.on_update(self.head, applied.unix_seconds)
+        self.maintenance.commit(applied)
         await self.log.durable(applied.step)
         return applied
 
@@ -350,9 +346,7 @@ class Learner(Generic[Status]):
         if records[0].step != self.head.step + 1:
             return False
         for record in records:
-            self.log.append(record)
-            self.head.apply(record)
-            self.maintenance.on_update(self.head, record.unix_seconds)
+            self.maintenance.commit(record)
         await self.log.durable(records[-1].step)
         return True
 

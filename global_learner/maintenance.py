@@ -1,4 +1,6 @@
-"""Maintenance after applied updates: versions that fall due, snapshots, the log cut behind them.
+"""Commitment of updates, the one place where the log and the head go on, and what is due after them.
+
+That is versions, snapshots, and the log cut behind these; it is done beside the updates.
 
 A full disk is waited for: the task that met it is tried again until it succeeds. Meanwhile updates are taken for as
 long as the log has room under its limit, and refused beyond it.
@@ -10,10 +12,10 @@ import asyncio
 import contextlib
 import errno
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Generic
+from typing import Generic, TypeVar
 
 import structlog
 
@@ -28,7 +30,6 @@ from global_learner.storage.receipts import cut_log
 from global_learner.storage.snapshot import Snapshot, write_snapshot
 from global_learner.storage.update_log import first_step, segments
 from global_learner.storage.update_records import AppliedUpdate
-from global_learner.updates.head import Head
 from global_learner.updates.parts import Learned, Process, Stores
 from global_learner.updates.policy_fit import max_log_bytes
 from global_learner.updates.publication import Publication, due_publication, note_reset
@@ -36,6 +37,8 @@ from global_learner.updates.work_queue import Work, WorkQueue
 from policy_net.exchange.policy_file import PolicyFile
 
 _log = structlog.get_logger()
+
+Found = TypeVar("Found")
 
 _SEGMENTS_A_LOG = 8
 """A segment is closed at this part of the log's limit: one is written, two are spare, the rest wait for snapshots."""
@@ -61,6 +64,7 @@ class Maintenance(Generic[Status]):
         self.max_log_bytes = max_log_bytes(settings, learned.spec)
         self._settings = settings
         self._spec = learned.spec
+        self._head = learned.head
         self._fleet = learned.fleet
         self._state = stores.state
         self._registry = stores.registry
@@ -124,8 +128,37 @@ class Maintenance(Generic[Status]):
             except NotNow:
                 await asyncio.sleep(self._retry_seconds)
 
-    def on_update(self, head: Head, unix_seconds: float) -> None:
-        """Queue what is due at the head's step."""
+    def commit(self, applied: AppliedUpdate, norm: float | None = None) -> None:
+        """Log the head's next update, apply it, and queue what is due after it; on disk once the log says so.
+
+        Args:
+            norm: of its gradient, where it is known.
+
+        Raises:
+            NotNow, LogBroken: it cannot be logged; nothing was changed.
+        """
+        self._log.append(applied)
+        self._head.apply(applied, norm)
+        self._queue_due(applied.unix_seconds)
+
+    def commit_and(self, applied: AppliedUpdate, work: Callable[[], Awaitable[Found]]) -> asyncio.Future[Found]:
+        """As `commit`, of what needs some work once it is on disk, before all that is due after it; done with that."""
+        done: asyncio.Future[Found] = asyncio.get_running_loop().create_future()
+
+        async def follow() -> None:
+            await self._log.durable(applied.step)
+            found = await work()
+            if not done.done():
+                done.set_result(found)
+
+        self._log.append(applied)
+        self._head.apply(applied)
+        self._add(follow)
+        self._queue_due(applied.unix_seconds)
+        return done
+
+    def _queue_due(self, unix_seconds: float) -> None:
+        head = self._head
         due = due_publication(head, self._settings.publish.every_steps, unix_seconds)
         if due is not None:
             counted = self._fleet.rejections_by_reason()
@@ -135,51 +168,36 @@ class Maintenance(Generic[Status]):
             head.step % self._settings.durability.snapshot_every_steps == 0
             or _SEGMENTS_A_LOG * self._log.segment_bytes >= self.max_log_bytes
         ):
-            self.snapshot(head)
+            self.snapshot()
 
-    def settle(self, head: Head, unsettled: Sequence[Publication | AppliedUpdate]) -> None:
+    def settle(self, unsettled: Sequence[Publication | AppliedUpdate]) -> None:
         """Queue what a start on a full disk left: versions that fell due, resets, a snapshot in place of the log."""
         for event in unsettled:
             if isinstance(event, AppliedUpdate):
-                self._add(partial(self._note_reset, event))
+                self._add(partial(self._registry.call, note_reset, self._registry.registry, event))
             else:
                 self._add(partial(self._publish, event, {}))
         self._snapshot_step = -1
-        self.snapshot(head)
+        self.snapshot()
 
-    async def _note_reset(self, applied: AppliedUpdate) -> None:
-        await self._registry.call(note_reset, self._registry.registry, applied)
-
-    def on_reset(self, head: Head, applied: AppliedUpdate) -> asyncio.Future[None]:
-        """Queue what follows from a reset; done when it is in the audit log."""
-        noted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        async def note() -> None:
-            await self._log.durable(applied.step)
-            await self._registry.call(note_reset, self._registry.registry, applied)
-            if not noted.done():
-                noted.set_result(None)
-
-        self._add(note)
-        self.snapshot(head)
+    def commit_reset(self, applied: AppliedUpdate) -> asyncio.Future[None]:
+        """Commit a reset, and snapshot the head that it leads to; done when it is in the audit log."""
+        registry = self._registry
+        noted = self.commit_and(applied, lambda: registry.call(note_reset, registry.registry, applied))
+        self.snapshot()
         return noted
 
-    def on_published(
-        self, head: Head, applied: AppliedUpdate, policy: PolicyFile, note: str, actor: str
+    def commit_published(
+        self, applied: AppliedUpdate, policy: PolicyFile, note: str, actor: str
     ) -> asyncio.Future[VersionCard]:
-        """Queue a version that was trained elsewhere, behind all that are due; done when it is in the registry."""
-        entered: asyncio.Future[VersionCard] = asyncio.get_running_loop().create_future()
+        """Commit a version that was trained elsewhere; done when it is in the registry, behind all that are due."""
 
-        async def enter() -> None:
-            await self._log.durable(applied.step)
+        async def enter() -> VersionCard:
             card = await self._registry.call(self._enter, applied, policy, note, actor)
             self.announce(card)
-            if not entered.done():
-                entered.set_result(card)
+            return card
 
-        self._add(enter)
-        self.on_update(head, applied.unix_seconds)
-        return entered
+        return self.commit_and(applied, enter)
 
     def _enter(self, applied: AppliedUpdate, policy: PolicyFile, note: str, actor: str) -> VersionCard:
         registry, publish, now = self._registry.registry, self._settings.publish, applied.unix_seconds
@@ -197,8 +215,9 @@ class Maintenance(Generic[Status]):
             registry.remarks.note(newest.version, note, actor, now)
         return registry.version(newest.version)[0]
 
-    def snapshot(self, head: Head) -> None:
+    def snapshot(self) -> None:
         """Queue a snapshot of the head as it is now; none if the newest one is of this step."""
+        head = self._head
         if head.step == self._snapshot_step:
             return
         self._snapshot_step = head.step

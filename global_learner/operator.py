@@ -12,7 +12,7 @@ import asyncio
 import dataclasses
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Generic
+from typing import Any, Generic
 
 import numpy as np
 import structlog
@@ -154,20 +154,10 @@ class Operator(Generic[Status]):
                 "agents cannot run it"
             )
         await self._maintenance.room()
-        applied = AppliedUpdate(
-            step=head.step + 1,
-            learning_rate=0.0,
-            active_clusters=0,
-            unix_seconds=self._wall_clock(),
-            update=GradientUpdate(actor, 0, 0, head.step, self._spec.digest, np.empty(0, np.float32), 0, 0.0),
-            kind=Kind.PUBLISHED,
-        )
-        self._log.append(applied)
-        head.apply(applied)
-        if self._rounds is not None:
-            self._rounds.restart()
-        entered = self._maintenance.on_published(head, applied, policy, note.strip(), actor)
-        await asyncio.wait((entered, self._failed), return_when=asyncio.FIRST_COMPLETED)
+        applied = self._record(Kind.PUBLISHED, actor, 0, head.step)
+        entered = self._maintenance.commit_published(applied, policy, note.strip(), actor)
+        self._restart_rounds()
+        await self._followed(entered)
         if not entered.done():
             raise LogBroken("the learner ends before the version is entered; start it, and look at `version list`")
         return entered.result()
@@ -365,29 +355,30 @@ class Operator(Generic[Status]):
         if self._is_at(card):
             await self._log.durable(from_step)
             return HeadReset(from_step, from_step, moments_kept, changed=False)
-        applied = AppliedUpdate(
-            step=from_step + 1,
-            learning_rate=0.0,
-            active_clusters=0,
-            unix_seconds=self._wall_clock(),
-            update=GradientUpdate(
-                actor, 0, version, card.head_step, self._spec.digest, np.empty(0, np.float32), 0, 0.0
-            ),
-            kind=Kind.RESET,
-            head=target,
-        )
-        self._log.append(applied)
-        head.apply(applied)
-        if self._rounds is not None:
-            self._rounds.restart()
-        noted = self._maintenance.on_reset(head, applied)
+        applied = self._record(Kind.RESET, actor, version, card.head_step, target)
+        noted = self._maintenance.commit_reset(applied)
+        self._restart_rounds()
         await self._log.durable(applied.step)
-        await asyncio.wait((noted, self._failed), return_when=asyncio.FIRST_COMPLETED)
+        await self._followed(noted)
         if why:
             await self.note(actor, "head-reset-reason", f"v{version}", f"step {applied.step}: {why}")
         self._telemetry.head_resets.inc()
         _log.info("head-reset", actor=actor, version=version, from_step=from_step, head_step=applied.step)
         return HeadReset(from_step, applied.step, moments_kept, changed=True)
+
+    def _record(self, kind: Kind, actor: str, version: int, base_step: int, head: bytes = b"") -> AppliedUpdate:
+        """The log's next record, of an operator's act; see `AppliedUpdate`."""
+        nothing = np.empty(0, np.float32)
+        update = GradientUpdate(actor, 0, version, base_step, self._spec.digest, nothing, 0, 0.0)
+        return AppliedUpdate(self._head.step + 1, 0.0, 0, self._wall_clock(), update, kind, head)
+
+    def _restart_rounds(self) -> None:
+        if self._rounds is not None:
+            self._rounds.restart()
+
+    async def _followed(self, work: asyncio.Future[Any]) -> None:
+        """Wait until work is done that follows from a record, or the learner ends."""
+        await asyncio.wait((work, self._failed), return_when=asyncio.FIRST_COMPLETED)
 
     def _check_seen(self, seen_step: int | None) -> None:
         reset_step = self._head.ledger.reset_step

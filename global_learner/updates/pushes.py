@@ -16,9 +16,7 @@ from global_learner.aggregation.settings import Mode
 from global_learner.errors import Rejection, UpdateRejected
 from global_learner.fleet import ClusterEntry, Status
 from global_learner.settings import LearnerSettings
-from global_learner.storage.log_writer import LogWriter
 from global_learner.storage.update_records import AppliedUpdate
-from global_learner.updates.head import Head
 from global_learner.updates.ingest import Ingest
 from global_learner.updates.parts import Learned, Process
 from global_learner.updates.privacy import Protection, judged, weighed
@@ -63,7 +61,7 @@ class Pushes(Generic[Status]):
     """Applies updates to the head, and counts what becomes of them.
 
     Args:
-        on_applied: queues what is due after an update, such as a version; told the head and the Unix seconds.
+        commit: logs and applies an update, whose gradient's norm it is told where that is known.
         on_rejected: notes that a cluster's update was rejected, and why.
     """
 
@@ -71,19 +69,17 @@ class Pushes(Generic[Status]):
         self,
         settings: LearnerSettings,
         learned: Learned[Status],
-        log: LogWriter,
         process: Process,
-        on_applied: Callable[[Head, float], None],
+        commit: Callable[[AppliedUpdate, float | None], None],
         on_rejected: Callable[[str, Rejection], None],
     ) -> None:
         self._head = learned.head
-        self._log = log
         self._fleet = learned.fleet
         self._quarantine = learned.quarantine
         self._rates = learned.rates
         self._telemetry = process.telemetry
         self._wall_clock = process.wall_clock
-        self._on_applied = on_applied
+        self._commit = commit
         self._on_rejected = on_rejected
         self._protection = None if settings.privacy is None else Protection(settings.privacy)
         self._ingest = Ingest(learned.spec, judged(settings))
@@ -168,13 +164,11 @@ class Pushes(Generic[Status]):
             kind=kind,
             noise_multiplier=self._noise_multiplier,
         )
-        self._log.append(applied)
-        self._head.apply(applied, judgement.applied_norm)
+        self._commit(applied, judgement.applied_norm)
         if judgement.was_clipped:
             self._telemetry.clipped.inc()
         self._telemetry.apply_seconds.observe(time.perf_counter() - started)
         self._telemetry.staleness.observe(judgement.staleness)
-        self._on_applied(self._head, applied.unix_seconds)
         return PushAnswer(
             Outcome.APPLIED,
             applied.step,
