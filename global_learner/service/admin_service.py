@@ -7,10 +7,12 @@ It translates; what is about versions and the head, `Operator` decides.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import heapq
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from global_learner.enrollment.registrar import Registrar
 from global_learner.enrollment.types import identity_message, person_message
@@ -39,6 +41,22 @@ _MAX_CLUSTERS = 100_000
 _OVER = frozenset(phase.value for phase in Phase if phase.over)
 
 
+Request = TypeVar("Request")
+Reply = TypeVar("Reply")
+
+
+def for_people(
+    method: Callable[[AdminService, Request, str], Awaitable[Reply]],
+) -> Callable[[AdminService, Request, Context], Awaitable[Reply]]:
+    """Answer a person, whose name the method is told, as all calls are `answered`."""
+
+    @functools.wraps(method)
+    async def call(service: AdminService, request: Request, context: Context) -> Reply:
+        return await method(service, request, service.identity.person(context.auth_context()))
+
+    return answered(call)
+
+
 class AdminService(fleet_pb2_grpc.AdminServicer):
     """Answers the platform owner and those to whom he gave a role, which was looked at before (`roles.NEEDS`).
 
@@ -57,23 +75,21 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
     ) -> None:
         self.telemetry = telemetry
         self._learner = learner
-        self._identity = identity
+        self.identity = identity
         self._registrar = registrar
         self._scoring = scoring
         self._wall_clock = wall_clock
 
     # The fleet and its clusters.
 
-    @answered
-    async def GetFleet(self, request: fleet_pb2.GetFleetRequest, context: Context) -> fleet_pb2.GetFleetReply:
+    @for_people
+    async def GetFleet(self, request: fleet_pb2.GetFleetRequest, actor: str) -> fleet_pb2.GetFleetReply:
         """All clusters, and the head."""
-        self._identity.person(context.auth_context())
         return await fleet_message(self._learner, self._registrar)
 
-    @answered
-    async def GetReport(self, request: fleet_pb2.GetReportRequest, context: Context) -> fleet_pb2.GetReportReply:
+    @for_people
+    async def GetReport(self, request: fleet_pb2.GetReportRequest, actor: str) -> fleet_pb2.GetReportReply:
         """Everything that the report shows."""
-        self._identity.person(context.auth_context())
         return await self.report()
 
     async def report(self) -> fleet_pb2.GetReportReply:
@@ -101,12 +117,9 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
             ],
         )
 
-    @answered
-    async def EnrollCluster(
-        self, request: fleet_pb2.EnrollClusterRequest, context: Context
-    ) -> fleet_pb2.EnrollClusterReply:
+    @for_people
+    async def EnrollCluster(self, request: fleet_pb2.EnrollClusterRequest, actor: str) -> fleet_pb2.EnrollClusterReply:
         """A one-time token for a cluster's name."""
-        actor = self._identity.person(context.auth_context())
         invitation = await self._registrar.invite(request.cluster, actor)
         return fleet_pb2.EnrollClusterReply(
             token=invitation.token,
@@ -116,33 +129,24 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
             voided_tokens=invitation.voided_tokens,
         )
 
-    @answered
-    async def ListClusters(
-        self, request: fleet_pb2.ListClustersRequest, context: Context
-    ) -> fleet_pb2.ListClustersReply:
+    @for_people
+    async def ListClusters(self, request: fleet_pb2.ListClustersRequest, actor: str) -> fleet_pb2.ListClustersReply:
         """Who may call, who might, who may no longer."""
-        self._identity.person(context.auth_context())
         clusters = await self._registrar.clusters()
         return fleet_pb2.ListClustersReply(clusters=[identity_message(entry) for entry in clusters])
 
-    @answered
-    async def RevokeCluster(
-        self, request: fleet_pb2.RevokeClusterRequest, context: Context
-    ) -> fleet_pb2.RevokeClusterReply:
+    @for_people
+    async def RevokeCluster(self, request: fleet_pb2.RevokeClusterRequest, actor: str) -> fleet_pb2.RevokeClusterReply:
         """Turn a cluster out; its next call is refused."""
-        actor = self._identity.person(context.auth_context())
         check_reason(request.reason)
         certificates, tokens = await self._registrar.revoke(
             request.cluster, actor, request.reason, dry_run=request.dry_run
         )
         return fleet_pb2.RevokeClusterReply(certificates=certificates, tokens=tokens)
 
-    @answered
-    async def ForgetCluster(
-        self, request: fleet_pb2.ForgetClusterRequest, context: Context
-    ) -> fleet_pb2.ForgetClusterReply:
+    @for_people
+    async def ForgetCluster(self, request: fleet_pb2.ForgetClusterRequest, actor: str) -> fleet_pb2.ForgetClusterReply:
         """List a cluster no longer that was turned out, or was never enrolled and is away."""
-        actor = self._identity.person(context.auth_context())
         check_reason(request.reason)
         cluster, dry_run = request.cluster, request.dry_run
         fleet, away_seconds = self._learner.fleet, self._learner.rollouts.away_seconds
@@ -157,12 +161,11 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
         accepted = 0 if record is None else record.accepted
         return fleet_pb2.ForgetClusterReply(registered=registered, updates_accepted=accepted)
 
-    @answered
+    @for_people
     async def EnrollOperator(
-        self, request: fleet_pb2.EnrollOperatorRequest, context: Context
+        self, request: fleet_pb2.EnrollOperatorRequest, actor: str
     ) -> fleet_pb2.EnrollOperatorReply:
         """A certificate for a person, in place of those of that name."""
-        actor = self._identity.person(context.auth_context())
         grant, replaced = await self._registrar.enroll_person(
             request.name, request.role, request.signing_request, actor
         )
@@ -173,58 +176,46 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
             replaced=replaced,
         )
 
-    @answered
-    async def ListOperators(
-        self, request: fleet_pb2.ListOperatorsRequest, context: Context
-    ) -> fleet_pb2.ListOperatorsReply:
+    @for_people
+    async def ListOperators(self, request: fleet_pb2.ListOperatorsRequest, actor: str) -> fleet_pb2.ListOperatorsReply:
         """People, their roles, and until when."""
-        self._identity.person(context.auth_context())
         people = await self._registrar.people()
         return fleet_pb2.ListOperatorsReply(operators=[person_message(entry) for entry in people])
 
-    @answered
+    @for_people
     async def RevokeOperator(
-        self, request: fleet_pb2.RevokeOperatorRequest, context: Context
+        self, request: fleet_pb2.RevokeOperatorRequest, actor: str
     ) -> fleet_pb2.RevokeOperatorReply:
         """Turn a person out; the next call is refused."""
-        actor = self._identity.person(context.auth_context())
         check_reason(request.reason)
         certificates = await self._registrar.revoke_person(request.name, actor, request.reason, dry_run=request.dry_run)
         return fleet_pb2.RevokeOperatorReply(certificates=certificates)
 
-    @answered
+    @for_people
     async def ReleaseCluster(
-        self, request: fleet_pb2.ReleaseClusterRequest, context: Context
+        self, request: fleet_pb2.ReleaseClusterRequest, actor: str
     ) -> fleet_pb2.ReleaseClusterReply:
         """End a cluster's quarantine."""
-        actor = self._identity.person(context.auth_context())
         return fleet_pb2.ReleaseClusterReply(
             released=await self._learner.operator.release(request.cluster, actor, request.reason)
         )
 
     # Versions, the head, and the audit log.
 
-    @answered
-    async def ListVersions(
-        self, request: fleet_pb2.ListVersionsRequest, context: Context
-    ) -> fleet_pb2.ListVersionsReply:
+    @for_people
+    async def ListVersions(self, request: fleet_pb2.ListVersionsRequest, actor: str) -> fleet_pb2.ListVersionsReply:
         """All cards, oldest first."""
-        self._identity.person(context.auth_context())
         return fleet_pb2.ListVersionsReply(versions=await self._versions())
 
-    @answered
-    async def ShowVersion(self, request: fleet_pb2.ShowVersionRequest, context: Context) -> fleet_pb2.ShowVersionReply:
+    @for_people
+    async def ShowVersion(self, request: fleet_pb2.ShowVersionRequest, actor: str) -> fleet_pb2.ShowVersionReply:
         """One card and its spec."""
-        self._identity.person(context.auth_context())
         card, spec = await self._learner.operator.version(request.version)
         return fleet_pb2.ShowVersionReply(card=version_message(card, scoring=self._scoring), spec_json=spec.to_json())
 
-    @answered
-    async def AssignVersion(
-        self, request: fleet_pb2.AssignVersionRequest, context: Context
-    ) -> fleet_pb2.AssignVersionReply:
+    @for_people
+    async def AssignVersion(self, request: fleet_pb2.AssignVersionRequest, actor: str) -> fleet_pb2.AssignVersionReply:
         """Let clusters act on a version from their next heartbeat on."""
-        actor = self._identity.person(context.auth_context())
         clusters = _whom(request)
         rollouts = self._learner.rollouts
         done = await rollouts.assign(
@@ -237,10 +228,9 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
             passed_over=sorted(rollouts.gone()) if request.all else [],
         )
 
-    @answered
-    async def RollBack(self, request: fleet_pb2.RollBackRequest, context: Context) -> fleet_pb2.RollBackReply:
+    @for_people
+    async def RollBack(self, request: fleet_pb2.RollBackRequest, actor: str) -> fleet_pb2.RollBackReply:
         """Let clusters act on the version before from their next heartbeat on."""
-        actor = self._identity.person(context.auth_context())
         done = await self._learner.rollouts.go_back(
             _whom(request),
             actor,
@@ -254,22 +244,18 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
 
     # Rollouts.
 
-    @answered
-    async def StartRollout(
-        self, request: fleet_pb2.StartRolloutRequest, context: Context
-    ) -> fleet_pb2.StartRolloutReply:
+    @for_people
+    async def StartRollout(self, request: fleet_pb2.StartRolloutRequest, actor: str) -> fleet_pb2.StartRolloutReply:
         """Begin to bring a version to the fleet in stages."""
-        actor = self._identity.person(context.auth_context())
         taken = await self._learner.rollouts.begin(
             request.version, request.plan_json, actor, request.reason, dry_run=request.dry_run
         )
         note = AUTO_ASSIGN_NOTE if self._learner.rollouts.auto_assign else ""
         return fleet_pb2.StartRolloutReply(rollout=taken_message(taken), changes=change_lines(taken), note=note)
 
-    @answered
-    async def GetRollout(self, request: fleet_pb2.GetRolloutRequest, context: Context) -> fleet_pb2.GetRolloutReply:
+    @for_people
+    async def GetRollout(self, request: fleet_pb2.GetRolloutRequest, actor: str) -> fleet_pb2.GetRolloutReply:
         """One rollout, with its clusters, verdicts and events."""
-        self._identity.person(context.auth_context())
         shown = overview_message(await self._learner.rollouts.overview(request.number))
         if shown.phase not in _OVER:
             self._show_heard(shown)
@@ -296,21 +282,15 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
                 member.refused_version = entry.status.refused_version
                 member.refused_reason = entry.status.refused_reason
 
-    @answered
-    async def ListRollouts(
-        self, request: fleet_pb2.ListRolloutsRequest, context: Context
-    ) -> fleet_pb2.ListRolloutsReply:
+    @for_people
+    async def ListRollouts(self, request: fleet_pb2.ListRolloutsRequest, actor: str) -> fleet_pb2.ListRolloutsReply:
         """All rollouts, oldest first."""
-        self._identity.person(context.auth_context())
         records = await self._learner.rollouts.records()
         return fleet_pb2.ListRolloutsReply(rollouts=[record_message(record) for record in records])
 
-    @answered
-    async def ActOnRollout(
-        self, request: fleet_pb2.ActOnRolloutRequest, context: Context
-    ) -> fleet_pb2.ActOnRolloutReply:
+    @for_people
+    async def ActOnRollout(self, request: fleet_pb2.ActOnRolloutRequest, actor: str) -> fleet_pb2.ActOnRolloutReply:
         """Carry out an operator's word on the latest rollout."""
-        actor = self._identity.person(context.auth_context())
         if request.cluster:
             checked_name(request.cluster)
         seen = SeenRollout(request.seen.number, request.seen.event_number) if request.HasField("seen") else None
@@ -319,44 +299,37 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
         )
         return fleet_pb2.ActOnRolloutReply(rollout=taken_message(taken), changes=change_lines(taken))
 
-    @answered
-    async def PinVersion(self, request: fleet_pb2.PinVersionRequest, context: Context) -> fleet_pb2.PinVersionReply:
+    @for_people
+    async def PinVersion(self, request: fleet_pb2.PinVersionRequest, actor: str) -> fleet_pb2.PinVersionReply:
         """Keep a version whatever its age, or no longer."""
-        actor = self._identity.person(context.auth_context())
         changed = await self._learner.operator.pin(request.version, request.pinned, actor, request.reason)
         return fleet_pb2.PinVersionReply(changed=changed)
 
-    @answered
-    async def NoteVersion(self, request: fleet_pb2.NoteVersionRequest, context: Context) -> fleet_pb2.NoteVersionReply:
+    @for_people
+    async def NoteVersion(self, request: fleet_pb2.NoteVersionRequest, actor: str) -> fleet_pb2.NoteVersionReply:
         """Have a version's card say something to people."""
-        actor = self._identity.person(context.auth_context())
         changed = await self._learner.operator.note_version(request.version, request.text, actor)
         return fleet_pb2.NoteVersionReply(changed=changed)
 
-    @answered
+    @for_people
     async def RestoreVersion(
-        self, request: fleet_pb2.RestoreVersionRequest, context: Context
+        self, request: fleet_pb2.RestoreVersionRequest, actor: str
     ) -> fleet_pb2.RestoreVersionReply:
         """Put a version's file back that was damaged or lost."""
-        actor = self._identity.person(context.auth_context())
         restored = await self._learner.operator.restore(request.version, request.file, actor, request.reason)
         return fleet_pb2.RestoreVersionReply(changed=restored)
 
-    @answered
+    @for_people
     async def PublishVersion(
-        self, request: fleet_pb2.PublishVersionRequest, context: Context
+        self, request: fleet_pb2.PublishVersionRequest, actor: str
     ) -> fleet_pb2.PublishVersionReply:
         """Make a policy that was trained elsewhere the next version; nothing acts on it by that."""
-        actor = self._identity.person(context.auth_context())
         card = await self._learner.operator.publish(request.policy_file, request.note, actor)
         return fleet_pb2.PublishVersionReply(card=version_message(card, scoring=self._scoring))
 
-    @answered
-    async def AliasVersion(
-        self, request: fleet_pb2.AliasVersionRequest, context: Context
-    ) -> fleet_pb2.AliasVersionReply:
+    @for_people
+    async def AliasVersion(self, request: fleet_pb2.AliasVersionRequest, actor: str) -> fleet_pb2.AliasVersionReply:
         """Let a word mean a version, or nothing any more."""
-        actor = self._identity.person(context.auth_context())
         operator = self._learner.operator
         if request.version:
             before = await operator.give_alias(request.alias, request.version, actor, request.reason, move=request.move)
@@ -364,10 +337,9 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
             before = await operator.take_alias(request.alias, actor, request.reason)
         return fleet_pb2.AliasVersionReply(from_version=before)
 
-    @answered
-    async def ResetHead(self, request: fleet_pb2.ResetHeadRequest, context: Context) -> fleet_pb2.ResetHeadReply:
+    @for_people
+    async def ResetHead(self, request: fleet_pb2.ResetHeadRequest, actor: str) -> fleet_pb2.ResetHeadReply:
         """Let the head go on from a version."""
-        actor = self._identity.person(context.auth_context())
         seen_step = request.seen_step if request.HasField("seen_step") else None
         done = await self._learner.operator.reset_head(
             request.version, actor, request.reason, dry_run=request.dry_run, seen_step=seen_step
@@ -376,10 +348,9 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
             from_step=done.from_step, head_step=done.head_step, moments_kept=done.moments_kept, changed=done.changed
         )
 
-    @answered
-    async def GetKeys(self, request: fleet_pb2.GetKeysRequest, context: Context) -> fleet_pb2.GetKeysReply:
+    @for_people
+    async def GetKeys(self, request: fleet_pb2.GetKeysRequest, actor: str) -> fleet_pb2.GetKeysReply:
         """Which keys sign for this fleet."""
-        self._identity.person(context.auth_context())
         signing = self._learner.operator.signing
         if signing is None:
             return fleet_pb2.GetKeysReply()
@@ -387,19 +358,17 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
             roots=[root.message() for root in signing.keys.roots], root_key_present=signing.keys.root_key_present
         )
 
-    @answered
-    async def RotateKey(self, request: fleet_pb2.RotateKeyRequest, context: Context) -> fleet_pb2.RotateKeyReply:
+    @for_people
+    async def RotateKey(self, request: fleet_pb2.RotateKeyRequest, actor: str) -> fleet_pb2.RotateKeyReply:
         """A new key in a role's place."""
-        actor = self._identity.person(context.auth_context())
         root = SignedDocument.of(request.root) if request.HasField("root") else None
         unsigned = await self._learner.operator.rotate_key(request.role, root, actor, request.seen_root)
         roots = [document.message() for document in self._registrar.roots]
         return fleet_pb2.RotateKeyReply(roots=roots, unsigned_root=unsigned)
 
-    @answered
-    async def ListAudit(self, request: fleet_pb2.ListAuditRequest, context: Context) -> fleet_pb2.ListAuditReply:
+    @for_people
+    async def ListAudit(self, request: fleet_pb2.ListAuditRequest, actor: str) -> fleet_pb2.ListAuditReply:
         """Who did what, when: identities, versions and the head in one log."""
-        self._identity.person(context.auth_context())
         since = request.since_unix_seconds
         if not math.isfinite(since):
             raise BadRequest(f"since is {since}; it must be a moment in Unix seconds")
