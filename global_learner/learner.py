@@ -87,7 +87,7 @@ class Learner(Generic[Status]):
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._settings = settings
-        self._registry = opened.registry
+        self.registry = opened.registry
         self._telemetry = telemetry
         self._wall_clock = wall_clock
         # Clusters are not silent while this process is stopped, or its loop kept from hearing them.
@@ -185,8 +185,8 @@ class Learner(Generic[Status]):
         limit = self._settings.ingest.max_clusters
         if self.fleet.get(cluster) is None and len(self.fleet) >= limit:
             raise FleetFull(f"{limit} clusters are registered, more are not taken (ingest.max_clusters)")
-        registration = await self._registry.call(
-            self._registry.registry.register,
+        registration = await self.registry.call(
+            self.registry.registry.register,
             cluster,
             self._settings.publish.auto_assign or self.region is not None,
             job_types,
@@ -210,7 +210,7 @@ class Learner(Generic[Status]):
         if not heard:
             return
         try:
-            await self._registry.call(self._write_heard, heard)
+            await self.registry.call(self._write_heard, heard)
             self._heard_kept_seconds = at
         except LearnerError as error:
             _log.warning("last-heard-not-kept", reason=str(error), advice="tried again")
@@ -226,7 +226,7 @@ class Learner(Generic[Status]):
             await self.keep_heard()
 
     def _write_heard(self, heard: Mapping[str, LastHeard]) -> None:
-        with self._registry.registry.transaction() as session:
+        with self.registry.registry.transaction() as session:
             keep_heard(session, heard)
 
     async def pull(self, cluster: str, incarnation: int, have_step: int | None) -> tuple[int, bytes | None]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Generic
 
@@ -26,7 +25,6 @@ from global_learner.registry.signing import Signing
 from global_learner.rollout.events import check_reason
 from global_learner.settings import PublishSettings
 from global_learner.storage.audit import KEEPER
-from global_learner.storage.audit_chain import AuditLine
 from global_learner.storage.snapshot import AdamState, Kept, Snapshot, parse_snapshot, snapshot_parts
 from global_learner.storage.update_records import AppliedUpdate, Kind
 from global_learner.updates.parts import Learned, Process, Stores
@@ -34,7 +32,6 @@ from global_learner.updates.rounds import Rounds
 from policy_net.errors import PolicyFileError
 from policy_net.exchange.policy_file import digest_of, parse_policy_file
 from policy_net.exchange.signed_documents import Role, SignedDocument
-from policy_net.exchange.spec import Spec
 from policy_net.exchange.wire import GradientUpdate
 
 _log = structlog.get_logger()
@@ -207,39 +204,6 @@ class Operator(Generic[Status]):
         if released:
             await self.note(actor, "released", cluster, f"out of quarantine: {why}" if why else "out of quarantine")
         return released
-
-    async def policy(self, version: int) -> tuple[VersionCard, bytes]:
-        """A version's card and policy file.
-
-        Raises:
-            UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
-            StateUnusable: the file is damaged.
-        """
-        return await self._registry.call(self._registry.registry.policy_bytes, version)
-
-    async def versions(self) -> list[VersionCard]:
-        """All cards, oldest first."""
-        return await self._registry.call(self._registry.registry.versions)
-
-    async def version(self, version: int) -> tuple[VersionCard, Spec]:
-        """One version's card and spec.
-
-        Raises:
-            UnknownPolicyVersion: there is none of this number.
-        """
-        return await self._registry.call(self._registry.registry.version, version)
-
-    async def audit(self, since_unix_seconds: float) -> list[AuditLine]:
-        """What operators did with versions and the head since a moment, oldest first."""
-        return await self._registry.call(self._registry.registry.audit, since_unix_seconds)
-
-    async def acts(self, actions: Collection[str], most: int) -> list[AuditLine]:
-        """What people did with versions and the head, newest first."""
-        return await self._registry.call(self._registry.registry.acts, actions, most)
-
-    async def audit_head(self) -> tuple[int, str]:
-        """How many lines the log of versions has, and the digest of the last one."""
-        return await self._registry.call(self._registry.registry.audit_head)
 
     async def note(self, actor: str, action: str, subject: str, detail: str) -> None:
         """Write down an act that is kept elsewhere."""

@@ -75,6 +75,7 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
     ) -> None:
         self.telemetry = telemetry
         self._learner = learner
+        self._registry, self._ask = learner.registry.registry, learner.registry.call
         self.identity = identity
         self._registrar = registrar
         self._scoring = scoring
@@ -112,8 +113,11 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
             rollouts=rollouts,
             acts=[
                 fleet_pb2.AuditEntry(**dataclasses.asdict(line))
-                for log in (self._registrar, self._learner.operator)
-                for line in await log.acts(ACTS, MOST_EVENTS)
+                for log in (
+                    await self._registrar.acts(ACTS, MOST_EVENTS),
+                    await self._ask(self._registry.acts, ACTS, MOST_EVENTS),
+                )
+                for line in log
             ],
         )
 
@@ -210,7 +214,7 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
     @for_people
     async def ShowVersion(self, request: fleet_pb2.ShowVersionRequest, actor: str) -> fleet_pb2.ShowVersionReply:
         """One card and its spec."""
-        card, spec = await self._learner.operator.version(request.version)
+        card, spec = await self._ask(self._registry.version, request.version)
         return fleet_pb2.ShowVersionReply(card=version_message(card, scoring=self._scoring), spec_json=spec.to_json())
 
     @for_people
@@ -372,13 +376,13 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
         since = request.since_unix_seconds
         if not math.isfinite(since):
             raise BadRequest(f"since is {since}; it must be a moment in Unix seconds")
-        logs = (await self._registrar.audit(since), await self._learner.operator.audit(since))
+        logs = (await self._registrar.audit(since), await self._ask(self._registry.audit, since))
         # Each log keeps its own order, in which it is chained, also where a clock was set back.
         merged = heapq.merge(*logs, key=lambda line: line.unix_seconds)
         return fleet_pb2.ListAuditReply(entries=[fleet_pb2.AuditEntry(**dataclasses.asdict(line)) for line in merged])
 
     async def _versions(self) -> list[fleet_pb2.VersionCard]:
-        return [version_message(card, scoring=self._scoring) for card in await self._learner.operator.versions()]
+        return [version_message(card, scoring=self._scoring) for card in await self._ask(self._registry.versions)]
 
 
 def _whom(request: fleet_pb2.AssignVersionRequest | fleet_pb2.RollBackRequest) -> list[str] | None:

@@ -214,7 +214,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             entry = self._learner.fleet.get(self._caller(request.cluster, context))
         else:
             self._identity.anybody(context.auth_context())
-        card, data = await self._learner.operator.policy(request.version)
+        card, data = await self._learner.registry.call(self._learner.registry.registry.policy_bytes, request.version)
         return fleet_pb2.FetchPolicyReply(
             version=card.version,
             policy_file=data,

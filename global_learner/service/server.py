@@ -178,7 +178,10 @@ async def _close(scorer: Scorer, learner: FleetLearner, identities: Identities) 
 
 async def _tell_heads(identities: Identities, learner: FleetLearner) -> None:
     """Say where the audit logs end: what is logged may be kept where this machine's user cannot write."""
-    heads = {IDENTITIES: await identities.registrar.audit_head(), VERSIONS: await learner.operator.audit_head()}
+    heads = {
+        IDENTITIES: await identities.registrar.audit_head(),
+        VERSIONS: await learner.registry.call(learner.registry.registry.audit_head),
+    }
     for log, (lines, head) in heads.items():
         _log.info("audit-log", log=log, lines=lines, head=head)
 

@@ -72,7 +72,7 @@ async def _live(settings: LearnerSettings, keep_wal: bool, copy: Path) -> None:
     settings = settings.model_copy(update={"durability": few})
     async with opened(settings) as (learner, identities, beliefs):
         readers = []
-        registry = learner._registry.registry
+        registry = learner.registry.registry
         assert registry.signing is not None
         registry.signing.rotate(Role.ROOT)
         registry.signing.timestamp("north", 1)

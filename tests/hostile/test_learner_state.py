@@ -90,9 +90,9 @@ async def _live(settings: LearnerSettings) -> None:
 async def _view(settings: LearnerSettings) -> View:
     """What a learner that starts from these files knows."""
     async with opened(settings) as (learner, identities, beliefs):
-        versions = await learner.operator.versions()
+        versions = await learner.registry.call(learner.registry.registry.versions)
         for card in versions:
-            await learner.operator.policy(card.version)
+            await learner.registry.call(learner.registry.registry.policy_bytes, card.version)
         return {
             "head_step": learner.head.step,
             "weights": hashlib.sha256(learner.head.weights.tobytes()).hexdigest(),

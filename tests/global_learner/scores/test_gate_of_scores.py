@@ -61,7 +61,7 @@ async def scoring_learner(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Asyn
     monkeypatch.setattr(learner_in_process, "policy", lambda _spec: first)
     quick = {"period_seconds": 0.1}
     async with serving(folder, first.spec, publish={"auto_assign": False}, rollouts=quick) as caller:
-        thread = caller.learner._registry
+        thread = caller.learner.registry
         for number, file in enumerate(others):
             await thread.call(thread.registry.publish, file, 1000 + number, 0.0, {}, 0.0, False)
         settings = ScoreSettings(nice=0)

@@ -114,7 +114,7 @@ class Region:
         self.caller, self.parent, self.learner = caller, parent, caller.learner
         self.telemetry = Telemetry()
         self.now = 0.0
-        registry = self.learner._registry
+        registry = self.learner.registry
         self.uplink = Uplink(
             UpstreamSettings.model_validate({**UPSTREAM, "push_seconds": 10.0}),
             self.learner,
