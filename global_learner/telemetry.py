@@ -7,6 +7,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TextIO
 
 import structlog
@@ -33,37 +34,32 @@ class Telemetry:
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self.registry = CollectorRegistry()
-        self.start_time = Gauge(
-            "fedl2_learner_start_time_seconds", "When this process began, as Unix time.", registry=self.registry
-        )
+        counter = partial(Counter, registry=self.registry)
+        gauge = partial(Gauge, registry=self.registry)
+        histogram = partial(Histogram, registry=self.registry)
+        self.start_time = gauge("fedl2_learner_start_time_seconds", "When this process began, as Unix time.")
         self.start_time.set(clock())
         self.refusal_log = RefusalLog()
-        self.updates = Counter(
+        self.updates = counter(
             "fedl2_learner_updates_total",
             "Gradient updates answered by this process, by outcome (applied, duplicate, rejected).",
             ["outcome"],
-            registry=self.registry,
         )
-        self.rejections = Counter(
-            "fedl2_learner_rejections_total", "Rejected updates, by reason.", ["reason"], registry=self.registry
-        )
-        self.only_replays = Gauge(
+        self.rejections = counter("fedl2_learner_rejections_total", "Rejected updates, by reason.", ["reason"])
+        self.only_replays = gauge(
             "fedl2_learner_only_replays_flag",
             "1 where updates have to come from replays, as steps are counted in spreads (optimizer.units); else 0.",
-            registry=self.registry,
         )
-        self.clipped = Counter(
+        self.clipped = counter(
             "fedl2_learner_clipped_updates_total",
             "Applied updates whose gradient was longer than is usual, and was shortened (ingest.clip_factor).",
-            registry=self.registry,
         )
-        self.call_seconds = Histogram(
+        self.call_seconds = histogram(
             "fedl2_learner_call_seconds",
             "Calls, by method and status; a push's includes the wait for the disk, and the pause of "
             "duplicates and rejections beyond the rate.",
             ["method", "status"],
             buckets=_CALL_SECONDS,
-            registry=self.registry,
         )
         self._make_above()
         self.secrets = SecretMetrics(
@@ -73,272 +69,201 @@ class Telemetry:
             refused="fedl2_learner_secret_refused_flag",
             replacements="fedl2_learner_secret_replacements_total",
         )
-        self.privacy_epsilon = Gauge(
+        self.privacy_epsilon = gauge(
             "fedl2_learner_privacy_epsilon",
             "What the updates of the cluster that has spent most have cost in privacy (epsilon at privacy.delta); "
             "0 where no noise is added.",
-            registry=self.registry,
         )
-        self.head_step = Gauge("fedl2_learner_head_steps", "Updates that made the newest head.", registry=self.registry)
-        self.durable_step = Gauge("fedl2_learner_durable_steps", "Updates that are on disk.", registry=self.registry)
-        self.staleness = Histogram(
+        self.head_step = gauge("fedl2_learner_head_steps", "Updates that made the newest head.")
+        self.durable_step = gauge("fedl2_learner_durable_steps", "Updates that are on disk.")
+        self.staleness = histogram(
             "fedl2_learner_staleness_steps",
             "Head steps between an applied update's base and the head.",
             buckets=_STALENESS_STEPS,
-            registry=self.registry,
         )
-        self.apply_seconds = Histogram(
-            "fedl2_learner_apply_seconds",
-            "Checking and applying one update.",
-            buckets=_APPLY_SECONDS,
-            registry=self.registry,
+        self.apply_seconds = histogram(
+            "fedl2_learner_apply_seconds", "Checking and applying one update.", buckets=_APPLY_SECONDS
         )
-        self.group_updates = Histogram(
-            "fedl2_learner_group_updates",
-            "Updates that shared one synchronisation of the log.",
-            buckets=_GROUP_UPDATES,
-            registry=self.registry,
+        self.group_updates = histogram(
+            "fedl2_learner_group_updates", "Updates that shared one synchronisation of the log.", buckets=_GROUP_UPDATES
         )
-        self.log_bytes = Counter(
-            "fedl2_learner_log_written_bytes_total", "Bytes appended to the update log.", registry=self.registry
-        )
-        self.disk = Gauge(
+        self.log_bytes = counter("fedl2_learner_log_written_bytes_total", "Bytes appended to the update log.")
+        self.disk = gauge(
             "fedl2_learner_disk_bytes",
             "What the state directory takes on disk, by part (log, snapshots, receipts, policies, heads, identity, "
             "signing, other).",
             ["part"],
-            registry=self.registry,
         )
-        self.log_limit = Gauge(
-            "fedl2_learner_log_limit_bytes",
-            "What the update log takes at most; updates wait before it is exceeded.",
-            registry=self.registry,
+        self.log_limit = gauge(
+            "fedl2_learner_log_limit_bytes", "What the update log takes at most; updates wait before it is exceeded."
         )
-        self.disk_full = Gauge(
-            "fedl2_learner_disk_full_flag",
-            "1 while something waits for room on the disk, else 0.",
-            registry=self.registry,
+        self.disk_full = gauge("fedl2_learner_disk_full_flag", "1 while something waits for room on the disk, else 0.")
+        self.disk_refusals = counter(
+            "fedl2_learner_disk_full_refusals_total", "Calls refused because the disk is full, by method.", ["method"]
         )
-        self.disk_refusals = Counter(
-            "fedl2_learner_disk_full_refusals_total",
-            "Calls refused because the disk is full, by method.",
-            ["method"],
-            registry=self.registry,
+        self.snapshot_seconds = histogram(
+            "fedl2_learner_snapshot_seconds", "Writing one snapshot and cutting the log.", buckets=_SNAPSHOT_SECONDS
         )
-        self.snapshot_seconds = Histogram(
-            "fedl2_learner_snapshot_seconds",
-            "Writing one snapshot and cutting the log.",
-            buckets=_SNAPSHOT_SECONDS,
-            registry=self.registry,
-        )
-        self.newest_version = Gauge(
-            "fedl2_learner_newest_version_number", "The newest published version.", registry=self.registry
-        )
-        self.auto_assign = Gauge(
+        self.newest_version = gauge("fedl2_learner_newest_version_number", "The newest published version.")
+        self.auto_assign = gauge(
             "fedl2_learner_auto_assign_enabled_count",
             "1 if every new version acts everywhere at once (publish.auto_assign), else 0.",
-            registry=self.registry,
         )
-        self.scores = Counter(
+        self.scores = counter(
             "fedl2_learner_scores_total",
             "Versions that were replayed on the fixed replays, by outcome (scored, failed).",
             ["outcome"],
-            registry=self.registry,
         )
-        self.scores_waiting = Gauge(
-            "fedl2_learner_scores_waiting_count", "Versions that wait for their score.", registry=self.registry
-        )
-        self.damaged_files = Gauge(
+        self.scores_waiting = gauge("fedl2_learner_scores_waiting_count", "Versions that wait for their score.")
+        self.damaged_files = gauge(
             "fedl2_learner_damaged_version_files_count",
             "Files of versions that were found damaged or gone; all else is served.",
-            registry=self.registry,
         )
-        self.head_resets = Counter(
-            "fedl2_learner_head_resets_total", "Times the head was reset to a version.", registry=self.registry
+        self.head_resets = counter("fedl2_learner_head_resets_total", "Times the head was reset to a version.")
+        self.quarantined = gauge(
+            "fedl2_learner_quarantined_clusters_count", "Clusters whose updates are not looked at."
         )
-        self.quarantined = Gauge(
-            "fedl2_learner_quarantined_clusters_count",
-            "Clusters whose updates are not looked at.",
-            registry=self.registry,
-        )
-        self.waiting = Gauge(
-            "fedl2_learner_cohort_updates_count",
-            "Updates that wait for their cohort to be complete.",
-            registry=self.registry,
-        )
-        self.belief_reports = Counter(
+        self.waiting = gauge("fedl2_learner_cohort_updates_count", "Updates that wait for their cohort to be complete.")
+        self.belief_reports = counter(
             "fedl2_learner_belief_reports_total",
             "Reports of speeds, by outcome (taken, repeated, or why it was refused).",
             ["outcome"],
-            registry=self.registry,
         )
-        self._add_rollouts()
+        self._make_rollouts()
         # What alerts ask for is there with 0 from the start: `increase` does not see a counter that begins with 1.
-        for counter, words in (
+        for metric, words in (
             (self.updates, ("applied", "duplicate", "rejected")),
             (self.rejections, tuple(Rejection)),
             (self.refused_versions, (*VERSION_REFUSALS, OTHER_REFUSAL)),
             (self.rollouts, ("done", "rolled-back")),
         ):
             for word in words:
-                counter.labels(word)
-        self.job_types = Gauge(
-            "fedl2_learner_job_types_count", "Job types in the fleet's vocabulary.", registry=self.registry
-        )
-        self.priors_statistics = Gauge(
-            "fedl2_learner_priors_statistics_count",
-            "Splits of job types whose speed the newest priors say.",
-            registry=self.registry,
-        )
-        self.priors_observations = Gauge(
-            "fedl2_learner_priors_observations_count",
-            "Intervals that clusters saw, behind the newest priors.",
-            registry=self.registry,
-        )
-        self.priors_clusters = Gauge(
-            "fedl2_learner_priors_clusters_count", "Clusters behind the newest priors.", registry=self.registry
-        )
-        self.priors_held_back = Gauge(
-            "fedl2_learner_priors_held_back_count",
-            "Job types of which the newest version follows reports only in part: too few tell of so large a move.",
-            registry=self.registry,
-        )
-        self.priors_contradictions = Gauge(
-            "fedl2_learner_priors_contradictions_count",
-            "Job types that the newest priors withhold, and reports on a type that they leave out, as clusters "
-            "contradict one another.",
-            registry=self.registry,
-        )
-        self.clusters = Gauge(
-            "fedl2_learner_clusters_count", "Clusters that registered and were not forgotten.", registry=self.registry
-        )
-        self.contested = Gauge(
+                metric.labels(word)
+        self._make_priors()
+        self.clusters = gauge("fedl2_learner_clusters_count", "Clusters that registered and were not forgotten.")
+        self.contested = gauge(
             "fedl2_learner_contested_clusters_count",
             "Names by which two agents call themselves, and which they take from each other.",
-            registry=self.registry,
         )
-        self.cluster_silent = Gauge(
+        self.cluster_silent = gauge(
             "fedl2_learner_cluster_silent_seconds",
             "Seconds since a cluster was heard, of one that was never heard since the learner's start; 0 of one that "
             "has finished or was revoked.",
             ["cluster"],
-            registry=self.registry,
         )
-        self.enrollments = Counter(
+        self.enrollments = counter(
             "fedl2_learner_enrollments_total",
             "Enrollments, by outcome (invited, enrolled, repeated, renewed, revoked, forgotten, or why it was refused; "
             "of people operator-enrolled and operator-revoked).",
             ["outcome"],
-            registry=self.registry,
         )
-        self.identity_refusals = Counter(
+        self.identity_refusals = counter(
             "fedl2_learner_identity_refusals_total",
             "Calls refused for who made them, by reason; handshakes that fail never become calls.",
             ["reason"],
-            registry=self.registry,
         )
 
-        self.refusals = Counter(
+        self.refusals = counter(
             "fedl2_learner_refusals_total",
             "Calls refused, by method and reason (docs/guide/refusals.md); rejected updates are counted apart.",
             ["method", "reason"],
-            registry=self.registry,
         )
-        self.queue_seconds = Histogram(
+        self.queue_seconds = histogram(
             "fedl2_learner_queue_seconds",
             "Calls that had to wait for a seat, by lane (operators, updates, heartbeats, registry, polls); those that "
             "waited in vain included.",
             ["lane"],
             buckets=_CALL_SECONDS,
-            registry=self.registry,
         )
-        self.seated = Gauge(
-            "fedl2_learner_lane_calls_count", "Calls in progress, by lane.", ["lane"], registry=self.registry
+        self.seated = gauge("fedl2_learner_lane_calls_count", "Calls in progress, by lane.", ["lane"])
+        self.queued = gauge("fedl2_learner_lane_waiting_calls_count", "Calls that wait for a seat, by lane.", ["lane"])
+        self.http_refusals = counter(
+            "fedl2_learner_http_refusals_total", "Requests to the HTTP port that got no page, by reason.", ["reason"]
         )
-        self.queued = Gauge(
-            "fedl2_learner_lane_waiting_calls_count",
-            "Calls that wait for a seat, by lane.",
-            ["lane"],
-            registry=self.registry,
+
+    def _make_priors(self) -> None:
+        """What the newest version says of speeds."""
+        gauge = partial(Gauge, registry=self.registry)
+        self.job_types = gauge("fedl2_learner_job_types_count", "Job types in the fleet's vocabulary.")
+        self.priors_statistics = gauge(
+            "fedl2_learner_priors_statistics_count", "Splits of job types whose speed the newest priors say."
         )
-        self.http_refusals = Counter(
-            "fedl2_learner_http_refusals_total",
-            "Requests to the HTTP port that got no page, by reason.",
-            ["reason"],
-            registry=self.registry,
+        self.priors_observations = gauge(
+            "fedl2_learner_priors_observations_count", "Intervals that clusters saw, behind the newest priors."
+        )
+        self.priors_clusters = gauge("fedl2_learner_priors_clusters_count", "Clusters behind the newest priors.")
+        self.priors_held_back = gauge(
+            "fedl2_learner_priors_held_back_count",
+            "Job types of which the newest version follows reports only in part: too few tell of so large a move.",
+        )
+        self.priors_contradictions = gauge(
+            "fedl2_learner_priors_contradictions_count",
+            "Job types that the newest priors withhold, and reports on a type that they leave out, as clusters "
+            "contradict one another.",
         )
 
     def _make_above(self) -> None:
         """What a region says of its way up."""
-        self.above_pushes = Counter(
+        counter = partial(Counter, registry=self.registry)
+        gauge = partial(Gauge, registry=self.registry)
+        self.above_pushes = counter(
             "fedl2_learner_above_pushes_total",
             "Of a region: its pushes that the learner above answered, by outcome (applied, duplicate, rejected).",
             ["outcome"],
-            registry=self.registry,
         )
-        self.above_updates = Counter(
+        self.above_updates = counter(
             "fedl2_learner_above_updates_total",
             "Of a region: its clusters' updates that went up (passed), or that nobody will apply (lost).",
             ["outcome"],
-            registry=self.registry,
         )
-        self.above_base_step = Gauge(
+        self.above_base_step = gauge(
             "fedl2_learner_above_base_steps",
             "Of a region: the step, above, of the head that its clusters teach at; 0 elsewhere.",
-            registry=self.registry,
         )
-        self.above_gathered = Gauge(
+        self.above_gathered = gauge(
             "fedl2_learner_above_waiting_updates",
             "Of a region: its clusters' updates that wait for its next push; 0 elsewhere.",
-            registry=self.registry,
         )
-        self.above_open = Gauge(
+        self.above_open = gauge(
             "fedl2_learner_above_open_pushes",
             "Of a region: 1 while a push waits for the answer of the learner above; 0 elsewhere.",
-            registry=self.registry,
         )
 
-    def _add_rollouts(self) -> None:
-        self.refused_versions = Counter(
+    def _make_rollouts(self) -> None:
+        counter = partial(Counter, registry=self.registry)
+        gauge = partial(Gauge, registry=self.registry)
+        self.refused_versions = counter(
             "fedl2_learner_refused_versions_total",
             "Times a cluster told that it does not act on the version that it was assigned, by reason.",
             ["reason"],
-            registry=self.registry,
         )
-        self.cluster_refused_version = Gauge(
+        self.cluster_refused_version = gauge(
             "fedl2_learner_cluster_refused_version_number",
             "The version that a cluster told last that it does not act on, by cluster and reason; gone once it does.",
             ["cluster", "reason"],
-            registry=self.registry,
         )
-        self.rollout_evidence = Counter(
+        self.rollout_evidence = counter(
             "fedl2_learner_rollout_evidence_total",
             "Calls with evidence of a rollout, by outcome (taken, not-asked-for, ahead-of-time if some of it waits, or "
             "why it was refused).",
             ["outcome"],
-            registry=self.registry,
         )
-        self.rollout_queries = Counter(
+        self.rollout_queries = counter(
             "fedl2_learner_rollout_queries_total",
             "Queries of rollouts' plans to Prometheus servers, by outcome (answered, unanswered).",
             ["outcome"],
-            registry=self.registry,
         )
-        self.rollout_running = Gauge(
-            "fedl2_learner_rollout_running_count", "1 while a rollout runs, else 0.", registry=self.registry
-        )
-        self.rollout_phase = Gauge(
+        self.rollout_running = gauge("fedl2_learner_rollout_running_count", "1 while a rollout runs, else 0.")
+        self.rollout_phase = gauge(
             "fedl2_learner_rollout_phase_state",
             "1 for the phase of the latest rollout (running, asking, paused, rolling-back, rolled-back, done), else 0; "
             "a rollout that asks or is paused waits for an operator.",
             ["phase"],
-            registry=self.registry,
         )
-        self.rollouts = Counter(
+        self.rollouts = counter(
             "fedl2_learner_rollouts_total",
             "Rollouts that ended since the start, by outcome (done, rolled-back).",
             ["outcome"],
-            registry=self.registry,
         )
 
     def on_refused_version(self, cluster: str, version: int, reason: str = "") -> None:
