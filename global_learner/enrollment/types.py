@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 from global_learner.roles import Role
@@ -82,25 +82,10 @@ class Invitation:
 
 
 def identity_message(entry: ClusterIdentity) -> fleet_pb2.ClusterIdentity:
-    """The status's message, field by field."""
-    return fleet_pb2.ClusterIdentity(
-        cluster=entry.cluster,
-        state=entry.state.value,
-        issued_unix_seconds=entry.issued_unix_seconds,
-        expires_unix_seconds=entry.expires_unix_seconds,
-        fingerprint=entry.fingerprint,
-        revoked_unix_seconds=entry.revoked_unix_seconds,
-    )
+    """The status's message, which has the same fields."""
+    return fleet_pb2.ClusterIdentity(**asdict(entry))
 
 
 def person_message(entry: PersonIdentity) -> fleet_pb2.OperatorIdentity:
-    """The message of a person's certificate, field by field."""
-    return fleet_pb2.OperatorIdentity(
-        name=entry.name,
-        role=entry.role.value,
-        state=entry.state.value,
-        issued_unix_seconds=entry.issued_unix_seconds,
-        expires_unix_seconds=entry.expires_unix_seconds,
-        fingerprint=entry.fingerprint,
-        revoked_unix_seconds=entry.revoked_unix_seconds,
-    )
+    """The message of a person's certificate, which has the same fields."""
+    return fleet_pb2.OperatorIdentity(**asdict(entry))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
@@ -92,26 +92,9 @@ class VersionCard:
     @classmethod
     def of(cls, row: VersionRow) -> VersionCard:
         """A row's."""
-        return cls(
-            version=row.version,
-            head_step=row.head_step,
-            parent=row.parent,
-            digest=row.digest,
-            spec_digest=row.spec_digest,
-            created_unix_seconds=row.created_unix_seconds,
-            size_bytes=row.size_bytes,
-            updates=row.updates,
-            contributions=dict(row.contributions),
-            staleness_p50=row.staleness_p50,
-            details=VersionDetails.from_json(row.details),
-            score=row.score,
-            pinned=row.pinned,
-            kept=row.kept,
-            head_size_bytes=row.head_size_bytes,
-            signed=row.signed or b"",
-            note=row.note,
-            aliases=tuple(row.aliases),
-        )
+        content = {item.name: getattr(row, item.name) for item in fields(cls)}
+        details, signed = VersionDetails.from_json(row.details), row.signed or b""
+        return cls(**{**content, "details": details, "signed": signed, "aliases": tuple(row.aliases)})
 
 
 def kind_of(policy: PolicyFile) -> str:
@@ -145,42 +128,20 @@ def _short(value: object) -> str:
 
 
 def version_message(card: VersionCard, *, scoring: bool = True) -> fleet_pb2.VersionCard:
-    """The card's message, field by field.
+    """The card's message, which has the same fields.
 
     Args:
         scoring: whether a version without a score will get one; otherwise scores are off.
     """
-    details = card.details
-    return fleet_pb2.VersionCard(
-        version=card.version,
-        head_step=card.head_step,
-        parent=card.parent,
-        digest=card.digest,
-        created_unix_seconds=card.created_unix_seconds,
-        size_bytes=card.size_bytes,
-        updates=card.updates,
-        contributions=card.contributions,
-        staleness_p50=card.staleness_p50,
-        spec_digest=card.spec_digest,
-        details=fleet_pb2.VersionDetails(
-            staleness_p90=details.staleness_p90,
-            staleness_max=details.staleness_max,
-            rejections=dict(details.rejections),
-            aggregation=details.aggregation,
-            origin=details.origin,
-            policy=details.policy,
-            prior_statistics=details.prior_statistics,
-            notes=details.notes,
-            privacy=fleet_pb2.Privacy(**details.privacy) if details.privacy else None,
-        ),
-        score=_score_message(card.score, scoring),
-        pinned=card.pinned,
-        kept=card.kept,
-        head_size_bytes=card.head_size_bytes,
-        signed=signed_message(card),
-        note=fleet_pb2.VersionNote(**card.note) if card.note else None,
-        aliases=card.aliases,
-    )
+    details = card.details.to_json()
+    privacy = fleet_pb2.Privacy(**details["privacy"]) if details["privacy"] else None
+    other = {
+        "details": fleet_pb2.VersionDetails(**{**details, "privacy": privacy}),
+        "score": _score_message(card.score, scoring),
+        "signed": signed_message(card),
+        "note": fleet_pb2.VersionNote(**card.note) if card.note else None,
+    }
+    return fleet_pb2.VersionCard(**{item.name: getattr(card, item.name) for item in fields(card)} | other)
 
 
 def signed_message(card: VersionCard) -> fleet_pb2.SignedDocument | None:

@@ -14,13 +14,12 @@ from table_suite import WIDTHS, check_table, printed
 
 from foundation.tables import FactSheet, FittedTable
 from global_learner import policyctl
-from global_learner.policyctl.audit_commands import audit_facts, audit_table, chains_table
+from global_learner.policyctl.audit_commands import audit_table, chains_table
 from global_learner.policyctl.cli import report_table
 from global_learner.policyctl.cluster_commands import (
     clusters_table,
     enrollment_table,
     forgotten_table,
-    identity_facts,
     released_table,
     revocation_table,
 )
@@ -34,7 +33,7 @@ from global_learner.policyctl.operator_commands import (
     back_table,
     reset_table,
 )
-from global_learner.policyctl.role_commands import enrolled_table, operator_facts, operators_table, revoked_table
+from global_learner.policyctl.role_commands import enrolled_table, operators_table, revoked_table
 from global_learner.policyctl.rollout_views import changes_table, history_table, rollout_facts, rollout_table
 from global_learner.policyctl.version_diff import diff_table, difference
 from global_learner.policyctl.version_verify import verify_table
@@ -48,7 +47,7 @@ from global_learner.policyctl.version_views import (
     version_table,
     versions_table,
 )
-from global_learner.policyctl.views import certificates_table, fleet_facts, fleet_table
+from global_learner.policyctl.views import certificate_facts, certificates_table, facts_of, fleet_facts, fleet_table
 from global_learner.report.fleet import ClusterCounts
 from global_learner.storage.audit_chain import Chain
 from policy_net.domain import JobKind
@@ -176,14 +175,14 @@ def audit() -> RenderableType:
             ]
         )
     ]  # fmt: skip
-    return audit_table([audit_facts(entry) for entry in entries])
+    return audit_table([facts_of(entry) for entry in entries])
 
 
 def identities() -> list[dict[str, object]]:
     moments = {"issued_unix_seconds": LATE, "expires_unix_seconds": LATE + 1e7, "fingerprint": DIGEST}
     return [
-        identity_facts(pb.ClusterIdentity(cluster=NAME, state="enrolled", **moments)),
-        identity_facts(pb.ClusterIdentity(cluster="south", state="invited")),
+        certificate_facts(pb.ClusterIdentity(cluster=NAME, state="enrolled", **moments)),
+        certificate_facts(pb.ClusterIdentity(cluster="south", state="invited")),
     ]
 
 
@@ -192,7 +191,7 @@ def people() -> RenderableType:
         name="ada.lovelace@example.org", role="operator", state="revoked", issued_unix_seconds=LATE,
         revoked_unix_seconds=LATE + 1e6, fingerprint=DIGEST,
     )  # fmt: skip
-    return operators_table([operator_facts(person)])
+    return operators_table([certificate_facts(person)])
 
 
 def assignments() -> RenderableType:

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 from learner_makers import policy
 
-from global_learner.errors import IdentityFileError
 from global_learner.registry.registry import Registry
 from global_learner.registry.signing import Signing
-from policy_net.errors import VersionRejected
+from policy_net.errors import IdentityFileError, VersionRejected
 from policy_net.exchange.fleet_trust import TRUST_FILE, FleetTrust
 from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.learner_answers import FetchedPolicy
