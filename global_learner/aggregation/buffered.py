@@ -16,7 +16,6 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from global_learner.aggregation.base import unexpected
 from global_learner.aggregation.cohort import Cohort, Slot
@@ -150,9 +149,9 @@ class BufferedAggregator:
         if not kept.facts:
             return
         self._cohorts = kept.facts["cohorts"]
-        self._cohort.restore(Kept(kept.facts["slots"], _part(kept, _SLOT)))
-        self._memory.restore(Kept(kept.facts.get("votes", {}), _part(kept, _VOTE)))
-        restore_strategy_arrays(self._strategy, _part(kept, _STRATEGY))
+        self._cohort.restore(Kept(kept.facts["slots"], kept.under(_SLOT)))
+        self._memory.restore(Kept(kept.facts.get("votes", {}), kept.under(_VOTE)))
+        restore_strategy_arrays(self._strategy, kept.under(_STRATEGY))
 
     def _new_strategy(self) -> Any:
         return build_strategy(
@@ -211,8 +210,3 @@ class BufferedAggregator:
         """One gradient step; what staleness and decay left of Adam's rate is left of this one too."""
         rate = self._settings.client_learning_rate * learning_rate / self._optimizer.learning_rate
         return weights - np.float32(rate) * gradient
-
-
-def _part(kept: Kept, prefix: str) -> dict[str, NDArray[Any]]:
-    """The arrays under a prefix, without it."""
-    return {name.removeprefix(prefix): array for name, array in kept.arrays.items() if name.startswith(prefix)}

@@ -15,8 +15,6 @@ from collections import Counter
 from collections.abc import Collection
 from typing import Any
 
-from numpy.typing import NDArray
-
 from global_learner.aggregation.base import unexpected
 from global_learner.aggregation.buffered import BufferedAggregator
 from global_learner.aggregation.gathered import Gathered, Parcel, Part
@@ -135,10 +133,10 @@ class RegionAggregator:
         self.incarnation, self.sequence = facts["incarnation"], facts["sequence"]
         self._bases = [(step, above) for step, above in facts["bases"]]
         self._waiting = _Behind.from_json(facts["waiting"])
-        self._gathered.restore(Kept(facts[_GATHERED], _part(kept, _GATHERED)))
+        self._gathered.restore(Kept(facts[_GATHERED], kept.under(_GATHERED)))
         if self._cohort is not None and _COHORT in facts:
-            self._cohort.restore(Kept(facts[_COHORT], _part(kept, _COHORT)))
-        self.pending = Parcel.restored(Kept(facts[_PARCEL], _part(kept, _PARCEL))) if _PARCEL in facts else None
+            self._cohort.restore(Kept(facts[_COHORT], kept.under(_COHORT)))
+        self.pending = Parcel.restored(Kept(facts[_PARCEL], kept.under(_PARCEL))) if _PARCEL in facts else None
 
     def _pass_up(self, applied: AppliedUpdate) -> None:
         update = applied.update
@@ -211,7 +209,3 @@ class _Behind:
     def from_json(cls, content: list[Any]) -> _Behind:
         samples, effective, updates, bases = content
         return cls(samples, effective, updates, Counter({int(base): count for base, count in bases}))
-
-
-def _part(kept: Kept, prefix: str) -> dict[str, NDArray[Any]]:
-    return {name.removeprefix(prefix): array for name, array in kept.arrays.items() if name.startswith(prefix)}

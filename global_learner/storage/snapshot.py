@@ -94,6 +94,10 @@ class Kept:
     facts: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     arrays: Mapping[str, NDArray[np.generic]] = field(default_factory=lambda: MappingProxyType({}))
 
+    def under(self, prefix: str) -> dict[str, NDArray[Any]]:
+        """The arrays under a prefix, without it."""
+        return {name.removeprefix(prefix): array for name, array in self.arrays.items() if name.startswith(prefix)}
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:

@@ -235,7 +235,7 @@ class FleetClient:
             details = error.details() or ""
             address = self._connection.enroll_address if name == "Enroll" else self._connection.address_of(turn)
             said = self._others.explained(name, code.name, details, address, self._connection.certified)
-            said = said or plain_line(details) or code.name.lower()
+            said = said or f"{code.name}: {plain_line(details)}"
             raise kind(f"{name}: {said}{self._connection.advice}") from error
         except ValueError as error:  # gRPC's answer to a call on a closed channel
             self._observe(name, "closed")

@@ -6,6 +6,7 @@ comes first, so that a program without its learner waits for nothing and the ret
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -46,6 +47,7 @@ OPTIONS = (
     # Clients in one process share no connection.
     ("grpc.use_local_subchannel_pool", 1),
 )
+_CALL_AND_STATUS = re.compile(r"^\w+: ([A-Z_]+: )?")
 RENEWAL_PAUSE_SECONDS = 60.0
 """Least time between two attempts to replace an identity, or a tenth of its life: failures must not hold up other
 calls, and a clock that is far ahead must not ask for a certificate with every call."""
@@ -260,7 +262,7 @@ class LearnerConnection:
                 reply = self._call("Enroll", fleet_pb2_grpc.EnrollmentStub(channel).Enroll, message)
             except LearnerRefused as error:
                 enrolled.looked_at()  # The same token would be refused again; a new file is looked at.
-                why = str(error).partition(": ")[2]  # behind the call's name
+                why = _CALL_AND_STATUS.sub("", str(error))
                 raise CertificateRefused(
                     f"{self._address.enrollment_file}: the learner refuses this enrollment file: {why}"
                 ) from error

@@ -88,7 +88,7 @@ def test_without_an_identity_an_absent_learner_is_asked_again_and_a_refused_toke
         with pytest.raises(LearnerUnreachable):
             world.connection.fleet()
     assert world.learner.calls == ["Enroll", "Enroll"]
-    world.learner.error = LearnerRefused("Enroll: used-token: ask for a new file")
+    world.learner.error = LearnerRefused("Enroll: PERMISSION_DENIED: used-token: ask for a new file")
     with pytest.raises(CertificateRefused) as refused:
         world.connection.fleet()
     said = "the learner refuses this enrollment file: used-token: ask for a new file"
