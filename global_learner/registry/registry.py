@@ -289,20 +289,6 @@ class Registry:
         with self._database.session() as session:
             return registrations.all_registrations(session)
 
-    def assign(
-        self, version: int, spec_digest: str, clusters: Collection[str] | None, actor: str, now: float
-    ) -> list[Assignment]:
-        """Let clusters act on a version by an operator's word; None is all of them. No rollout is asked.
-
-        Raises:
-            UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
-            StateUnusable: its file is damaged.
-            UnknownCluster, BadRequest: see `assignments.assign`; nothing was changed.
-        """
-        self.policy_bytes(version)
-        with self._database.transaction() as session:
-            return assignments.assign(session, version, spec_digest, clusters, actor, now)
-
     def bring(self, version: int, actor: str, now: float) -> list[Assignment]:
         """Let every cluster act on a version of which no operator and no rollout decides.
 
@@ -311,15 +297,6 @@ class Registry:
         """
         with self._database.transaction() as session:
             return assignments.bring(session, version, actor, now)
-
-    def unassign(self, clusters: Collection[str] | None, to_newest: bool, actor: str, now: float) -> list[Assignment]:
-        """Take an operator's word back. No rollout is asked.
-
-        Raises:
-            UnknownCluster, BadRequest: see `assignments.release`; nothing was changed.
-        """
-        with self._database.transaction() as session:
-            return assignments.release(session, clusters, to_newest, actor, now)
 
     def is_whole(self, version: int) -> bool:
         """Whether a version's policy file is there, of the right size, and was not found damaged; it is not read.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 from global_learner.errors import EvidenceRefusal, EvidenceRefused
@@ -122,18 +122,8 @@ def _block(message: fleet_pb2.SwitchbackBlock) -> Block:
         for name in ("twin_priced", "twin_incumbent", "twin_candidate"):
             _within(f"{where}: {name}", getattr(message, name), 0.0, _MOST_JOBS)
         twin = TwinSays(message.twin_priced, message.twin_incumbent, message.twin_candidate)
-    return Block(
-        number=message.number,
-        candidate=message.candidate,
-        jobs=message.jobs,
-        usual_jobs=message.usual_jobs,
-        jobs_at_start=message.jobs_at_start,
-        arrivals=message.arrivals,
-        twin=twin,
-        guard_share=message.guard_share,
-        starved_jobs=message.starved_jobs,
-        latency_p99_seconds=message.latency_p99_seconds,
-    )
+    told = {item.name: getattr(message, item.name) for item in fields(Block) if item.name != "twin"}
+    return Block(**told, twin=twin)
 
 
 def _within(what: str, value: float, least: float, most: float) -> None:

@@ -6,6 +6,7 @@ from learner_makers import policy
 from global_learner.errors import StateUnusable, UnknownPolicyVersion
 from global_learner.registry.cards import first_details
 from global_learner.registry.registry import Registry
+from global_learner.rollout.rollout_store import RolloutStore
 from global_learner.section_settings import Retention
 from policy_net.exchange.policy_file import digest_of
 from policy_net.set_policy.policy import shipped_file
@@ -80,7 +81,7 @@ def test_what_comes_from_above_is_brought_to_all_but_those_that_an_operator_hold
     for cluster in ("north", "south", "west"):
         registry.register(cluster, False, [], 0.0)
     version = publish(registry, 10).version
-    registry.assign(1, publish(registry, 20).spec_digest, ["south"], "ann", 0.0)
+    RolloutStore(registry).assign(1, publish(registry, 20).spec_digest, ["south"], "ann", 0.0, to_newest=False)
     brought = registry.bring(version, "upstream", 5.0)
     assert [(one.cluster, one.from_version, one.to_version, one.held) for one in brought] == [
         ("north", 1, 2, False),

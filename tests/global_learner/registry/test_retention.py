@@ -12,6 +12,7 @@ from global_learner.errors import UnknownPolicyVersion
 from global_learner.registry.policy_store import superfluous
 from global_learner.registry.registry import Registry
 from global_learner.registry.tables import VersionRow
+from global_learner.rollout.rollout_store import RolloutStore
 from global_learner.section_settings import Retention
 
 pytestmark = pytest.mark.usefixtures("each_database")
@@ -77,10 +78,8 @@ def test_the_version_to_which_a_cluster_would_go_back_stays(tmp_path: Path) -> N
     registry = published(tmp_path, 8)
     registry.register("north", False, [], 0.0)
     spec_digest = policy().spec.digest
-    registry.assign(3, spec_digest, None, "ada", 1.0)
-    registry.unassign(None, False, "ada", 2.0)
-    registry.assign(5, spec_digest, None, "ada", 3.0)
-    registry.assign(3, spec_digest, None, "ada", 4.0)
+    for moment, version in enumerate((3, 0, 5, 3), start=1):
+        RolloutStore(registry).assign(version, spec_digest, None, "ada", float(moment), to_newest=False)
     assert registry.prune(Retention(1), 0.0) == 1
     # v3 acts, and v5 was acted on before it; the parents of both stay too
     assert [card.version for card in registry.versions() if card.kept] == [1, 2, 3, 4, 5, 7, 8]
@@ -147,5 +146,6 @@ def test_a_registry_of_an_earlier_program_is_read_on(
     card = again.versions()[1]
     assert (card.pinned, card.score, card.head_size_bytes, card.details.origin) == (False, None, 0, "")
     assert again.head_bytes(2) is None
-    assert again.assign(2, card.spec_digest, ["north"], "ada", 1.0)[0].held
+    assigned = RolloutStore(again).assign(2, card.spec_digest, ["north"], "ada", 1.0, to_newest=False).assigned
+    assert assigned[0].held
     again.close()
