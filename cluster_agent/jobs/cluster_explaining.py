@@ -9,11 +9,10 @@ from typing import Any
 from rich.console import Group
 
 from cluster_agent.backends.kubernetes.explanation import explain
-from cluster_agent.backends.kubernetes.training_explanation import explain_training_job
 from cluster_agent.backends.kubernetes.views import ClusterView, events_of, look
 from cluster_agent.errors import JobRefused
 from cluster_agent.jobs.cluster_access import Cluster, check_looked_after
-from cluster_agent.jobs.views import GUARD, TRIGGERS, clock_time
+from cluster_agent.jobs.views import decision_rows
 from cluster_agent.kubernetes.errors import Forbidden
 from cluster_agent.kubernetes.training.training_job import TRAINING_JOBS
 from foundation.figures import percent
@@ -43,42 +42,40 @@ def explain_target(cluster: Cluster, name: str) -> dict[str, Any]:
     check_looked_after(cluster, namespace)
     view = look(cluster.api, namespace, time.time(), cluster.settings, trains=cluster.trains)
     if of_training and what == TRAINING:
-        return _explain_training(cluster, view, namespace, name)
-    if not view.serves_targets:
+        uids = [_training_uid(view, namespace, name)]
+    elif not view.serves_targets:
         raise JobRefused(f"{cluster.api.address} serves no ElasticTargets: apply {CRD}")
-    target = view.targets.get(name)
-    if target is None:
-        meant = nearest(name, [*view.targets, *view.training_jobs])
-        raise JobRefused(f"no ElasticTarget {name}" + (f"; did you mean {meant}?" if meant else ""))
-    found = view.seen.found.get((target.ref.kind, namespace, target.ref.name))
-    events, more = _events_of(cluster, namespace, [target.uid, *([] if found is None else [found.uid])])
-    answer = explain(view, name, cluster.state_dir, cluster.policy, events)
-    return answer | {"notes": answer["notes"] + more}
-
-
-def _explain_training(cluster: Cluster, view: ClusterView, namespace: str, name: str) -> dict[str, Any]:
-    job = view.training_jobs.get(name)
-    if job is None:
-        if TRAINING_JOBS.plural in view.unseen:
-            raise JobRefused(f"{name}: you may not read TrainingJobs in {namespace}; ask for the right to")
-        meant = nearest(name, [*view.training_jobs, *view.targets])
-        raise JobRefused(f"no TrainingJob {name}" + (f"; did you mean {meant}?" if meant else ""))
-    events, more = _events_of(cluster, namespace, [job.uid])
-    answer = explain_training_job(view, name, cluster.state_dir, cluster.policy, events)
-    return answer | {"notes": answer["notes"] + more}
-
-
-def _events_of(cluster: Cluster, namespace: str, uids: list[str]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Of objects, and what to say where they may not be read."""
+    elif (target := view.targets.get(name)) is None:
+        raise _nobody(f"no ElasticTarget {name}", name, [*view.targets, *view.training_jobs])
+    else:
+        found = view.seen.found.get((target.ref.kind, namespace, target.ref.name))
+        uids = [target.uid, *([] if found is None else [found.uid])]
+    answer = explain(view, name, cluster.state_dir, cluster.policy)
     try:
-        return events_of(cluster.api, namespace, uids), []
+        return answer | {"events": events_of(cluster.api, namespace, uids)}
     except Forbidden:
-        return [], [f"you may not read events in {namespace}"]
+        return answer | {"events": [], "notes": [*answer["notes"], f"you may not read events in {namespace}"]}
+
+
+def _training_uid(view: ClusterView, namespace: str, name: str) -> str:
+    job = view.training_jobs.get(name)
+    if job is not None:
+        return job.uid
+    if TRAINING_JOBS.plural in view.unseen:
+        raise JobRefused(f"{name}: you may not read TrainingJobs in {namespace}; ask for the right to")
+    raise _nobody(f"no TrainingJob {name}", name, [*view.training_jobs, *view.targets])
+
+
+def _nobody(line: str, name: str, known: list[str]) -> JobRefused:
+    meant = nearest(name, known)
+    return JobRefused(line + (f"; did you mean {meant}?" if meant else ""))
 
 
 def explained(facts: dict[str, Any], now_unix_seconds: float) -> Group:
     """The answer for people; lines fold where a terminal is narrow."""
-    rows = [*_rows(facts), *_decided(facts, now_unix_seconds)]
+    decision = facts["decision"]
+    decided = () if decision is None else decision_rows(decision, _size(decision), now_unix_seconds)
+    rows = [*_rows(facts), *decided]
     parts: list[Any] = [FactSheet("", rows)]
     if facts["gains"]:
         head = plain_line(f"What more workers are believed to gain, by {facts['speedsFrom']}:")
@@ -115,26 +112,6 @@ def _rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for each in facts["conditions"]:
         yield plain_line(each["type"].lower(), 20), f"{each['status']}, {each['reason']}: {each['message']}"
     yield "waits for", facts["waitsFor"] or "nothing: it has what was decided"
-
-
-def _decided(facts: dict[str, Any], now_unix_seconds: float) -> Iterator[tuple[str, str]]:
-    decision = facts["decision"]
-    if decision is None:
-        return
-    version = f" v{decision['version']}" if decision["version"] else ""
-    version = version if version.strip() != decision["policy"] else ""  # a fleet's version has no other name
-    given = _size(decision)
-    if decision["from"] == "now":
-        yield "decided", f"{given} would be now; the agent's own decision is not at hand (--config)"
-        yield "by policy", f"{decision['policy']}{version}"
-        return
-    ago = clock_time(now_unix_seconds - decision["unixSeconds"])
-    yield "decided", f"{given}, {ago} ago (number {decision['number']})"
-    yield "because of", TRIGGERS.get(decision["trigger"], decision["trigger"])
-    yield "by policy", f"{decision['policy']}{version}"
-    yield "the guard", "; ".join(GUARD.get(word, word) for word in decision["guard"]) or "changed nothing"
-    for reason in decision["reasons"]:
-        yield "reason", reason
 
 
 def _gains(facts: dict[str, Any]) -> FittedTable:

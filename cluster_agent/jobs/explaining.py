@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from cluster_agent.jobs.client import JobClient
 from cluster_agent.jobs.cluster_access import Config, Context, Kubeconfig
 from cluster_agent.jobs.options import Name, Socket, Watch, changing_looks
-from cluster_agent.jobs.views import GUARD, TRIGGERS, clock_time, tasks
+from cluster_agent.jobs.views import clock_time, decision_rows, tasks
 from foundation.figures import counted
 from foundation.output import Form, Output, show
 from foundation.output import watch as show_again
@@ -41,9 +41,9 @@ def explain(
     """
     simulated = _simulated_state(config) if config is not None and "/" not in name else None
     if simulated is not None:
-        from cluster_agent.jobs.simulated_explaining import explain_simulated  # noqa: PLC0415
+        from cluster_agent.recording.last_decision import explain_from_log  # noqa: PLC0415
 
-        _answer(lambda: explain_simulated(name, simulated), explained, watch, output)
+        _answer(lambda: explain_from_log(name, simulated), explained, watch, output)
         return
     if "/" in name or config is not None or kubeconfig is not None or context is not None:
         # Loaded here: this takes a second, and jobs of this machine need nothing of it.
@@ -92,16 +92,7 @@ def explained(facts: dict[str, Any], now_unix_seconds: float) -> Group:
     rows.append(("waits for", facts["waitsFor"] or "nothing: it has what was decided"))
     decision = facts["decision"]
     if decision is not None:
-        ago = clock_time(now_unix_seconds - decision["unixSeconds"])
-        version = f" v{decision['version']}" if decision["version"] else ""
-        version = version if version.strip() != decision["policy"] else ""  # a fleet's version has no other name
-        rows += [
-            ("decided", f"{tasks(decision['workers'], decision['ps'])}, {ago} ago (number {decision['number']})"),
-            ("because of", f"{TRIGGERS.get(decision['trigger'], decision['trigger'])}"),
-            ("by policy", f"{decision['policy']}{version}"),
-            ("the guard", "; ".join(GUARD.get(word, word) for word in decision["guard"]) or "changed nothing"),
-        ]
-        rows += [("reason", reason) for reason in decision["reasons"]]
+        rows += decision_rows(decision, tasks(decision["workers"], decision["ps"]), now_unix_seconds)
     parts: list[Any] = [FactSheet("", rows)]
     if facts["steps"]:
         parts += ["", "What the policy believes that it gains, in the order in which it was weighed:", _steps(facts)]

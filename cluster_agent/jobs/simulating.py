@@ -131,7 +131,8 @@ def foreseen_here(facts: dict[str, Any], runs: int, seed: int) -> dict[str, Any]
     # As the rest: jobs that are submitted wait for none of it.
     from cluster_agent.jobs.forecast import Draws, foreseen, job_of, told_apart, with_guesses  # noqa: PLC0415
     from cluster_agent.jobs.known_speeds import speeds_here  # noqa: PLC0415
-    from cluster_agent.recording.last_decision import decided_state, last_decision, policy_of  # noqa: PLC0415
+    from cluster_agent.recording.decision_log import state_of  # noqa: PLC0415
+    from cluster_agent.recording.last_decision import last_decision, policy_of  # noqa: PLC0415
     from policy_net.domain import PolicyContext  # noqa: PLC0415
     from policy_net.policy import build_policy  # noqa: PLC0415
 
@@ -139,7 +140,7 @@ def foreseen_here(facts: dict[str, Any], runs: int, seed: int) -> dict[str, Any]
     line = last_decision(folder)
     if line is None:
         raise JobRefused("no decision was taken here yet: there is nothing to foresee from; submit the job")
-    state = decided_state(line)
+    state = state_of(line)
     present = [job for job in state.jobs if job.job_id in set(facts["present"])]
     asked = _asked(facts)
     new = job_of(asked)

@@ -21,7 +21,7 @@ _KINDS = {
     "allreduce": "all-reduce, resized by a checkpoint",
     "fixed": "of a fixed size",
 }
-GUARD = {
+_GUARD = {
     "nan": "its numbers were not finite, so the fallback decided",
     "exception": "it failed, so the fallback decided",
     "deadline": "it thought for too long, so the fallback decided",
@@ -33,7 +33,7 @@ GUARD = {
     "fallback-failed": "the fallback failed too, so jobs kept what they had",
 }
 """What the guard did to a decision, by its own word."""
-TRIGGERS = {
+_TRIGGERS = {
     "arrival": "an arrival",
     "completion": "a completion",
     "slot": "the end of a slot",
@@ -143,6 +143,27 @@ def _span(role: str, span: dict[str, Any]) -> str:
     cores = f"{span['cpu']:g} core" + "s" * (span["cpu"] != 1)
     gpus = f", {span['gpu']} GPU{'s' * (span['gpu'] != 1)}" if span["gpu"] else ""
     return f"{least if least == most else f'{least}–{most}'} {word} of {cores}{gpus}"
+
+
+def decision_rows(decision: dict[str, Any], given: str, now_unix_seconds: float) -> Iterable[tuple[str, str]]:
+    """A decision about a job: what it gave, when, because of what, and by whom.
+
+    Args:
+        given: its size in words.
+    """
+    version = f" v{decision['version']}" if decision["version"] else ""
+    version = version if version.strip() != decision["policy"] else ""  # a fleet's version has no other name
+    if decision.get("from") == "now":
+        yield "decided", f"{given} would be now; the agent's own decision is not at hand (--config)"
+        yield "by policy", f"{decision['policy']}{version}"
+        return
+    ago = clock_time(now_unix_seconds - decision["unixSeconds"])
+    yield "decided", f"{given}, {ago} ago (number {decision['number']})"
+    yield "because of", _TRIGGERS.get(decision["trigger"], decision["trigger"])
+    yield "by policy", f"{decision['policy']}{version}"
+    yield "the guard", "; ".join(_GUARD.get(word, word) for word in decision["guard"]) or "changed nothing"
+    for reason in decision["reasons"]:
+        yield "reason", reason
 
 
 def clock_time(seconds: float) -> str:

@@ -44,7 +44,7 @@ from cluster_agent.kubernetes.events import EventRecorder
 from cluster_agent.kubernetes.targets.batch_job import BatchJob
 from cluster_agent.kubernetes.targets.target_kind import TargetFacts, TargetKind
 from cluster_agent.kubernetes.training.credentials import JobKeys, follow_agent_key, read_agent_key
-from cluster_agent.recording.reasons import asked_about
+from cluster_agent.recording.last_decision import asked_about
 from foundation.clocks import boot_seconds
 from foundation.followed_files import LOOK_SECONDS as FILES_LOOK_SECONDS
 from foundation.followed_files import FollowedFiles

@@ -1,34 +1,35 @@
-"""Explanation of one target: what is recommended and why, what more would gain, what it waits for, who decided.
+"""Explanation of a target or a TrainingJob: what is recommended and why, what more would gain, who decided.
 
 What an agent decided is read from its state where that is at hand. Otherwise the policy that ships with the package is
-asked about the cluster as it is now, by the speeds that ship with it; each answer says which it was.
+asked about the cluster as it is now, by the speeds that ship with it; each answer says which it was. A TrainingJob's
+coordinator, which only its agent may ask, is not asked: how far it is, and where it stands, its status says.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from cluster_agent.acting.active_policy import CandidateFactory
-from cluster_agent.backends.kubernetes.observation import Member, Observed, targets_alone
+from cluster_agent.backends.kubernetes.observation import Observed, targets_alone
 from cluster_agent.backends.kubernetes.pools import within_pools
+from cluster_agent.backends.kubernetes.training.measured import current_of, noted
 from cluster_agent.backends.kubernetes.views import ClusterView
 from cluster_agent.errors import StateDamaged
-from cluster_agent.kubernetes.targets.elastic_target import ElasticTarget, UpdateMode
+from cluster_agent.kubernetes.targets.elastic_target import ElasticTarget
+from cluster_agent.kubernetes.targets.elastic_target import UpdateMode as TargetMode
 from cluster_agent.kubernetes.targets.target_kind import TargetFacts
-from cluster_agent.kubernetes.training.training_job import TRAINING_JOBS
-from cluster_agent.recording.last_decision import WeighedStep, last_decision, policy_of, weighed_steps
+from cluster_agent.kubernetes.training.training_job import TRAINING_JOBS, TrainingJob, UpdateMode
+from cluster_agent.recording.last_decision import WeighedDecision, weighed_decision, weighed_steps
 from cluster_agent.recording.memory import MEMORY
-from cluster_agent.recording.reasons import decision_facts, others_given, readable_state, room_for, step_facts
 from cluster_agent.recording.state_files import read_json
 from cluster_agent.settings import PolicySettings
-from policy_net.domain import SUSPENDED, Allocation, ClusterState, Job, JobKind, Resources, SpeedModel, Trigger
+from policy_net.domain import SUSPENDED, Allocation, Job, JobKind, Resources, SpeedModel, Trigger
 from policy_net.errors import BadInput
-from policy_net.exchange.state_codec import JsonObject
 from policy_net.set_policy.beliefs import SetBeliefs
 from policy_net.set_policy.policy import SetPolicy
-from policy_net.set_policy.reasons import reasons_of
 from policy_net.throughput.kinds_apart import measured_kinds, type_of_kind
 from policy_net.throughput.parametric import OnlineFit
 
@@ -50,61 +51,49 @@ class Believed:
     source: str
     has_scale: bool
 
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A decision that a job was in, and what was weighed for it."""
-
-    state: ClusterState
-    given: dict[str, Allocation]
-    steps: list[WeighedStep]
-    facts: dict[str, Any]
-    beliefs: SetBeliefs | None = None
+    def speed(self, size: Allocation) -> float:
+        """Of a job of a size; 0 of one that has nothing."""
+        if size == SUSPENDED:
+            return 0.0
+        return self.speeds.samples_per_second(self.job_type, size.ps, size.workers)
 
 
-def explain(
-    view: ClusterView, job_id: str, state_dir: Path | None, policy: str, events: list[dict[str, Any]]
-) -> dict[str, Any]:
-    """Why a target has what it has; plain JSON values.
+def explain(view: ClusterView, job_id: str, state_dir: Path | None, policy: str) -> dict[str, Any]:
+    """Why a target or a TrainingJob has what it has; plain JSON values.
 
     Args:
-        job_id: namespace and name of a target that is there.
+        job_id: of one that is there.
         state_dir: of the agent, where its decisions and beliefs are; None where they are not at hand.
         policy: asked where no decision is at hand.
     """
-    target, member = view.targets[job_id], view.observed.members.get(job_id)
-    facts = view.seen.found.get((target.ref.kind, target.namespace, target.ref.name))
-    notes = notes_on(view)
-    if target.progress is not None and target.progress.endpoint is not None:
+    job, target = view.training_jobs.get(job_id), view.targets.get(job_id)
+    notes = _notes_on(view)
+    if target is not None and target.progress is not None and target.progress.endpoint is not None:
         notes.append("its progress is in its own metrics, which the agent reads, and this command does not")
-    answer = answer_of(view, job_id, state_dir, policy, notes, is_asked=member is not None)
-    beliefs = None if answer is None or state_dir is None else answer.beliefs
-    believed = believed_speeds(target.model_type, state_dir, beliefs)
-    now = 0 if facts is None else facts.workers
+    decision = _decision(view, job_id, state_dir, policy, notes)
+    beliefs = None if decision is None or decision.policy is None else decision.policy.beliefs
+    if job is not None:
+        kind = JobKind.ALLREDUCE if job.is_all_reduce else JobKind.PS
+        believed = believed_speeds(job.model_type, state_dir, beliefs, kind)
+        own, status = _of_training_job(job, believed, decision), job.status
+    else:
+        target = view.targets[job_id]
+        believed = believed_speeds(target.model_type, state_dir, beliefs)
+        own, status = _of_target(view, target, job_id, believed, decision), target.status
     return {
         "name": job_id,
-        "job": {"apiVersion": target.ref.api_version, "kind": target.ref.kind, "name": target.ref.name},
-        "modelType": target.model_type,
-        "updateMode": target.mode.value,
-        "state": _state_of(view, job_id, facts),
-        "workers": now,
-        "min": target.least,
-        "max": target.most,
-        "progress": None if member is None else _progress(member),
-        "conditions": conditions_of(target.status),
-        "recommendation": target.status.get("recommendation"),
-        "allocation": target.status.get("allocation"),
-        "decision": None if answer is None else decision_of(answer, job_id),
-        "gains": _gains(target, now, believed, [] if answer is None else answer.steps, job_id),
+        **own,
+        "conditions": _conditions_of(status),
+        "recommendation": status.get("recommendation"),
+        "allocation": status.get("allocation"),
+        "decision": None if decision is None else decision.facts_of(job_id),
         "speedsFrom": believed.source,
-        "others": [] if answer is None else others_of(answer, job_id),
-        "waitsFor": _waits_for(view, target, facts, answer, job_id),
-        "events": events,
+        "others": [] if decision is None else decision.others(job_id),
         "notes": notes,
     }
 
 
-def notes_on(view: ClusterView) -> list[str]:
+def _notes_on(view: ClusterView) -> list[str]:
     """What is not known, and what is meant by what is."""
     notes = [
         f"you may not read {what} everywhere: what they have counts as taken by others"
@@ -115,24 +104,21 @@ def notes_on(view: ClusterView) -> list[str]:
     return [*notes, view.meaning_of_free] if view.meaning_of_free else notes
 
 
-def answer_of(
-    view: ClusterView, job_id: str, state_dir: Path | None, policy: str, notes: list[str], *, is_asked: bool
-) -> Answer | None:
+def _decision(
+    view: ClusterView, job_id: str, state_dir: Path | None, policy: str, notes: list[str]
+) -> WeighedDecision | None:
     """The agent's own decision about a job, else what a policy would decide now; None where neither is known.
 
     Args:
-        policy: asked where no decision is at hand.
-        notes: to which is added where an answer is from.
-        is_asked: whether a decision would be about this job now.
+        notes: to which is added where it is from.
     """
-    answer = None
     if state_dir is not None:
-        answer = _logged(state_dir, job_id)
-        if answer is None:
-            notes.append(f"no decision about it in {state_dir}: what {policy} would decide now is shown")
-    if answer is None and is_asked and view.sees_room:
-        answer = _asked_now(view.observed, policy)
-    return answer
+        found = weighed_decision(state_dir)
+        if found is not None and found.job(job_id) is not None:
+            return replace(found, facts={**found.facts, "from": "log"})
+        notes.append(f"no decision about it in {state_dir}: what {policy} would decide now is shown")
+    is_asked = any(each.job_id == job_id for each in view.observed.state.jobs)
+    return _asked_now(view.observed, policy) if is_asked and view.sees_room else None
 
 
 def believed_speeds(
@@ -181,20 +167,7 @@ def _shipped() -> SetPolicy:
     return policy
 
 
-def _logged(state_dir: Path, job_id: str) -> Answer | None:
-    line: JsonObject | None = last_decision(state_dir)
-    state = None if line is None else readable_state(line)
-    if line is None or state is None or all(job.job_id != job_id for job in state.jobs):
-        return None
-    given = {name: Allocation(*size) for name, size in line["allocation"].items()}
-    policy = policy_of(state_dir, line)
-    steps = [] if policy is None else weighed_steps(policy, state)
-    reasons = [] if policy is None else reasons_of(policy, state, job_id)
-    facts = decision_facts(line, given.get(job_id, SUSPENDED), reasons) | {"from": "log"}
-    return Answer(state, given, steps, facts, None if policy is None else policy.beliefs)
-
-
-def _asked_now(about: Observed, name: str) -> Answer:
+def _asked_now(about: Observed, name: str) -> WeighedDecision:
     """What a policy would decide now, by what ships with the package."""
     state = about.state
     candidate = CandidateFactory(PolicySettings()).from_name_or_file(name)
@@ -206,7 +179,6 @@ def _asked_now(about: Observed, name: str) -> Answer:
         alone = targets_alone(about, held)
         rest = within_pools(alone.state, decision, alone.reach).allocation
         given |= {job.job_id: rest[job.job_id] for job in alone.state.jobs if job.job_id in rest}
-    steps = weighed_steps(candidate.policy, state) if isinstance(candidate.policy, SetPolicy) else []
     facts: dict[str, Any] = {
         "number": None,
         "unixSeconds": state.time_seconds,
@@ -217,19 +189,55 @@ def _asked_now(about: Observed, name: str) -> Answer:
         "reasons": [],
         "from": "now",
     }
-    return Answer(state, given, steps, facts)
+    steps = weighed_steps(candidate.policy, state) if isinstance(candidate.policy, SetPolicy) else []
+    return WeighedDecision(state, given, facts, steps)
 
 
-def decision_of(answer: Answer, job_id: str) -> dict[str, Any]:
-    """What was decided of a job, and by whom."""
-    given = answer.given.get(job_id, SUSPENDED)
-    return answer.facts | {"workers": given.workers, "ps": given.ps}
+def _of_target(
+    view: ClusterView, target: ElasticTarget, job_id: str, believed: Believed, decision: WeighedDecision | None
+) -> dict[str, Any]:
+    facts = view.seen.found.get((target.ref.kind, target.namespace, target.ref.name))
+    member = view.observed.members.get(job_id)
+    now = SUSPENDED if facts is None else Allocation(facts.workers)
+    sizes = [Allocation(workers) for workers in range(target.least, target.most + 1)]
+    return {
+        "job": {"apiVersion": target.ref.api_version, "kind": target.ref.kind, "name": target.ref.name},
+        "modelType": target.model_type,
+        "updateMode": target.mode.value,
+        "state": _state_of(view, job_id, facts),
+        "workers": now.workers,
+        "min": target.least,
+        "max": target.most,
+        "progress": None if member is None else _progress(member.samples, member.total_samples),
+        "gains": _gains(job_id, sizes, now, believed, decision),
+        "waitsFor": _target_waits_for(view, target, facts, decision, job_id),
+    }
 
 
-def others_of(answer: Answer, job_id: str) -> list[dict[str, Any]]:
-    """What others were given."""
-    job = next(job for job in answer.state.jobs if job.job_id == job_id)
-    return others_given(answer.state, answer.given, job, answer.steps)
+def _of_training_job(job: TrainingJob, believed: Believed, decision: WeighedDecision | None) -> dict[str, Any]:
+    now = SUSPENDED if job.outcome else current_of(job, None)
+    # A row for each number of workers beside the parameter servers that it has, and for each size that was weighed.
+    servers = (now if now != SUSPENDED else job.least).ps
+    sizes = {Allocation(workers, servers) for workers in range(job.least.workers, job.most.workers + 1)}
+    sizes |= set() if decision is None else {step.target for step in decision.steps_of(job.job_id)}
+    counted = noted(job)
+    epochs = counted.total_epochs or job.epochs
+    total = counted.samples_per_epoch * epochs if epochs and counted.samples_per_epoch else None
+    return {
+        "job": {"apiVersion": TRAINING_JOBS.api_version, "kind": TRAINING_JOBS.kind, "name": job.name},
+        "modelType": job.model_type,
+        "updateMode": job.mode.value,
+        "state": str(job.status.get("phase") or "new").lower(),
+        "workers": now.workers,
+        "ps": now.ps,
+        "min": job.least.workers,
+        "max": job.most.workers,
+        "minPs": job.least.ps,
+        "maxPs": job.most.ps,
+        "progress": _progress(counted.samples or None, total),
+        "gains": _gains(job.job_id, sizes, now, believed, decision),
+        "waitsFor": _training_waits_for(job, now, decision),
+    }
 
 
 def _state_of(view: ClusterView, job_id: str, facts: TargetFacts | None) -> str:
@@ -249,15 +257,13 @@ def _waiting_pods(view: ClusterView, facts: TargetFacts) -> int:
     return sum(pod.owner == facts.uid and not pod.node for pod in view.seen.pods)
 
 
-def _progress(member: Member) -> dict[str, Any] | None:
-    if member.samples is None:
-        return None
-    total = member.total_samples
-    share = member.samples / total if total else None
-    return {"samples": member.samples, "total": total, "share": share}
+def _progress(samples: float | None, total: float | None) -> dict[str, Any] | None:
+    return (
+        None if samples is None else {"samples": samples, "total": total, "share": samples / total if total else None}
+    )
 
 
-def conditions_of(status: dict[str, Any]) -> list[dict[str, str]]:
+def _conditions_of(status: dict[str, Any]) -> list[dict[str, str]]:
     """The conditions of a status, as far as they are some."""
     found = status.get("conditions")
     return [
@@ -268,40 +274,69 @@ def conditions_of(status: dict[str, Any]) -> list[dict[str, str]]:
 
 
 def _gains(
-    target: ElasticTarget, now: int, believed: Believed, steps: list[WeighedStep], job_id: str
+    job_id: str, sizes: Iterable[Allocation], now: Allocation, believed: Believed, decision: WeighedDecision | None
 ) -> list[dict[str, Any]]:
-    """A row for each size that it may have: how fast it is believed to be, and what the policy made of it."""
-    weighed = {step.target.workers: step for step in steps if step.job_id == job_id}
-    speeds = [believed.speeds.samples_per_second(believed.job_type, 0, size) for size in range(target.most + 1)]
-    base = speeds[now] if 0 < now <= target.most else 0.0
+    """A row for each size: how fast it is believed to be, and what the policy made of it."""
+    weighed = {} if decision is None else {step.target: step.to_json() for step in decision.steps_of(job_id)}
+    base = believed.speed(now)
     rows = []
-    for size in range(target.least, target.most + 1):
-        step = weighed.get(size)
+    for size in sorted(sizes, key=lambda each: (each.ps, each.workers)):
+        speed = believed.speed(size)
         rows.append(
             {
-                "workers": size,
-                "samplesPerSecond": speeds[size] if believed.has_scale else None,
-                "timesAsFastAsNow": speeds[size] / base if base > 0 else None,
-                "step": None if step is None else step_facts(step),
+                "workers": size.workers,
+                "ps": size.ps,
+                "samplesPerSecond": speed if believed.has_scale else None,
+                "timesAsFastAsNow": speed / base if base > 0 else None,
+                "step": weighed.get(size),
             }
         )
     return rows
 
 
-def _waits_for(
-    view: ClusterView, target: ElasticTarget, facts: TargetFacts | None, answer: Answer | None, job_id: str
+def _target_waits_for(
+    view: ClusterView, target: ElasticTarget, facts: TargetFacts | None, decision: WeighedDecision | None, job_id: str
 ) -> str:
     if target.problem or facts is None or facts.is_over or job_id in view.observed.left_out:
         return f"nothing: {view.observed.left_out.get(job_id, target.problem)}"
     waiting = _waiting_pods(view, facts)
-    if answer is None:
+    job = None if decision is None else decision.job(job_id)
+    if decision is None or job is None:
         return f"room for {waiting} of its pods" if waiting else ""
-    job = next(job for job in answer.state.jobs if job.job_id == job_id)
-    wanted = answer.given.get(job_id, SUSPENDED).workers
+    wanted = decision.size_of(job_id).workers
     if not wanted:
-        return room_for(job, answer.given, answer.state)
+        return decision.room_for(job)
     if wanted == facts.workers:
         return f"room for {waiting} of its pods, which kube-scheduler has placed nowhere yet" if waiting else ""
-    if target.mode is UpdateMode.OFF:
+    if target.mode is TargetMode.OFF:
         return f"whoever sets its size: {wanted} rather than {facts.workers}, as updateMode is Off"
     return f"its size to be set: {wanted} rather than {facts.workers}"
+
+
+def _training_waits_for(job: TrainingJob, now: Allocation, decision: WeighedDecision | None) -> str:
+    accepted = job.condition("Accepted")
+    without_room = [
+        (bool(job.problem), f"nothing: {job.problem}"),
+        (bool(job.outcome), f"nothing: it is {job.outcome}"),
+        (job.deleting, "its end: it is being deleted"),
+        (job.suspend, "its author: spec.suspend is true"),
+        (accepted.get("status") == "False", f"its author: {accepted.get('message', '')}"),
+    ]
+    line = next((line for holds, line in without_room if holds), None)
+    if line is not None:
+        return line
+    seen = None if decision is None else decision.job(job.job_id)
+    if decision is None or seen is None:
+        return str(job.status.get("message") or "")
+    wanted = decision.size_of(job.job_id)
+    if job.mode is UpdateMode.OFF and wanted != SUSPENDED:
+        wanted = job.least
+    if wanted == SUSPENDED:
+        return decision.room_for(seen)
+    if wanted == now:
+        return str(job.status.get("message") or "")
+    return f"its size to be set: {_size(wanted)} rather than {_size(now)}"
+
+
+def _size(size: Allocation) -> str:
+    return f"{size.workers} and {size.ps} PS" if size.ps else f"{size.workers}"

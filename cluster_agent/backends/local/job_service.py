@@ -13,7 +13,7 @@ from cluster_agent.backends.local.job_table import JobRecord, JobState, JobTable
 from cluster_agent.backends.local.job_views import GUESSED_SAMPLES_PER_EPOCH
 from cluster_agent.errors import BadJobFile, JobRefused
 from cluster_agent.job_messages import METHODS, Facts
-from cluster_agent.recording.reasons import cores
+from cluster_agent.recording.last_decision import cores
 from foundation.figures import counted
 from foundation.text import nearest
 from policy_net.domain import Resources
