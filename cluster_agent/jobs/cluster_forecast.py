@@ -20,9 +20,9 @@ from cluster_agent.backends.kubernetes.explanation import believed_speeds, measu
 from cluster_agent.backends.kubernetes.views import ClusterView, look
 from cluster_agent.errors import BadJobFile, ClusterRefused, JobRefused
 from cluster_agent.jobs.cluster_access import Cluster, check_looked_after
-from cluster_agent.jobs.forecast import NEW, Draws, able_to_run, foreseen, time_in_words, told_apart, with_guesses
-from cluster_agent.jobs.manifests import Asked, asked_job, namespace_of, read_manifest
-from cluster_agent.jobs.training_manifests import asked_training_job, is_training_job, speeds_stated
+from cluster_agent.jobs.forecast import NEW, Draws, can_run, foreseen, spec_of, time_in_words, told_apart, with_guesses
+from cluster_agent.jobs.manifests import Asked, asked_job, asked_training_job, namespace_of, read_manifest
+from cluster_agent.kubernetes.training.training_job import TRAINING_JOBS
 from cluster_agent.recording.last_decision import last_decision, policy_of
 from cluster_agent.settings import PolicySettings
 from foundation.figures import counted
@@ -30,7 +30,6 @@ from foundation.text import plain_line
 from policy_net.domain import CapacityMode, ClusterState, Job, PolicyContext, Progress
 from policy_net.errors import BadInput
 from policy_net.laboratory.simulation.environment import DecideOn, Environment
-from policy_net.laboratory.workloads.workload import JobSpec
 from policy_net.policy import SchedulerPolicy, build_policy
 from policy_net.throughput.parametric import OnlineFit
 
@@ -68,7 +67,7 @@ def foresee_manifest(cluster: Cluster, file: Path, work: Work, draws: Draws) -> 
             f"you may not read {' and '.join(view.unseen)} of the whole cluster, so what is free is not known; ask for"
             " the rights of the role fedl2-advice"
         )
-    if is_training_job(manifest):
+    if manifest.get("kind") == TRAINING_JOBS.kind:
         if not cluster.trains:
             line = "the agent looks after no TrainingJobs; its configuration has no backend.training"
             raise JobRefused(f"{file}: {line}")
@@ -81,11 +80,12 @@ def foresee_manifest(cluster: Cluster, file: Path, work: Work, draws: Draws) -> 
     guesses: list[str] = []
     speeds, asked = _speeds(cluster, view, asked, work, notes, guesses)
     environment = _environment(cluster, asked.cluster)
-    present = able_to_run([_with_left(job, speeds) for job in asked.cluster.jobs], environment, speeds)
+    left = [_with_left(job, speeds) for job in asked.cluster.jobs]
+    present = [job for job in left if can_run(spec_of(job, job.remaining_epochs), environment, speeds)]
     if left_out := len(asked.cluster.jobs) - len(present):
         notes.append(f"{counted(left_out, 'job')} left out: there is no room for them now, whatever else ends")
     present.sort(key=lambda job: (job.current.workers == 0, job.submit_time_seconds))
-    spec = _spec(asked, work, speeds, guesses)
+    job = _with_work(asked, work, speeds, guesses)
     unknown = sorted({job.job_type for job in present if job.work_known and not speeds.allocations_seen(job.job_type)})
     if unknown:
         guesses.append(
@@ -93,26 +93,24 @@ def foresee_manifest(cluster: Cluster, file: Path, work: Work, draws: Draws) -> 
         )
     is_guess = {"start": bool(unknown), "end": len(guesses) > bool(unknown)}
     advised, policy, version = _policy(cluster)
-    workers, servers = spec.requested.workers, spec.requested.ps
-    fixed = replace(spec, min_workers=workers, max_workers=workers, min_ps=servers, max_ps=servers)
     try:
         as_it_is = foreseen(
             [_fixed(job) for job in present],
-            fixed,
+            _fixed(job),
             environment,
             lambda: build_policy(AS_IT_IS, PolicyContext()),
             speeds,
             draws,
         )
-        under_advice = foreseen(present, spec, environment, advised, speeds, draws)
+        under_advice = foreseen(present, job, environment, advised, speeds, draws)
     except BadInput as error:
         said = str(error).removeprefix("workload 'now': ").replace(f"job {NEW!r}", "the job")
         raise BadJobFile(f"{file}: {said}") from error
     return {
         "asItIs": with_guesses(as_it_is, **is_guess),
         "advised": with_guesses(under_advice, **is_guess),
-        "workers": {"requested": workers, "min": spec.min_workers, "max": spec.max_workers},
-        "ps": {"requested": servers, "min": spec.min_ps, "max": spec.max_ps},
+        "workers": {"requested": job.requested.workers, "min": job.min_workers, "max": job.max_workers},
+        "ps": {"requested": job.requested.ps, "min": job.min_ps, "max": job.max_ps},
         "policy": policy,
         "version": version,
         "jobsPresent": len(present),
@@ -134,7 +132,7 @@ def _speeds(
     fit = None if cluster.state_dir is None else measured_speeds(cluster.state_dir)
     if fit is None:
         fit = OnlineFit()
-        stated = speeds_stated(view)
+        stated = _stated_speeds(view)
         for job in view.observed.state.jobs:
             if job.current.workers and (speed := stated.get(job.job_id)):
                 fit.observe([Progress(job.job_id, job.job_type, job.current, 1.0, speed, speed, 1.0)])
@@ -160,6 +158,20 @@ def _speeds(
             # Of hours at the size of the manifest a speed is no part; only other sizes hang on its shape.
             (guesses if work.hours is None else notes).append(f"{line}; --hours says more")
     return fit, asked
+
+
+def _stated_speeds(view: ClusterView) -> dict[str, float]:
+    """Samples per second of TrainingJobs that train, by id, as their statuses have them."""
+    found = {}
+    for job in view.training_jobs.values():
+        progress = job.status.get("progress")
+        try:
+            speed = float(progress["samplesPerSecond"]) if isinstance(progress, dict) else 0.0
+        except (KeyError, TypeError, ValueError):
+            continue
+        if 0.0 < speed < float("inf"):
+            found[job.job_id] = speed
+    return found
 
 
 def _environment(cluster: Cluster, state: ClusterState) -> Environment:
@@ -191,31 +203,19 @@ def _fixed(job: Job) -> Job:
     return replace(job, requested=size, min_workers=workers, max_workers=workers, min_ps=servers, max_ps=servers)
 
 
-def _spec(asked: Asked, work: Work, speeds: OnlineFit, guesses: list[str]) -> JobSpec:
+def _with_work(asked: Asked, work: Work, speeds: OnlineFit, guesses: list[str]) -> Job:
+    """The job that is asked about, with what it has to do, in samples."""
     job = asked.job
-    speed = speeds.samples_per_second(job.job_type, job.requested.ps, job.requested.workers)
+    hour = 3600.0 * speeds.samples_per_second(job.job_type, job.requested.ps, job.requested.workers)
     total = work.samples if work.samples is not None else asked.total
     is_guess = asked.is_guess and work.samples is None and work.hours is None
     if work.hours is not None:
-        total = work.hours * 3600.0 * speed
+        total = work.hours * hour
     if total is None:
         guesses.append("its manifest does not say its work: an hour is taken; say --samples or --hours")
-    return JobSpec(
-        job_id=NEW,
-        job_type=job.job_type,
-        submit_time_seconds=0.0,
-        total_epochs=3600.0 * speed if total is None else total,
-        samples_per_epoch=1.0,
-        worker_demand=job.worker_demand,
-        ps_demand=job.ps_demand,
-        requested=job.requested,
-        max_workers=job.max_workers,
-        max_ps=job.max_ps,
-        kind=job.kind,
-        min_workers=job.min_workers,
-        min_ps=job.min_ps,
-        work_known=total is not None and not is_guess,
-    )
+    epochs = hour if total is None else total
+    known = total is not None and not is_guess
+    return replace(job, samples_per_epoch=1.0, total_epochs=epochs, remaining_epochs=epochs, work_known=known)
 
 
 def _policy(cluster: Cluster) -> tuple[Callable[[], SchedulerPolicy], str, int]:

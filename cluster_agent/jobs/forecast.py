@@ -45,7 +45,7 @@ class Draws:
 
 def foreseen(
     present: Sequence[Job],
-    asked: JobSpec,
+    asked: Job,
     environment: Environment,
     policy: Callable[[], SchedulerPolicy],
     speeds: SpeedModel,
@@ -55,7 +55,7 @@ def foreseen(
 
     Args:
         present: the jobs that are there, in the order in which they came.
-        asked: its `job_id` is `NEW`, and it is submitted at 0.
+        asked: its `job_id` is `NEW`; it comes now, as they do.
         environment: without a seed and without noise of jobs, which are set here.
         policy: makes a fresh one for each run.
         speeds: that are believed, and vary by job.
@@ -102,19 +102,13 @@ def time_in_words(spread: dict[str, Any]) -> str:
     return f"{duration(spread['median'])} ({duration(spread['low'])} to {duration(spread['high'])})"
 
 
-def able_to_run(jobs: Sequence[Job], environment: Environment, speeds: SpeedModel) -> list[Job]:
-    """Those of the jobs that there is room for at all; the simulator takes no others."""
-    able = []
-    for job in jobs:
-        spec = _spec_of(job, job.remaining_epochs)
-        try:
-            check_jobs_can_run(
-                Workload("one", (spec,)), environment, {job.job_type: speeds.grid(job.job_type).tolist()}
-            )
-        except BadInput:
-            continue
-        able.append(job)
-    return able
+def can_run(job: JobSpec, environment: Environment, speeds: SpeedModel) -> bool:
+    """Whether there is room for a job at all; the simulator takes no others."""
+    try:
+        check_jobs_can_run(Workload("one", (job,)), environment, {job.job_type: speeds.grid(job.job_type).tolist()})
+    except BadInput:
+        return False
+    return True
 
 
 def told_apart(jobs: Sequence[Job], speeds: OnlineFit) -> list[Job]:
@@ -146,37 +140,21 @@ def told_apart(jobs: Sequence[Job], speeds: OnlineFit) -> list[Job]:
     return found
 
 
-def job_of(spec: JobSpec) -> Job:
-    """A job that nobody has started, as a scheduler would see it."""
-    return Job(
-        job_id=spec.job_id,
-        job_type=spec.job_type,
-        submit_time_seconds=spec.submit_time_seconds,
-        worker_demand=spec.worker_demand,
-        ps_demand=spec.ps_demand,
-        samples_per_epoch=spec.samples_per_epoch,
-        total_epochs=spec.total_epochs,
-        remaining_epochs=spec.total_epochs,
-        requested=spec.requested,
-        kind=spec.kind,
-    )
-
-
 def _run(
     present: Sequence[Job],
-    asked: JobSpec,
+    asked: Job,
     environment: Environment,
     policy: SchedulerPolicy,
     speeds: SpeedModel,
     seed: int,
 ) -> JobOutcome:
     draw = random.Random(seed)
-    jobs = tuple(_spec_of(job, _really_left(job, draw)) for job in present)
-    drawn = asked
-    if not asked.work_known:
-        drawn = replace(asked, total_epochs=_varied(asked.total_epochs, draw), declared_epochs=asked.total_epochs)
+    jobs = tuple(
+        spec_of(job, job.remaining_epochs if job.work_known else _varied(job.remaining_epochs, draw))
+        for job in (*present, asked)
+    )
     found = replay(
-        Workload("now", (*jobs, drawn)),
+        Workload("now", jobs),
         replace(environment, job_noise=_SPEED_DEVIATION, seed=seed),
         policy,
         speeds,
@@ -186,16 +164,12 @@ def _run(
     return next(outcome for outcome in found.outcomes if outcome.job_id == NEW)
 
 
-def _really_left(job: Job, draw: random.Random) -> float:
-    return job.remaining_epochs if job.work_known else _varied(job.remaining_epochs, draw)
-
-
 def _varied(epochs: float, draw: random.Random) -> float:
     return epochs * math.exp(draw.gauss(0.0, _WORK_DEVIATION))
 
 
-def _spec_of(job: Job, really_left: float) -> JobSpec:
-    """A job that is there, as one that comes now with what is left of it."""
+def spec_of(job: Job, really_left: float) -> JobSpec:
+    """A job as one that comes now, with what is left of it."""
     return JobSpec(
         job_id=job.job_id,
         job_type=job.job_type,
@@ -207,7 +181,7 @@ def _spec_of(job: Job, really_left: float) -> JobSpec:
         requested=job.requested,
         max_workers=job.max_workers,
         max_ps=job.max_ps,
-        declared_epochs=job.remaining_epochs,
+        declared_epochs=None if job.work_known else job.remaining_epochs,
         kind=job.kind,
         min_workers=job.min_workers,
         min_ps=job.min_ps,

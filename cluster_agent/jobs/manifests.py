@@ -1,7 +1,4 @@
-"""Manifest of a Kubernetes Job, with the ElasticTarget beside it, as a job that a policy could be asked about.
-
-A TrainingJob's is read here too; what is asked about it follows from `training_manifests`.
-"""
+"""Manifest of a TrainingJob, or of a Job and its ElasticTarget, as a job that a policy could be asked about."""
 
 from __future__ import annotations
 
@@ -14,19 +11,19 @@ import yaml
 
 from cluster_agent.backends.kubernetes.backend import KINDS
 from cluster_agent.backends.kubernetes.observation import Seen, observed
-from cluster_agent.backends.kubernetes.views import ClusterView
+from cluster_agent.backends.kubernetes.views import ClusterView, StandingJobs
 from cluster_agent.errors import BadJobFile
 from cluster_agent.jobs.forecast import NEW
 from cluster_agent.kubernetes.resources import JOBS, Resource
 from cluster_agent.kubernetes.targets.elastic_target import ELASTIC_TARGETS, MOST_WORKERS, ElasticTarget, elastic_target
-from cluster_agent.kubernetes.training.training_job import TRAINING_JOBS
+from cluster_agent.kubernetes.training.training_job import TRAINING_JOBS, UpdateMode, training_job
 from foundation.figures import counted
 from policy_net.domain import ClusterState, Job
 
 Json = dict[str, Any]
 _LARGEST_BYTES = 4_000_000
 _USE = "use a Job, and an ElasticTarget for it, or a TrainingJob"
-TARGET_KINDS: Final = frozenset({f"{JOBS.api_version} {JOBS.kind}"})
+_TARGET_KINDS: Final = frozenset({f"{JOBS.api_version} {JOBS.kind}"})
 """Of the objects that a forecast takes for elastic: `ElasticTarget`s may point at more."""
 
 
@@ -101,10 +98,9 @@ def asked_job(view: ClusterView, manifest: Json, target: Json | None, file: Path
     Raises:
         BadJobFile: it could not be used.
     """
-    metadata = manifest["metadata"]
-    name = str(metadata.get("name") or metadata.get("generateName") or NEW)
-    namespace = namespace_of(manifest)
-    manifest = {**manifest, "metadata": {**metadata, "name": name, "namespace": namespace, "uid": NEW}}
+    named = _named(manifest)
+    name, namespace = named["name"], named["namespace"]
+    manifest = {**manifest, "metadata": {**manifest["metadata"], **named, "uid": NEW}}
     kind = next(each for each in KINDS if each.resource == JOBS)
     try:
         facts = kind.facts(manifest)
@@ -128,7 +124,7 @@ def asked_job(view: ClusterView, manifest: Json, target: Json | None, file: Path
     found = {**view.seen.found, (JOBS.kind, namespace, name): replace(facts, workers=0)}
     others = [each for each in view.seen.targets if (each.namespace, each.ref.name) != (namespace, name)]
     seen = Seen(view.seen.nodes, view.seen.pods, [*others, elastic], found)
-    look_again = observed(seen, TARGET_KINDS, view.unix_seconds, view.observed.state.slot_seconds, own=view.own)
+    look_again = observed(seen, _TARGET_KINDS, view.unix_seconds, view.observed.state.slot_seconds, own=view.own)
     job_id = f"{namespace}/{NEW}"
     if job_id in look_again.left_out:
         raise BadJobFile(f"{file}: {look_again.left_out[job_id]}")
@@ -139,9 +135,58 @@ def asked_job(view: ClusterView, manifest: Json, target: Json | None, file: Path
     return Asked(replace(job, job_id=NEW), said, replace(look_again.state, jobs=others_there))
 
 
+def asked_training_job(view: ClusterView, manifest: Json, file: Path) -> Asked:
+    """The job as its agent would observe it, once it were there.
+
+    Args:
+        file: for messages.
+
+    Raises:
+        BadJobFile: it could not be used, or would not begin.
+    """
+    stated = {**manifest, "metadata": {**_named(manifest), "uid": NEW}}
+    # As if it were made now: what an earlier one of its name has come to says nothing of it.
+    job = view.rights.judged(training_job({name: part for name, part in stated.items() if name != "status"}))
+    if job.problem:
+        raise BadJobFile(f"{file}: {job.problem}")
+    if job.suspend:
+        raise BadJobFile(f"{file}: spec.suspend is true: it would not begin before that is false")
+    others = [each for each in view.training_jobs.values() if each.job_id != job.job_id]
+    own = StandingJobs([*others, job])
+    look_again = observed(view.seen, _TARGET_KINDS, view.unix_seconds, view.observed.state.slot_seconds, own=own)
+    found = next((each for each in look_again.state.jobs if each.job_id == job.job_id), None)
+    if found is None:
+        raise BadJobFile(f"{file}: {look_again.left_out.get(job.job_id, 'no policy would be asked about it')}")
+    notes = [job.unlisted] if job.unlisted else []
+    if job.mode is not UpdateMode.AUTO:
+        found = replace(found, max_workers=found.min_workers, max_ps=found.min_ps)
+        notes.append(f"its updateMode is {job.mode}: it keeps the size with which it begins, the least")
+    elif not job.is_resizable:
+        notes.append("without spec.checkpoints its size stays as it begins: it may end later than is foreseen")
+    total = found.total_epochs * found.samples_per_epoch if found.work_known else None
+    usual = StandingJobs(others).usual(job.model_type)
+    is_guess = total is not None and not usual.samples
+    if is_guess:
+        notes.append(
+            f"how many samples an epoch of {job.model_type} has is not known here: {found.samples_per_epoch:g} are"
+            " taken; --samples or --hours says more"
+        )
+    elif job.steps is not None and total is None:
+        line = f"how many steps an epoch of {job.model_type} has is not known here"
+        notes.append(f"{line}, so that spec.work.steps says nothing")
+    there = tuple(each for each in look_again.state.jobs if each.job_id != job.job_id)
+    return Asked(replace(found, job_id=NEW), total, replace(look_again.state, jobs=there), tuple(notes), is_guess)
+
+
 def namespace_of(manifest: Json) -> str:
     """Where kubectl would put it, unless told otherwise."""
     return str(manifest["metadata"].get("namespace") or "default")
+
+
+def _named(manifest: Json) -> dict[str, str]:
+    metadata = manifest["metadata"]
+    name = str(metadata.get("name") or metadata.get("generateName") or NEW)
+    return {"name": name, "namespace": namespace_of(manifest)}
 
 
 def _points_at(spec: Any, name: str) -> bool:

@@ -9,7 +9,6 @@ long a resize would stop them is not, so the answer has the range over that.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 from cluster_agent.acting.active_policy import CandidateFactory, Identity
 from cluster_agent.backends.local.recorded_ends import with_ends_since
 from cluster_agent.errors import JobRefused
+from cluster_agent.jobs.forecast import can_run
 from cluster_agent.recording.last_decision import last_decision
 from cluster_agent.recording.log_replay import default_finder
 from cluster_agent.settings import PolicySettings
@@ -25,7 +25,6 @@ from policy_net.domain import PolicyContext, SpeedModel
 from policy_net.errors import BadInput
 from policy_net.laboratory.report import Comparison, check_folder, headline, write_report
 from policy_net.laboratory.report.spread import Answer, Assumptions, Case, Replays, World, spread_of
-from policy_net.laboratory.simulation.admission import check_jobs_can_run
 from policy_net.laboratory.simulation.environment import DecideOn, Environment
 from policy_net.laboratory.simulation.replay import ReplayResult, replay
 from policy_net.laboratory.workloads.decided import RecordedJobs, read_recorded
@@ -72,7 +71,7 @@ def past_week(past: Past) -> dict[str, Any]:
     since = recorded.end_seconds - past.days * _DAY_SECONDS
     ended = [spec for spec in recorded.workload.jobs if _end_of(recorded, spec) >= since]
     environment = _environment(recorded)
-    jobs = _able_to_run(ended, environment, recorded.speeds)
+    jobs = [spec for spec in ended if can_run(spec, environment, recorded.speeds)]
     if not jobs:
         raise JobRefused(
             f"{past.log}: no job has ended in the last {past.days:g} days of it; wait, or look further back with --days"
@@ -195,18 +194,6 @@ def _environment(recorded: RecordedJobs) -> Environment:
         decide_on=DecideOn.EVENT,
         debounce_seconds=min(_DEBOUNCE_SECONDS, recorded.slot_seconds),
     )
-
-
-def _able_to_run(jobs: Sequence[JobSpec], environment: Environment, speeds: SpeedModel) -> list[JobSpec]:
-    able = []
-    for spec in jobs:
-        grids = {spec.job_type: speeds.grid(spec.job_type).tolist()}
-        try:
-            check_jobs_can_run(Workload("one", (spec,)), environment, grids)
-        except BadInput:
-            continue
-        able.append(spec)
-    return able
 
 
 def _notes(recorded: RecordedJobs, jobs: int, too_large: int) -> list[str]:
