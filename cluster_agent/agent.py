@@ -11,7 +11,6 @@ from pathlib import Path
 import structlog
 
 from cluster_agent.acting.active_policy import ActivePolicy, Candidate, CandidateFactory
-from cluster_agent.acting.deadline import DeadlineAsker
 from cluster_agent.backends.base import AgentParts, BackendStatus, backend_module
 from cluster_agent.backends.kinds_apart import KindsApart
 from cluster_agent.errors import NoPolicy
@@ -23,7 +22,7 @@ from cluster_agent.fleet.policy_versions import KeptVersion, Patience, PolicySou
 from cluster_agent.fleet.session import LearnerAccess, Session, retry_backoff
 from cluster_agent.fleet.sharing import Sharing
 from cluster_agent.fleet.sketch_sharing import SketchSharing
-from cluster_agent.guard import Guard
+from cluster_agent.guard import DeadlineAsker, Guard
 from cluster_agent.health import GAP_SECONDS, Health
 from cluster_agent.learning.comparing import PastComparer, comparer_of
 from cluster_agent.learning.experience import BelievedReward, ExperienceQueue
@@ -33,14 +32,13 @@ from cluster_agent.learning.noise import UpdateNoise
 from cluster_agent.learning.rounds import RoundLink, RoundWork
 from cluster_agent.learning.trainer import TrainedPolicy, Trainer, TrainingCounts
 from cluster_agent.learning.twin_source import TwinSource
-from cluster_agent.loop import Alternative, Deciding, DecisionLoop, Lessons, Records
+from cluster_agent.loop import Deciding, DecisionLoop, Lessons, Records
 from cluster_agent.recording.decision_log import DecisionLog
 from cluster_agent.recording.decision_recorder import DecisionRecorder
 from cluster_agent.recording.job_timelines import JobTimelines
 from cluster_agent.recording.load_history import KEPT, LoadCurve, LoadHistory
 from cluster_agent.recording.memory import AgentMemory
 from cluster_agent.recording.state_files import hold_folder, write_json
-from cluster_agent.rollout.beside import Beside
 from cluster_agent.rollout.block_twins import twins_of
 from cluster_agent.rollout.conduct import Conduct
 from cluster_agent.settings import Acting, AgentSettings, LearnerSettings
@@ -55,7 +53,6 @@ from policy_net.exchange.spec import WeightSpec
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.policy import build_policy
 from policy_net.set_policy.policy import SetPolicy
-from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
 from policy_net.throughput.parametric import OnlineFit
 
 _log = structlog.get_logger()
@@ -189,25 +186,13 @@ class Agent:
         return jobs.load if curve is None else (curve,)
 
     def _build_active(self, first: Candidate) -> ActivePolicy:
-        return ActivePolicy(first, self._beliefs, self._settings.sharing.shares)
+        deadline_seconds = self._settings.guard.deadline_ms / 1000.0
+        askers = DeadlineAsker(deadline_seconds), DeadlineAsker(deadline_seconds)
+        return ActivePolicy(first, self._beliefs, self._settings.sharing.shares, askers)
 
     def _build_loop(self, source: LearningSource | None) -> DecisionLoop:
         settings = self._settings
-        deadline_seconds = settings.guard.deadline_ms / 1000.0
-        asker, other_asker = (DeadlineAsker(deadline_seconds, time.perf_counter) for _ in range(2))
-
-        def held() -> tuple[str, GaussianProcessBeliefs] | None:
-            beside = None if other_asker.busy else self._active.beside
-            return None if beside is None or beside.beliefs is None else (beside.identity.digest, beside.beliefs)
-
-        memory = AgentMemory(
-            settings.state_dir,
-            self._beliefs,
-            lambda: None if asker.busy else self._active.current.beliefs,
-            lambda: self._active.current.identity.digest,
-            settings.sharing.shares,
-            held,
-        )
+        memory = AgentMemory(settings.state_dir, self._beliefs, self._active, settings.sharing.shares)
         self._believed_beside = memory.believed_beside
         self._telemetry.own_statistics.set_function(lambda: len(self._reward.statistics()))
         self._telemetry.prior_statistics.set_function(self._prior_size)
@@ -223,6 +208,7 @@ class Agent:
         # A simulated cluster's clock begins anew with every run through its work, which only its backend can tell.
         follows_load = tells_load and settings.backend.kind != "simulated"
         self._load = LoadHistory(file=settings.state_dir / KEPT) if follows_load else None
+        deadline_seconds = settings.guard.deadline_ms / 1000.0
         guard = Guard(fallback, deadline_seconds, memory.interventions)
         self._conduct = Conduct(
             settings.state_dir,
@@ -236,10 +222,9 @@ class Agent:
         self._watch_rollout(self._conduct)
         # A simulated cluster's clock stands still while somebody thinks; a live one's does not.
         patience_seconds = deadline_seconds if settings.backend.kind == "simulated" else 0.0
-        alternative = Alternative(self._conduct, Beside(other_asker, guard, patience_seconds))
         return DecisionLoop(
             self._backend,
-            Deciding(self._active, guard, asker, alternative),
+            Deciding(self._active, guard, self._conduct, patience_seconds),
             Records(memory, recorder, self._timelines, self._load),
             Lessons(self._reward, None if self._queue is None or source is None else source.live_into(self._queue)),
             self._telemetry,

@@ -4,17 +4,26 @@ A decision is clamped where most of it can be kept (an unknown job, a broken cap
 fallback's stands in its place where nothing of it can be trusted (an exception, NaN, a missed deadline) or no job would
 train at all. Every intervention is counted under one of the reasons below and stands in the decision's `reasons`; such
 a decision must not train the actor, since the policy did not take it.
+
+A policy is asked in a thread of its own and given a deadline. One that misses it goes on thinking there, and is not
+asked again until it has: the fallback decides meanwhile. Nothing can interrupt a thread, and a policy that is torn away
+in the middle of a decision could not be trusted with the next one.
 """
 
 from __future__ import annotations
 
+import queue
+import threading
+import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from policy_net.domain import SUSPENDED, Allocation, ClusterState, Decision, Job, JobKind, Resources, Trigger
+from policy_net.exchange.state_codec import encode_decision
 from policy_net.placement.capacity import open_capacity
 from policy_net.policy import Samples, SchedulerPolicy
 
@@ -72,6 +81,33 @@ class GuardedDecision:
 
 
 @dataclass(frozen=True, slots=True)
+class ChallengerDecision:
+    """What a policy that is asked and not obeyed would have done.
+
+    Attributes:
+        decision: as the guard would have let it through; None where the fallback would have decided.
+        answered: whether it gave a decision in time, good or bad.
+    """
+
+    decision: Decision | None
+    interventions: tuple[Intervention, ...]
+    asked: bool
+    answered: bool
+    seconds: float
+
+    def to_json(self) -> dict[str, Any]:
+        """For the decision log."""
+        made = {"allocation": None, "placement": None} if self.decision is None else encode_decision(self.decision)
+        return {
+            "asked": self.asked,
+            "interventions": [intervention.value for intervention in self.interventions],
+            "decide_seconds": self.seconds,
+            "allocation": made["allocation"],
+            "placement": made["placement"],
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class _Judged:
     """A proposal, clamped; `decision` is None, and `reason` says why, where nothing of it can be used."""
 
@@ -82,7 +118,7 @@ class _Judged:
 
 
 class Asker(Protocol):
-    """Puts the question to the policy; `deadline.py` has the one that does not wait for ever."""
+    """Puts the question to the policy; that of `DeadlineAsker` does not wait for ever."""
 
     def __call__(self, state: ClusterState, trigger: Trigger) -> Proposal:
         """Ask; never raises what the policy raised."""
@@ -127,10 +163,12 @@ class Guard:
             decision = replace(decision, reasons=reasons)
         return GuardedDecision(decision, proposal.samples, interventions, proposal.seconds, detail, proposal.asked)
 
-    def would(self, proposal: Proposal, state: ClusterState) -> tuple[Decision | None, tuple[Intervention, ...]]:
-        """What would become of a proposal, without a count: None where the fallback would decide in its place."""
+    def would(self, proposal: Proposal, state: ClusterState) -> ChallengerDecision:
+        """What would become of a challenger's proposal; nothing is counted."""
         judged = self._judged(proposal, state)
-        return judged.decision, judged.clamped if judged.reason is None else (*judged.clamped, judged.reason)
+        interventions = judged.clamped if judged.reason is None else (*judged.clamped, judged.reason)
+        answered = proposal.decision is not None and Intervention.DEADLINE not in interventions
+        return ChallengerDecision(judged.decision, interventions, proposal.asked, answered, proposal.seconds)
 
     def _judged(self, proposal: Proposal, state: ClusterState) -> _Judged:
         reason, detail = self._distrust(proposal)
@@ -238,3 +276,85 @@ def _well_formed(decision: Decision) -> bool:
         for grant in decision.allocation.values()
         for count in (grant.workers, grant.ps)
     )
+
+
+@runtime_checkable
+class RecordingPolicy(SchedulerPolicy, Protocol):
+    """A policy that can say what its choices were."""
+
+    def decide_recorded(self, state: ClusterState, trigger: Trigger) -> tuple[Decision, Samples]:
+        """Decide, and keep what a learner needs of every choice."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Thought:
+    """What came of a question, and when it was over."""
+
+    answer: tuple[Decision, Samples | None] | None
+    error: Exception | None
+    ended: float
+
+
+_Question = tuple[SchedulerPolicy, ClusterState, Trigger, "Future[_Thought]"]
+
+
+class DeadlineAsker:
+    """Asks one policy at a time; an `Asker` for the guard once it has been told whom to ask."""
+
+    def __init__(self, deadline_seconds: float, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._deadline_seconds = deadline_seconds
+        self._clock = clock
+        self._questions: queue.SimpleQueue[_Question | None] = queue.SimpleQueue()
+        self._under_way: Future[_Thought] | None = None
+        # A daemon, unlike an executor's threads: a policy that hangs must not keep the agent from ending.
+        threading.Thread(target=self._think, name="policy", daemon=True).start()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a policy is still at a decision, one that nobody waits for any more included."""
+        return self._under_way is not None and not self._under_way.done()
+
+    def ask(self, policy: SchedulerPolicy, state: ClusterState, trigger: Trigger) -> Proposal:
+        """The policy's proposal, or what kept it from making one; never raises what the policy raised."""
+        return self.begin(policy, state, trigger)(self._deadline_seconds)
+
+    def begin(self, policy: SchedulerPolicy, state: ClusterState, trigger: Trigger) -> Callable[[float], Proposal]:
+        """Put the question and do not wait; what is returned gives the proposal, within so many seconds."""
+        began = self._clock()
+        if self.busy:
+            late = Proposal(None, None, 0.0, TimeoutError("still at an earlier decision"), asked=False)
+            return lambda _: late
+        future: Future[_Thought] = Future()
+        self._under_way = future
+        self._questions.put((policy, state, trigger, future))
+        return lambda seconds: self._collected(future, began, seconds)
+
+    def _collected(self, future: Future[_Thought], began: float, seconds: float) -> Proposal:
+        try:
+            thought = future.result(timeout=seconds)
+        except TimeoutError as error:
+            return Proposal(None, None, max(self._deadline_seconds, self._clock() - began), error)
+        decision, samples = (None, None) if thought.answer is None else thought.answer
+        return Proposal(decision, samples, thought.ended - began, thought.error)
+
+    def close(self) -> None:
+        """Let the thread end; one that still thinks is not waited for."""
+        self._questions.put(None)
+
+    def _think(self) -> None:
+        while (question := self._questions.get()) is not None:
+            policy, state, trigger, future = question
+            answer, failure = None, None
+            try:
+                answer = decide_recorded(policy, state, trigger)
+            except Exception as error:  # whatever a policy raises, the cluster still needs a decision
+                failure = error
+            future.set_result(_Thought(answer, failure, self._clock()))
+
+
+def decide_recorded(policy: SchedulerPolicy, state: ClusterState, trigger: Trigger) -> tuple[Decision, Samples | None]:
+    """A policy's decision, and its choices if it can say what they were."""
+    if isinstance(policy, RecordingPolicy):
+        return policy.decide_recorded(state, trigger)
+    return policy.decide(state, trigger), None

@@ -8,20 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Protocol
 
 import structlog
 
-from cluster_agent.acting.active_policy import ActivePolicy, Candidate, Turn
-from cluster_agent.acting.deadline import DeadlineAsker
+from cluster_agent.acting.active_policy import ActivePolicy, Turn
 from cluster_agent.backends.base import Backend
 from cluster_agent.errors import BackendUnavailable
-from cluster_agent.guard import Guard, GuardedDecision
-from cluster_agent.recording.decision_recorder import Before, DecisionRecorder, Held
+from cluster_agent.guard import ChallengerDecision, Guard, GuardedDecision
+from cluster_agent.recording.decision_recorder import Before, DecisionRecorder
 from cluster_agent.recording.job_timelines import JobTimelines
 from cluster_agent.recording.load_history import LoadHistory
-from cluster_agent.rollout.beside import Beside, show
 from cluster_agent.rollout.conduct import Conduct
 from cluster_agent.telemetry import Telemetry
 from policy_net.domain import ClusterState, Origin, Progress, Trigger
@@ -59,25 +56,18 @@ class Memory(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Alternative:
-    """A second policy beside the assigned one: whose turn it is, and the way to ask it."""
-
-    conduct: Conduct
-    beside: Beside
-
-
-@dataclass(frozen=True, slots=True)
 class Deciding:
-    """The policy that decides, the thread in which it does, and the guard behind it.
+    """The policies that decide, whose turn it is, and the guard behind them.
 
     Attributes:
-        alternative: what a rollout may ask; None where nobody could.
+        patience_seconds: longest wait for what a challenger would have done, once an interval is over. 0 on a live
+            cluster, as that is later than any deadline; a simulated cluster's clock stands still meanwhile.
     """
 
     active: ActivePolicy
     guard: Guard
-    asker: DeadlineAsker
-    alternative: Alternative | None = None
+    conduct: Conduct
+    patience_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +117,8 @@ class DecisionLoop:
         self._backend = backend
         self._active = deciding.active
         self._guard = deciding.guard
-        self._asker = deciding.asker
-        self._alternative = deciding.alternative
+        self._conduct = deciding.conduct
+        self._patience_seconds = deciding.patience_seconds
         self._memory = records.memory
         self._recorder = records.recorder
         self._timelines = records.timelines
@@ -152,10 +142,8 @@ class DecisionLoop:
         except OSError as error:
             self._telemetry.log_failures.inc()
             _log.error("memory-not-saved", error=str(error))
-        self._asker.close()
-        if self._alternative is not None:
-            self._alternative.beside.close()
-            self._alternative.conduct.close()
+        self._active.close()
+        self._conduct.close()
         if self._recorder is not None:
             self._recorder.close()
 
@@ -183,39 +171,37 @@ class DecisionLoop:
             return False
         state, trigger = observed
         number = self.decisions
-        turn = self._begin_turn(state, number)
-        candidate = turn.acting
+        turn = self._conduct.begin(state, number)
+        identity = turn.acting.candidate.identity
         if turn.activated:
-            _log.info("policy-activated", policy=candidate.identity.name, version=candidate.identity.version)
-        asker, other_asker = self._askers(candidate)
-        before = None
-        if self._recorder is not None:
-            held = None if turn.other is None else Held(turn.other, other_asker.busy)
-            before = self._recorder.begin(number, candidate, fresh=turn.fresh, busy=asker.busy, held=held)
-        guarded = self._guard.decide(partial(asker.ask, candidate.policy), state, trigger)
+            _log.info("policy-activated", policy=identity.name, version=identity.version)
+        before = None if self._recorder is None else self._recorder.begin(number, turn)
+        guarded = self._guard.decide(turn.acting.ask, state, trigger)
         self.decisions += 1
-        self._keep(state, trigger, candidate, guarded, before)
-        if self._alternative is not None and turn.other is not None:
-            self._alternative.beside.ask(number, turn.other, other_asker, state, trigger)
-        origin = Origin(candidate.identity.name, number)
+        self._keep(state, trigger, guarded, before)
+        # Asked once the decision is made and written down; looked at when the interval is over.
+        answer = None if turn.challenger is None else turn.challenger.begin(state, trigger)
+        origin = Origin(identity.name, number)
+        progress: list[Progress] | None = None
         try:
             progress = [_believable(entry) for entry in self._backend.apply(replace(guarded.decision, origin=origin))]
         finally:
-            other = self._other_decided(state, guarded, before)
+            challenged = None if answer is None else self._guard.would(answer(self._patience_seconds), state)
+            self._conduct.ended(state, guarded, challenged, progress)
+            if self._recorder is not None and before is not None and challenged is not None:
+                self._recorder.on_challenged(before, challenged)
         seconds = self._backend.time_seconds - state.time_seconds
-        if self._alternative is not None:
-            self._alternative.conduct.carried_out(state, progress)
         reward = self._learn_from(state, progress, seconds, turn, guarded)
         self._previous_reward = reward
-        self._telemetry.decided(guarded, reward, candidate.identity.version)
+        self._telemetry.decided(guarded, reward, identity.version)
         _log.info(
             "decision-made",
             number=number,
             time_seconds=round(state.time_seconds, 3),
             trigger=trigger.value,
             jobs=len(state.jobs),
-            policy=candidate.identity.name,
-            otherwise=other,
+            policy=identity.name,
+            otherwise=_otherwise(guarded, challenged),
             tasks=sum(grant.tasks for grant in guarded.decision.allocation.values()),
             interventions=[intervention.value for intervention in guarded.interventions],
             detail=guarded.detail,
@@ -224,48 +210,12 @@ class DecisionLoop:
         )
         return True
 
-    def _begin_turn(self, state: ClusterState, number: int) -> Turn:
-        if self._alternative is None:
-            return self._active.begin_turn(number)
-        return self._alternative.conduct.begin(state, number)
-
-    def _askers(self, acting: Candidate) -> tuple[DeadlineAsker, DeadlineAsker]:
-        """Who asks the acting policy, and who the other: each has its own, so that one that hangs holds up no other."""
-        if self._alternative is None:
-            return self._asker, self._asker
-        beside = self._alternative.beside.asker
-        return (beside, self._asker) if acting is self._active.beside else (self._asker, beside)
-
-    def _other_decided(self, state: ClusterState, guarded: GuardedDecision, before: Before | None) -> str | None:
-        """Take down what the policy beside would have done; a word on it for the log line."""
-        if self._alternative is None:
-            return None
-        decided = self._alternative.beside.answer()
-        if decided is None:
-            return None
-        self._alternative.conduct.compared(state, guarded, decided)
-        if self._recorder is not None and before is not None:
-            self._recorder.on_beside(decided.to_json(before.held_digest))
-        if decided.decision is None:
-            return "nothing"
-        return "same" if decided.decision.allocation == guarded.decision.allocation else "differently"
-
-    def _keep(
-        self,
-        state: ClusterState,
-        trigger: Trigger,
-        candidate: Candidate,
-        guarded: GuardedDecision,
-        before: Before | None,
-    ) -> None:
+    def _keep(self, state: ClusterState, trigger: Trigger, guarded: GuardedDecision, before: Before | None) -> None:
         """Log and remember; a full disk is reported and does not stop the cluster."""
-        rollout = None
-        if self._alternative is not None:
-            self._alternative.conduct.decided(guarded)
-            rollout = self._alternative.conduct.words_for_log()
+        rollout = self._conduct.decided(guarded)
         try:
             if self._recorder is not None and before is not None:
-                self._recorder.write(before, candidate, state, trigger, guarded, self._previous_reward, rollout)
+                self._recorder.write(before, state, trigger, guarded, self._previous_reward, rollout)
             self._memory.save(self.decisions, self._guard.counts)
         except OSError as error:
             self._telemetry.log_failures.inc()
@@ -294,15 +244,21 @@ class DecisionLoop:
             if self._learn is not None and experience is not None:
                 self._learn(experience)
             self._guard.fallback.observe(progress)
-            asker, other_asker = self._askers(turn.acting)
-            free = not asker.busy
-            if free:
-                turn.acting.policy.observe(progress)
-            held = None if other_asker.busy else turn.other
+            shown = {}
+            if not turn.acting.busy:
+                turn.acting.candidate.policy.observe(progress)
+                shown["policy"] = turn.acting
+            challenger = turn.challenger
+            if challenger is not None and not challenger.busy:
+                fault = challenger.show(progress)
+                if fault is None:
+                    shown["beside"] = challenger
+                else:
+                    self._telemetry.lesson_failures.inc()
+                    name = challenger.candidate.identity.name
+                    _log.error("lesson-failed", policy=name, number=self.decisions - 1, error=repr(fault))
             if self._recorder is not None:
-                self._recorder.on_observed(progress, turn.acting, by_policy=free, by_held=self._shown(held, progress))
-            else:
-                self._shown(held, progress)
+                self._recorder.on_observed(progress, shown)
         except Exception:
             if self._recorder is not None:
                 self._recorder.on_observations_lost()
@@ -311,16 +267,14 @@ class DecisionLoop:
             return None
         return reward
 
-    def _shown(self, held: Candidate | None, progress: list[Progress]) -> Candidate | None:
-        """Show the policy beside the acting one what jobs did; None if it was not shown, or could not take it."""
-        if held is None:
-            return None
-        fault = show(held, progress)
-        if fault is None:
-            return held
-        self._telemetry.lesson_failures.inc()
-        _log.error("lesson-failed", policy=held.identity.name, number=self.decisions - 1, error=repr(fault))
+
+def _otherwise(guarded: GuardedDecision, challenged: ChallengerDecision | None) -> str | None:
+    """What a challenger would have done, in a word for the log line."""
+    if challenged is None:
         return None
+    if challenged.decision is None:
+        return "nothing"
+    return "same" if challenged.decision.allocation == guarded.decision.allocation else "differently"
 
 
 def _believable(entry: Progress) -> Progress:

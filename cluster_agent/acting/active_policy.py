@@ -1,4 +1,4 @@
-"""The active policy, which decides, its successor, which waits for the end of the present decision, and one beside it.
+"""The active policy, which decides, its successor, which waits for the end of the present decision, and a challenger.
 
 Any thread may propose a successor; only the loop makes it active, between two decisions, so that every decision is made
 by one policy from beginning to end.
@@ -7,7 +7,7 @@ by one policy from beginning to end.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -15,10 +15,11 @@ from pathlib import Path
 import structlog
 
 import policy_net.baselines  # noqa: F401  (registers the schedulers' names)
+from cluster_agent.guard import DeadlineAsker, Proposal
 from cluster_agent.settings import PolicySettings
 from foundation.files import is_file
 from policy_net.dl2.policy import ActingMode, JobAwareExploration, LearnedPolicy
-from policy_net.domain import PolicyContext
+from policy_net.domain import ClusterState, PolicyContext, Progress, Trigger
 from policy_net.errors import BadInput
 from policy_net.exchange.policy_file import digest_of, parse_policy_file
 from policy_net.exchange.spec import PolicySpec, SetSpec, Weights, WeightSpec, weights_to_bytes
@@ -29,6 +30,9 @@ from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
 from policy_net.throughput.parametric import OnlineFit
 
 _log = structlog.get_logger()
+
+_DEADLINE_SECONDS = 5.0
+"""Where no settings say another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,20 +148,54 @@ class CandidateFactory:
 
 
 @dataclass(frozen=True, slots=True)
+class Decider:
+    """A policy, and the thread in which it decides: one that hangs holds up no other."""
+
+    candidate: Candidate
+    asker: DeadlineAsker
+
+    @property
+    def busy(self) -> bool:
+        """Whether it is still at an earlier decision; then nobody may look into it."""
+        return self.asker.busy
+
+    @property
+    def beliefs(self) -> GaussianProcessBeliefs | None:
+        """`Candidate.beliefs`; None also while it is busy."""
+        return None if self.busy else self.candidate.beliefs
+
+    def ask(self, state: ClusterState, trigger: Trigger) -> Proposal:
+        """Its proposal, within the deadline; never raises what the policy raised."""
+        return self.asker.ask(self.candidate.policy, state, trigger)
+
+    def begin(self, state: ClusterState, trigger: Trigger) -> Callable[[float], Proposal]:
+        """Put the question and do not wait; what is returned gives the proposal, within so many seconds."""
+        return self.asker.begin(self.candidate.policy, state, trigger)
+
+    def show(self, progress: Sequence[Progress]) -> Exception | None:
+        """Show it what jobs did; what it raised, if anything."""
+        try:
+            self.candidate.policy.observe(progress)
+        except Exception as error:  # a challenger's fault is its own
+            return error
+        return None
+
+
+@dataclass(frozen=True, slots=True)
 class Turn:
     """Whose decision it is.
 
     Attributes:
         acting: makes the decision.
-        other: would have made it otherwise; None where one policy is held alone.
+        challenger: is asked the same, and not obeyed; None where one policy is held alone.
         fresh: whether one of the two is here, or acts, since just now.
         activated: whether the acting one acts since just now.
     """
 
-    acting: Candidate
-    other: Candidate | None
-    fresh: bool
-    activated: bool
+    acting: Decider
+    challenger: Decider | None = None
+    fresh: bool = False
+    activated: bool = False
 
 
 Choice = Callable[[Candidate, Candidate | None], bool]
@@ -172,11 +210,17 @@ class ActivePolicy:
     Args:
         seen: all that this cluster has seen of speeds, for a policy whose predecessor believed nothing.
         shares: whether a type's speeds are told to the fleet, and so are part of what versions say.
+        askers: of the assigned policy, and of the one beside it.
     """
 
     def __init__(
-        self, first: Candidate, seen: OnlineFit | None = None, shares: Callable[[str], bool] = lambda _: True
+        self,
+        first: Candidate,
+        seen: OnlineFit | None = None,
+        shares: Callable[[str], bool] = lambda _: True,
+        askers: tuple[DeadlineAsker, DeadlineAsker] | None = None,
     ) -> None:
+        self._askers = askers or (DeadlineAsker(_DEADLINE_SECONDS), DeadlineAsker(_DEADLINE_SECONDS))
         self._seen = OnlineFit() if seen is None else seen
         self._shares = shares
         self._current = self._acting = first
@@ -199,6 +243,21 @@ class ActivePolicy:
     def beside(self) -> Candidate | None:
         """The policy that is held beside the current one, as of the latest decision."""
         return self._beside
+
+    @property
+    def assigned_decider(self) -> Decider:
+        """The assigned policy, with its thread."""
+        return Decider(self._current, self._askers[0])
+
+    @property
+    def beside_decider(self) -> Decider | None:
+        """The policy beside it, with its own."""
+        return None if self._beside is None else Decider(self._beside, self._askers[1])
+
+    def close(self) -> None:
+        """Let both threads end."""
+        for asker in self._askers:
+            asker.close()
 
     def propose(self, candidate: Candidate) -> None:
         """Let `candidate` decide from the next decision on; callable from any thread."""
@@ -233,16 +292,15 @@ class ActivePolicy:
             if wanted is not None:
                 self._begin_beside(*wanted)
             self._beside = beside
-        acting: Candidate = self._current
-        other = beside
-        if beside_decides(self._current, beside) and beside is not None:
-            acting, other = beside, self._current
-        activated = acting is not self._acting
-        self._acting = acting
+        acting, challenger = self.assigned_decider, self.beside_decider
+        if beside_decides(self._current, beside) and challenger is not None:
+            acting, challenger = challenger, acting
+        activated = acting.candidate is not self._acting
+        self._acting = acting.candidate
         for held in (self._current, beside):
             if held is not None:
                 number_decision(held.policy, number)
-        return Turn(acting, other, changed or activated, activated)
+        return Turn(acting, challenger, changed or activated, activated)
 
     def _begin_beside(self, candidate: Candidate, believed: Mapping[str, object] | None) -> None:
         """Let a policy begin from what this cluster has seen, in beliefs of its own: both are shown everything."""

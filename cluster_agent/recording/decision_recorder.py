@@ -13,10 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from cluster_agent.acting.active_policy import Candidate
-from cluster_agent.guard import GuardedDecision
-from cluster_agent.recording.decision_log import DecisionLog
-from cluster_agent.recording.decision_record import Checkpoint, CheckpointReason, DecisionRecord
+from cluster_agent.acting.active_policy import Decider, Turn
+from cluster_agent.guard import ChallengerDecision, GuardedDecision
+from cluster_agent.recording.decision_log import Checkpoint, CheckpointReason, DecisionLog, DecisionRecord
 from cluster_agent.settings import PolicySettings
 from policy_net.domain import ClusterState, Progress, Trigger
 from policy_net.policy import SchedulerPolicy
@@ -25,21 +24,13 @@ from policy_net.throughput.beliefs import beliefs_of
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """The state of beliefs before a decision; `held` is the policy beside the acting one."""
+    """The state of beliefs before a decision; digests are by the words of `observed_by`."""
 
+    turn: Turn
     checkpoint: Checkpoint
     reason: CheckpointReason | None
-    beliefs_digest: str | None
-    held: Candidate | None = None
-    held_digest: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """The policy that is held beside the acting one, and whether it is still at an earlier decision."""
-
-    candidate: Candidate
-    busy: bool
+    digests: Mapping[str, str | None]
+    blind: bool
 
 
 class DecisionRecorder:
@@ -64,59 +55,50 @@ class DecisionRecorder:
         self._program = importlib.metadata.version("fedl2")
         self._due: CheckpointReason | None = None
         self._blind = False
-        self._digest_shown: str | None = None
+        self._digests_shown: Mapping[str, str] = {}
         self._observed: tuple[Progress, ...] = ()
         self._observed_by: tuple[str, ...] = ()
-        self._held_digest_shown: str | None = None
         self._beside: Mapping[str, Any] | None = None
 
-    def begin(self, number: int, candidate: Candidate, *, fresh: bool, busy: bool, held: Held | None = None) -> Before:
-        """Capture how things stand before a decision.
-
-        Args:
-            fresh: whether the policy became active just now, or another one is held beside it.
-            busy: whether it is still at an earlier decision; then nobody may look into it.
-            held: the policy beside it.
-        """
-        beliefs = None if busy else beliefs_of(candidate.policy)
-        digest = None if beliefs is None else beliefs.digest()
-        if digest is not None and self._digest_shown not in (None, digest):
-            self._due = CheckpointReason.BELIEFS
-        other = None if held is None or held.busy else beliefs_of(held.candidate.policy)
-        other_digest = None if other is None else other.digest()
-        if other_digest is not None and self._held_digest_shown not in (None, other_digest):
-            self._due = CheckpointReason.BELIEFS
-        if fresh:
+    def begin(self, number: int, turn: Turn) -> Before:
+        """Capture how things stand before a decision."""
+        held: dict[str, Decider] = {"policy": turn.acting}
+        if turn.challenger is not None:
+            held["beside"] = turn.challenger
+        stand: dict[str, dict[str, Any]] = {}
+        digests: dict[str, str | None] = {}
+        for who, decider in held.items():
+            busy = decider.busy
+            beliefs = None if busy else beliefs_of(decider.candidate.policy)
+            digest = digests[who] = None if beliefs is None else beliefs.digest()
+            if digest is not None and self._digests_shown.get(who, digest) != digest:
+                self._due = CheckpointReason.BELIEFS
+            stand[who] = {
+                "policy": asdict(decider.candidate.identity),
+                "busy": busy,
+                "beliefs": None if beliefs is None else beliefs.checkpoint(),
+            }
+        if turn.fresh:
             self._due = CheckpointReason.POLICY
-        blind = busy or (held is not None and held.busy)
+        blind = any(each["busy"] for each in stand.values())
         if self._blind and not blind:
             self._due = CheckpointReason.GAP
         fallback_beliefs = beliefs_of(self._fallback)
-        identity = candidate.identity
         checkpoint = Checkpoint(
             number=number,
             wall_time_seconds=self._wall_clock(),
-            policy=asdict(identity),
+            **stand["policy"],
             settings=self._settings,
-            busy=busy,
-            beliefs=None if beliefs is None else beliefs.checkpoint(),
             fallback=self._fallback.name,
             fallback_beliefs=None if fallback_beliefs is None else fallback_beliefs.checkpoint(),
             program=self._program,
-            beside=None
-            if held is None
-            else {
-                "policy": asdict(held.candidate.identity),
-                "busy": held.busy,
-                "beliefs": None if other is None else other.checkpoint(),
-            },
+            beside=stand.get("beside"),
         )
-        return Before(checkpoint, self._due, digest, None if held is None else held.candidate, other_digest)
+        return Before(turn, checkpoint, self._due, digests, blind)
 
     def write(
         self,
         before: Before,
-        candidate: Candidate,
         state: ClusterState,
         trigger: Trigger,
         guarded: GuardedDecision,
@@ -132,7 +114,7 @@ class DecisionRecorder:
         Raises:
             OSError: it could not be written; the log goes on with a checkpoint.
         """
-        identity, settings = candidate.identity, self._policy_settings
+        identity, settings = before.turn.acting.candidate.identity, self._policy_settings
         record = DecisionRecord(
             number=before.checkpoint.number,
             wall_time_seconds=self._wall_clock(),
@@ -151,44 +133,45 @@ class DecisionRecorder:
             decide_seconds=guarded.decide_seconds,
             previous_reward=previous_reward,
             asked=guarded.asked,
-            beliefs_digest=before.beliefs_digest,
+            beliefs_digest=before.digests["policy"],
             observed=self._observed,
             observed_by=self._observed_by,
             rollout=rollout,
             beside=self._beside,
         )
-        self._observed, self._observed_by, self._digest_shown = (), (), None
-        self._beside, self._held_digest_shown = None, None
+        self._observed, self._observed_by, self._digests_shown, self._beside = (), (), {}, None
         if not self._log.append(record, before.checkpoint, before.reason):
             return
-        beside = before.checkpoint.beside
-        self._due, self._blind = None, before.checkpoint.busy or (beside is not None and bool(beside["busy"]))
-        for each in (candidate, before.held):
-            if each is not None and each.file is not None:
-                self._log.archive.add(each.identity.digest, each.file)
+        self._due, self._blind = None, before.blind
+        for decider in (before.turn.acting, before.turn.challenger):
+            if decider is not None and decider.candidate.file is not None:
+                self._log.archive.add(decider.candidate.identity.digest, decider.candidate.file)
 
-    def on_beside(self, beside: Mapping[str, Any] | None) -> None:
-        """Note what the policy beside would have done, for the line of the next decision."""
-        self._beside = beside
+    def on_challenged(self, before: Before, decision: ChallengerDecision) -> None:
+        """Note what the challenger would have done, for the line of the next decision."""
+        if before.turn.challenger is not None:
+            identity = before.turn.challenger.candidate.identity
+            self._beside = decision.to_json() | {
+                "number": before.checkpoint.number,
+                "policy": identity.name,
+                "version": identity.version,
+                "digest": identity.digest,
+                "beliefs_digest": before.digests["beside"],
+            }
 
-    def on_observed(
-        self, progress: Sequence[Progress], candidate: Candidate, *, by_policy: bool, by_held: Candidate | None = None
-    ) -> None:
+    def on_observed(self, progress: Sequence[Progress], shown: Mapping[str, Decider]) -> None:
         """Note what beliefs were shown; the fallback's always are.
 
         Args:
-            by_held: the policy beside the acting one, if it was shown it.
+            shown: the policies that were shown it: `policy`, which acts, and `beside`.
         """
-        beliefs = beliefs_of(candidate.policy) if by_policy else None
-        self._digest_shown = None if beliefs is None else beliefs.digest()
-        held = None if by_held is None else beliefs_of(by_held.policy)
-        self._held_digest_shown = None if held is None else held.digest()
-        shown = {
-            "policy": beliefs is not None,
-            "fallback": beliefs_of(self._fallback) is not None,
-            "beside": held is not None,
+        policies = {who: decider.candidate.policy for who, decider in shown.items()}
+        policies["fallback"] = self._fallback
+        beliefs = {who: beliefs_of(policies[who]) for who in ("policy", "fallback", "beside") if who in policies}
+        self._observed_by = tuple(who for who, each in beliefs.items() if each is not None)
+        self._digests_shown = {
+            who: each.digest() for who, each in beliefs.items() if each is not None and who != "fallback"
         }
-        self._observed_by = tuple(who for who, saw in shown.items() if saw)
         # Written down whoever learns from it: what jobs did is what the next policy is judged by.
         self._observed = tuple(progress)
 

@@ -2,8 +2,11 @@
 
 One line is in memory at a time. A checkpoint builds policy and fallback and sets their beliefs; from there every
 decision's beliefs follow from what the lines say that they were shown. What only time decided, a missed deadline, is
-taken from the log; what the fallback then did is made again like everything else. Where a second policy was held
-beside the acting one, what it would have done is made again too (`beside_replay.py`).
+taken from the log; what the fallback then did is made again like everything else.
+
+Where a challenger was held beside the acting policy, what it would have done is made again too. Its answer stands in
+the line of the next decision, as it was given while the interval lasted. It is made again before that decision's
+reports are shown to anybody, from beliefs of its own, which a checkpoint holds and reports sharpen.
 """
 
 from __future__ import annotations
@@ -14,12 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from cluster_agent.acting.active_policy import Candidate, CandidateFactory, Identity, number_decision
-from cluster_agent.acting.deadline import decide_recorded
 from cluster_agent.errors import PolicyNotKept, StateDamaged
-from cluster_agent.guard import Guard, Intervention, Proposal
-from cluster_agent.recording.beside_replay import OtherPolicy, differing_field
-from cluster_agent.recording.decision_log import PolicyFinder, state_of
-from cluster_agent.recording.decision_record import LOG_FORMAT, encode_samples
+from cluster_agent.guard import Guard, Intervention, Proposal, decide_recorded
+from cluster_agent.recording.decision_log import LOG_FORMAT, PolicyFinder, encode_samples, state_of
 from cluster_agent.settings import PolicySettings
 from policy_net.domain import ClusterState, PolicyContext, Trigger
 from policy_net.errors import BadInput
@@ -35,6 +35,7 @@ _UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticErr
 _BEFORE = ("beliefs_digest", "asked")
 _AFTER = ("interventions", "reasons", "placement")
 """The fields that are compared before a decision's choices, and those after."""
+_OF_CHALLENGER = ("beliefs_digest", "asked", "allocation", "interventions", "placement")
 Found = tuple[str, str, Any, Any]
 
 
@@ -145,7 +146,7 @@ class Replayer:
         self._finder = finder
         self.result = ReplayResult()
         self._expected: int | None = None
-        self._other_before: OtherPolicy | None = None
+        self._before: _Situation | None = None
 
     def replay(self, path: Path) -> Iterator[ReplayResult]:
         """Replay one file; yields the result so far after every decision.
@@ -155,15 +156,14 @@ class Replayer:
             PolicyNotKept: a policy file is needed that nobody has.
         """
         situation: _Situation | None = None
-        self._other_before = None
+        self._before = None
         try:
             for line in read_lines(path):
                 where = f"{path}, line {line.number}"
                 if line.content is None:
                     self.result.cut_short.append(where)
                 elif line.is_checkpoint:
-                    self._other_before = None if situation is None else situation.other
-                    situation = self._begin_from(where, line.content)
+                    self._before, situation = situation, self._begin_from(where, line.content)
                 elif situation is None:
                     raise StateDamaged(f"{where}: a decision before any checkpoint; the beginning of the file is gone")
                 else:
@@ -179,27 +179,20 @@ class Replayer:
                 raise StateDamaged(f"{where}: log format {content['format']}, this program reads {LOG_FORMAT}")
             self.result.programs.add(str(content["program"]))
             settings = checked_settings(content["settings"], PolicySettings, f"{where}: settings")
-            identity = Identity(**content["policy"])
-            candidate = self._candidate(where, identity, settings)
             fallback = build_policy(content["fallback"], PolicyContext(seed=settings.seed))
             if self._expected is not None:
                 self.result.missing += max(content["number"] - self._expected, 0)
-            _set_beliefs(candidate.policy, content["beliefs"])
+            acting = self._held(where, content, settings)
+            challenger = self._held(where, content["beside"], settings) if content.get("beside") else None
             _set_beliefs(fallback, content["fallback_beliefs"])
-            guard = Guard(fallback, float("inf"))
-            other = self._other(where, content.get("beside"), guard, settings)
-            return _Situation(content["number"], candidate, guard, not content["busy"], other)
+            return _Situation(content["number"], acting, Guard(fallback, float("inf")), challenger)
         except _UNREADABLE as error:
             raise _damaged(where, "checkpoint", error) from error
 
-    def _other(
-        self, where: str, content: JsonObject | None, guard: Guard, settings: PolicySettings
-    ) -> OtherPolicy | None:
-        if content is None:
-            return None
+    def _held(self, where: str, content: JsonObject, settings: PolicySettings) -> _HeldPolicy:
         candidate = self._candidate(where, Identity(**content["policy"]), settings)
         _set_beliefs(candidate.policy, content["beliefs"])
-        return OtherPolicy(candidate, guard, known=not content["busy"])
+        return _HeldPolicy(candidate, known=not content["busy"])
 
     def _candidate(self, where: str, identity: Identity, settings: PolicySettings) -> Candidate:
         if identity.digest in policy_names():
@@ -221,12 +214,12 @@ class Replayer:
                 raise StateDamaged(
                     f"{where}: decision {content['number']} where {situation.number} is due; lines are missing"
                 )
-            if content["digest"] != situation.candidate.identity.digest:
+            if content["digest"] != situation.acting.candidate.identity.digest:
                 raise StateDamaged(
                     f"{where}: by {content['policy']}, but no checkpoint made it active; lines are missing"
                 )
             state = state_of(content)
-            self._remake_other(where, situation, content)
+            self._remake_challenger(where, situation, content)
             made = situation.decide(content, state)
             difference = None if made is None else first_difference(where, content, made)
         except _UNREADABLE as error:
@@ -242,25 +235,23 @@ class Replayer:
             self.result.different += 1
             self.result.first = self.result.first or difference
 
-    def _remake_other(self, where: str, situation: _Situation, content: JsonObject) -> None:
-        """Make again what the other policy would have done at the decision before."""
+    def _remake_challenger(self, where: str, situation: _Situation, content: JsonObject) -> None:
+        """Make again what the challenger would have done at the decision before."""
         logged = content.get("beside")
-        other = self._other_before if situation.fresh else situation.other
         if logged is None:
             return
-        made = None if other is None else other.decide(logged)
+        held = self._before if situation.fresh else situation
+        made = None if held is None else held.challenged(logged)
         if made is None:
             self.result.beside_unknown += 1
             return
         self.result.beside += 1
-        found = differing_field(logged, made)
+        found = _fields(logged, made, _OF_CHALLENGER)
         if found is not None:
-            name, before, after = found
+            _, name, before, after = found
             self.result.beside_different += 1
-            number = int(logged["number"])
-            difference = Difference(
-                where, number, "", f"{name} of {logged['policy']}, which did not act", before, after
-            )
+            name = f"{name} of {logged['policy']}, which did not act"
+            difference = Difference(where, int(logged["number"]), "", name, before, after)
             self.result.first = self.result.first or difference
 
 
@@ -270,57 +261,67 @@ def _damaged(where: str, what: str, error: Exception) -> StateDamaged:
 
 
 @dataclass
+class _HeldPolicy:
+    """A policy from a checkpoint on, and whether what it believes is known."""
+
+    candidate: Candidate
+    known: bool
+
+    def digest(self, logged: JsonObject) -> str | None:
+        """Of what it believes, if the log has it too."""
+        beliefs = beliefs_of(self.candidate.policy)
+        return None if beliefs is None or logged["beliefs_digest"] is None else beliefs.digest()
+
+    def proposal(self, logged: JsonObject, number: int, state: ClusterState, trigger: Trigger) -> Proposal:
+        """Its answer, made again; whether it was asked, and late, is as it was logged."""
+        number_decision(self.candidate.policy, number)
+        if not logged["asked"]:
+            return Proposal(None, None, 0.0, TimeoutError(), asked=False)
+        late = Intervention.DEADLINE.value in logged["interventions"]
+        try:
+            decision, samples = decide_recorded(self.candidate.policy, state, trigger)
+        except Exception as error:  # as the agent does
+            return Proposal(None, None, 0.0, TimeoutError() if late else error)
+        if not late:
+            return Proposal(decision, samples, 0.0)
+        # A policy that was late has thought all the same, which its beliefs show, and perhaps it did answer.
+        return Proposal(None, None if logged.get("actions") is None else samples, 0.0, TimeoutError())
+
+
+@dataclass
 class _Situation:
-    """The policy that decides, and its guard, from a checkpoint on.
+    """The policies that are held, and the guard, from a checkpoint on.
 
     Attributes:
         number: of the decision that is due.
-        known: whether what the policy believes is known.
-        other: the policy beside it, if there is one.
+        asked_of: number, state and trigger of the latest decision.
     """
 
     number: int
-    candidate: Candidate
+    acting: _HeldPolicy
     guard: Guard
-    known: bool
-    other: OtherPolicy | None = None
+    challenger: _HeldPolicy | None = None
+    asked_of: tuple[int, ClusterState, Trigger] | None = None
     fresh: bool = True
 
     def decide(self, content: JsonObject, state: ClusterState) -> dict[str, Any] | None:
         """Make one decision; what can be compared of it, None if its beliefs are not known."""
-        policy = self.candidate.policy
         if not self.fresh:  # a checkpoint has seen already what came before it
             progress = [decode_progress(row) for row in content["observed"]]
             if "fallback" in content["observed_by"]:
                 self.guard.fallback.observe(progress)
             if "policy" in content["observed_by"]:
-                policy.observe(progress)
-            if "beside" in content["observed_by"] and self.other is not None:
-                self.other.observe(progress)
+                self.acting.candidate.policy.observe(progress)
+            if "beside" in content["observed_by"] and self.challenger is not None:
+                self.challenger.candidate.policy.observe(progress)
         self.fresh = False
         self.number += 1
-        asked = content["asked"]
-        beliefs = beliefs_of(policy)
-        digest = None if beliefs is None or content["beliefs_digest"] is None else beliefs.digest()
-        number_decision(policy, content["number"])
-        if self.other is not None:
-            self.other.asked_of = (content["number"], state, Trigger(content["trigger"]))
-        late = Intervention.DEADLINE.value in content["interventions"]
-
-        def ask(state: ClusterState, trigger: Trigger) -> Proposal:
-            if not asked:
-                return Proposal(None, None, 0.0, TimeoutError(), asked=False)
-            try:
-                decision, samples = decide_recorded(policy, state, trigger)
-            except Exception as error:  # as the agent does
-                return Proposal(None, None, 0.0, TimeoutError() if late else error)
-            if not late:
-                return Proposal(decision, samples, 0.0)
-            # A policy that was late has thought all the same, which its beliefs show, and perhaps it did answer.
-            return Proposal(None, None if content["actions"] is None else samples, 0.0, TimeoutError())
-
-        guarded = self.guard.decide(ask, state, Trigger(content["trigger"]))
-        if asked and not self.known:
+        number, trigger = content["number"], Trigger(content["trigger"])
+        self.asked_of = number, state, trigger
+        digest = self.acting.digest(content)
+        proposal = self.acting.proposal(content, number, state, trigger)
+        guarded = self.guard.decide(lambda *_: proposal, state, trigger)
+        if content["asked"] and not self.acting.known:
             return None
         return {
             "beliefs_digest": digest,
@@ -329,6 +330,21 @@ class _Situation:
             "interventions": [intervention.value for intervention in guarded.interventions],
             **encode_decision(guarded.decision),
         }
+
+    def challenged(self, logged: JsonObject) -> dict[str, Any] | None:
+        """What the challenger would have done at the latest decision, made again.
+
+        None where that was another policy, or another decision, or its beliefs are not known.
+        """
+        challenger = self.challenger
+        if challenger is None or self.asked_of is None or self.asked_of[0] != logged["number"]:
+            return None
+        if logged["digest"] != challenger.candidate.identity.digest:
+            return None
+        _, state, _ = self.asked_of
+        digest = challenger.digest(logged)
+        made = self.guard.would(challenger.proposal(logged, *self.asked_of), state)
+        return None if logged["asked"] and not challenger.known else made.to_json() | {"beliefs_digest": digest}
 
 
 def _set_beliefs(policy: SchedulerPolicy, checkpoint: Any) -> None:

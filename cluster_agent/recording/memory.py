@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from cluster_agent.acting.active_policy import ActivePolicy
 from cluster_agent.errors import StateDamaged
 from cluster_agent.recording.state_files import read_json, write_json
 from policy_net.errors import BadInput
@@ -29,29 +30,24 @@ class AgentMemory:
         self,
         state_dir: Path,
         beliefs: OnlineFit,
-        acting_beliefs: Callable[[], GaussianProcessBeliefs | None] = lambda: None,
-        acting_digest: Callable[[], str] = lambda: "",
+        active: ActivePolicy | None = None,
         shares: Callable[[str], bool] = lambda _: True,
-        held: Callable[[], tuple[str, GaussianProcessBeliefs] | None] = lambda: None,
     ) -> None:
         """Read what an earlier life left, if there was one.
 
         Args:
             beliefs: those of the reward, which have seen everything, whoever decided.
-            acting_beliefs: those that the active policy plans on; None if it has none, or is busy with them. What
-                was kept of them last is kept until there are others.
-            acting_digest: of the active policy; another one than before brings priors of its own.
+            active: holds the policies that plan on beliefs of their own. What was kept of them last is kept until
+                there are others, and while a policy is busy with them. An assigned policy of another digest than before
+                brings priors of its own.
             shares: whether a type's speeds are told to the fleet.
-            held: digest and beliefs of the policy beside the active one; None if there is none, or it is busy.
 
         Raises:
             StateDamaged: the file cannot be read back.
         """
         self._path = state_dir / MEMORY
         self._beliefs = beliefs
-        self._acting_beliefs = acting_beliefs
-        self._acting_digest = acting_digest
-        self._held = held
+        self._active = active
         saved = _opened(self._path, read_json(self._path))
         try:
             self.decisions = int(saved["decisions"])
@@ -60,11 +56,11 @@ class AgentMemory:
             self._acting_snapshot: dict[str, object] | None = saved.get("acting_beliefs")
             self._snapshot_digest: str = saved.get("acting_digest", "")
             self._held_snapshot: list[Any] | None = saved.get("held_beliefs")
-            acting = acting_beliefs()
-            if acting is not None:
-                take_over(acting, self._acting_snapshot, beliefs)
-                if self._acting_snapshot is None or self._snapshot_digest != acting_digest():
-                    acting.leave_out_own(shares)
+            assigned = None if active is None else active.assigned_decider
+            if assigned is not None and assigned.beliefs is not None:
+                take_over(assigned.beliefs, self._acting_snapshot, beliefs)
+                if self._acting_snapshot is None or self._snapshot_digest != assigned.candidate.identity.digest:
+                    assigned.beliefs.leave_out_own(shares)
         except (KeyError, TypeError, ValueError, BadInput) as error:
             raise StateDamaged(f"{self._path}: damaged ({error}); remove it to start afresh") from error
 
@@ -75,12 +71,14 @@ class AgentMemory:
 
     def save(self, decisions: int, interventions: Mapping[str, int]) -> None:
         """Keep the counts and what is believed now."""
-        acting = self._acting_beliefs()
-        if acting is not None:
-            self._acting_snapshot, self._snapshot_digest = acting.snapshot(), self._acting_digest()
-        held = self._held()
-        if held is not None:
-            self._held_snapshot = [held[0], held[1].snapshot()]
+        if self._active is not None:
+            assigned, beside = self._active.assigned_decider, self._active.beside_decider
+            acting = assigned.beliefs
+            if acting is not None:
+                self._acting_snapshot, self._snapshot_digest = acting.snapshot(), assigned.candidate.identity.digest
+            held = None if beside is None else beside.beliefs
+            if beside is not None and held is not None:
+                self._held_snapshot = [beside.candidate.identity.digest, held.snapshot()]
         content = {
             "format": FORMAT,
             "decisions": decisions,

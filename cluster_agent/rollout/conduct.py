@@ -8,9 +8,8 @@ under way is lost.
 
 from __future__ import annotations
 
-import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -18,13 +17,12 @@ from pathlib import Path
 import structlog
 
 from cluster_agent.acting.active_policy import ActivePolicy, Candidate, Turn
-from cluster_agent.guard import GuardedDecision
-from cluster_agent.rollout.beside import BesideDecision
+from cluster_agent.guard import ChallengerDecision, GuardedDecision
 from cluster_agent.rollout.block_tally import FinishedBlock
 from cluster_agent.rollout.block_twins import BlockTwins
 from cluster_agent.rollout.duty_state import DutyState, load_state
 from cluster_agent.rollout.evidence import Evidence
-from cluster_agent.rollout.shadow_sums import ShadowSums, believed_progress, log_gain
+from cluster_agent.rollout.shadow_sums import ShadowSums
 from policy_net.domain import ClusterState, Job, Progress
 from policy_net.exchange.rollout_duty import DutyRole, RolloutDuty
 from policy_net.throughput.parametric import OnlineFit
@@ -145,57 +143,47 @@ class Conduct:
             self._to_be_saved = full or in_force or before or known.duty is not None
             return turn
 
-    def words_for_log(self) -> dict[str, object] | None:
-        """In which rollout the present decision is made, whose turn it is and in which block; None outside rollouts."""
+    def decided(self, guarded: GuardedDecision) -> dict[str, object] | None:
+        """Count a decision in its block, and write all down, before it is carried out.
+
+        Returns:
+            For the log: in which rollout it is made, whose turn it is and in which block; None outside rollouts.
+        """
         with self._lock:
             duty, tally = self._state.duty, self._state.alternation.tally
+            if tally is not None:
+                tally.decided(guarded.decide_seconds, changed=bool(guarded.interventions))
+            if self._to_be_saved:
+                self._save()
             if duty is None or not self._in_force:
                 return None
             acted = "candidate" if tally is not None and tally.candidate else "incumbent"
             block = None if tally is None else tally.number
             return {"rollout": duty.rollout, "role": duty.role.value, "acted": acted, "block": block}
 
-    def decided(self, guarded: GuardedDecision) -> None:
-        """Count a decision in its block, and write all down, before it is carried out."""
-        with self._lock:
-            tally = self._state.alternation.tally
-            if tally is not None:
-                tally.decided(guarded.decide_seconds, changed=bool(guarded.interventions))
-            if self._to_be_saved:
-                self._save()
+    def ended(
+        self,
+        state: ClusterState,
+        guarded: GuardedDecision,
+        challenged: ChallengerDecision | None,
+        progress: Sequence[Progress] | None,
+    ) -> None:
+        """Take in what came of the decision about a state.
 
-    def carried_out(self, state: ClusterState, progress: list[Progress]) -> None:
-        """Take in what jobs did after the decision about a state."""
-        with self._lock:
-            self._state.presence.carried_out(state.time_seconds, progress)
-            if self._twins is not None:
-                self._twins.carried_out(state.time_seconds, progress)
-            self._speeds.introduce(state.jobs)
-            self._speeds.observe(progress)
-
-    def compared(self, state: ClusterState, guarded: GuardedDecision, beside: BesideDecision) -> None:
-        """Add up what the candidate would have done while it shadows."""
+        Args:
+            challenged: what the challenger would have done; None where it was not asked.
+            progress: None if the decision could not be carried out.
+        """
         with self._lock:
             duty = self._state.duty
-            if duty is None or duty.role is not DutyRole.SHADOW or not self._in_force:
-                return
-            sums = self._state.sums
-            sums.decisions += 1
-            sums.incumbent_interventions += bool(guarded.interventions)
-            sums.candidate_interventions += bool(beside.interventions)
-            sums.incumbent_latencies.add(guarded.decide_seconds)
-            if not beside.answered:
-                sums.failed += 1
-                return
-            sums.candidate_latencies.add(beside.seconds)
-            if beside.decision is None:
-                return
-            sums.agreed += all(beside.decision.of(job.job_id) == guarded.decision.of(job.job_id) for job in state.jobs)
-            progress = [believed_progress(each, state, self._speeds) for each in (beside.decision, guarded.decision)]
-            gain = log_gain(*progress)
-            if math.isfinite(gain):
-                sums.gain += gain
-                sums.compared += 1
+            if challenged is not None and duty is not None and duty.role is DutyRole.SHADOW and self._in_force:
+                self._state.sums.add(state, guarded, challenged, self._speeds)
+            if progress is not None:
+                self._state.presence.carried_out(state.time_seconds, progress)
+                if self._twins is not None:
+                    self._twins.carried_out(state.time_seconds, progress)
+                self._speeds.introduce(state.jobs)
+                self._speeds.observe(progress)
 
     def evidence(self) -> Evidence | None:
         """What the learner does not hold yet; None outside rollouts."""

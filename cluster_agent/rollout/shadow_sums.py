@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from cluster_agent.guard import ChallengerDecision, GuardedDecision
 from cluster_agent.rollout.block_tally import Latencies
 from policy_net.domain import ClusterState, Decision, SpeedModel, speed_at
 from policy_net.exchange.generated import fleet_pb2
@@ -28,6 +29,28 @@ class ShadowSums:
     compared: int = 0
     incumbent_latencies: Latencies = field(default_factory=Latencies)
     candidate_latencies: Latencies = field(default_factory=Latencies)
+
+    def add(
+        self, state: ClusterState, guarded: GuardedDecision, challenged: ChallengerDecision, speeds: SpeedModel
+    ) -> None:
+        """Compare two decisions about a state, of which the first was carried out."""
+        self.decisions += 1
+        self.incumbent_interventions += bool(guarded.interventions)
+        self.candidate_interventions += bool(challenged.interventions)
+        self.incumbent_latencies.add(guarded.decide_seconds)
+        if not challenged.answered:
+            self.failed += 1
+            return
+        self.candidate_latencies.add(challenged.seconds)
+        decision = challenged.decision
+        if decision is None:
+            return
+        self.agreed += all(decision.of(job.job_id) == guarded.decision.of(job.job_id) for job in state.jobs)
+        candidate, incumbent = (_believed_progress(each, state, speeds) for each in (decision, guarded.decision))
+        gain = math.log(max(candidate, _LEAST_PROGRESS) / max(incumbent, _LEAST_PROGRESS))
+        if math.isfinite(gain):
+            self.gain += gain
+            self.compared += 1
 
     def message(self) -> fleet_pb2.ShadowSums:
         """For the wire."""
@@ -70,7 +93,7 @@ class ShadowSums:
 _COUNTS = ("decisions", "agreed", "failed", "incumbent_interventions", "candidate_interventions", "compared")
 
 
-def believed_progress(decision: Decision, state: ClusterState, speeds: SpeedModel) -> float:
+def _believed_progress(decision: Decision, state: ClusterState, speeds: SpeedModel) -> float:
     """Jobs' worth of progress: of every job its believed speed, as a share of the best that is believed of its type."""
     total = 0.0
     for job in state.jobs:
@@ -80,8 +103,3 @@ def believed_progress(decision: Decision, state: ClusterState, speeds: SpeedMode
         if best > 0.0 and job.can_train(granted):
             total += speed_at(grid, granted.ps, granted.workers) / best
     return total
-
-
-def log_gain(candidate: float, incumbent: float) -> float:
-    """Logarithm of the ratio of two believed progresses."""
-    return math.log(max(candidate, _LEAST_PROGRESS) / max(incumbent, _LEAST_PROGRESS))

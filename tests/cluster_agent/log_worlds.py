@@ -11,15 +11,15 @@ import numpy as np
 from agent_fakes import Clock
 
 from cluster_agent.acting.active_policy import ActivePolicy, Candidate
-from cluster_agent.acting.deadline import DeadlineAsker
 from cluster_agent.backends.base import BackendStatus
-from cluster_agent.guard import Guard
+from cluster_agent.guard import DeadlineAsker, Guard
 from cluster_agent.learning.experience import BelievedReward
 from cluster_agent.loop import Deciding, DecisionLoop, Lessons, Records
 from cluster_agent.recording.decision_log import DecisionLog, log_files
 from cluster_agent.recording.decision_recorder import DecisionRecorder
 from cluster_agent.recording.log_replay import Replayer, ReplayResult, default_finder
 from cluster_agent.recording.memory import AgentMemory
+from cluster_agent.rollout.conduct import Conduct
 from cluster_agent.settings import PolicySettings
 from cluster_agent.telemetry import Telemetry
 from policy_net.domain import Allocation, ClusterState, Decision, PolicyContext, Progress, RewardKind, Trigger
@@ -83,8 +83,9 @@ def live(
     settings = settings or PolicySettings()
     fallback_policy = build_policy(fallback, PolicyContext(seed=settings.seed))
     rewards = OnlineFit()
-    active = ActivePolicy(first)
-    memory = AgentMemory(folder, rewards, lambda: active.current.beliefs)
+    asker = asker or DeadlineAsker(60.0, Clock())
+    active = ActivePolicy(first, askers=(asker, DeadlineAsker(60.0, Clock())))
+    memory = AgentMemory(folder, rewards, active)
     backend = TapeBackend(tape)
     if before_each is not None:
         observe, told = backend.observe, before_each
@@ -96,7 +97,11 @@ def live(
         backend.observe = observe_and_tell  # type: ignore[method-assign]
     loop = DecisionLoop(
         backend,
-        Deciding(active, Guard(fallback_policy, 5.0, memory.interventions), asker or DeadlineAsker(60.0, Clock())),
+        Deciding(
+            active,
+            Guard(fallback_policy, 5.0, memory.interventions),
+            Conduct(folder, "north", active, OnlineFit(), Clock()),
+        ),
         Records(
             memory,
             DecisionRecorder(DecisionLog(folder, max_bytes, keep), fallback_policy, settings, lambda: 1.5e9),

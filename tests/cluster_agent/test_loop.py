@@ -18,15 +18,15 @@ from agent_fakes import (
 )
 
 from cluster_agent.acting.active_policy import ActivePolicy, Candidate, CandidateFactory, Identity
-from cluster_agent.acting.deadline import DeadlineAsker
 from cluster_agent.backends.base import BackendStatus
 from cluster_agent.errors import BackendUnavailable, StateDamaged
-from cluster_agent.guard import Guard
+from cluster_agent.guard import DeadlineAsker, Guard
 from cluster_agent.learning.experience import BelievedReward
 from cluster_agent.loop import Deciding, DecisionLoop, Lessons, Records
 from cluster_agent.recording.decision_log import CURRENT, DecisionLog, read_log, state_of
 from cluster_agent.recording.decision_recorder import DecisionRecorder
 from cluster_agent.recording.memory import MEMORY, AgentMemory
+from cluster_agent.rollout.conduct import Conduct
 from cluster_agent.settings import PolicySettings
 from cluster_agent.telemetry import Telemetry
 from policy_net.domain import (
@@ -94,13 +94,15 @@ class World:
         self.memory = AgentMemory(folder, self.beliefs)
         self.learned: list[Experience] = []
         self.telemetry = Telemetry()
-        self.active = ActivePolicy(Candidate(policy, Identity("fixed", version=7, digest="d")))
+        first = Candidate(policy, Identity("fixed", version=7, digest="d"))
+        self.active = ActivePolicy(first, askers=(DeadlineAsker(60.0, Clock()), DeadlineAsker(60.0, Clock())))
         self.waits: list[float] = []
         settings = PolicySettings(seed=5, mode="sample")
         recorder = DecisionRecorder(DecisionLog(folder, 10**7, 2), self.fallback, settings, lambda: 1.5e9)
+        conduct = Conduct(folder, "north", self.active, OnlineFit(), Clock())
         self.loop = DecisionLoop(
             self.backend,
-            Deciding(self.active, Guard(self.fallback, 5.0, self.memory.interventions), DeadlineAsker(60.0, Clock())),
+            Deciding(self.active, Guard(self.fallback, 5.0, self.memory.interventions), conduct),
             Records(self.memory, recorder),
             Lessons(BelievedReward(RewardKind.SLOT_UTILITY, self.beliefs), self.learned.append),
             self.telemetry,
@@ -245,7 +247,7 @@ def test_a_sampled_decision_follows_from_its_seed_and_number_alone() -> None:
     def decide(number: int, earlier: Sequence[int]) -> tuple[Decision, list[int]]:
         active = ActivePolicy(factory.from_head(SPEC, WEIGHTS, 0))
         for index in (*earlier, number):
-            candidate = active.begin_turn(index).acting
+            candidate = active.begin_turn(index).acting.candidate
             decision, samples = candidate.policy.decide_recorded(state, Trigger.SLOT)  # type: ignore[attr-defined]
         return decision, samples.actions_M.tolist()
 
@@ -255,7 +257,7 @@ def test_a_sampled_decision_follows_from_its_seed_and_number_alone() -> None:
 
 def test_behaviour_probabilities_are_those_of_the_draw() -> None:
     active = ActivePolicy(CandidateFactory(PolicySettings(mode="sample")).from_head(SPEC, WEIGHTS, 0))
-    candidate = active.begin_turn(0).acting
+    candidate = active.begin_turn(0).acting.candidate
     _, samples = candidate.policy.decide_recorded(make_state(4, 6), Trigger.SLOT)  # type: ignore[attr-defined]
     assert np.all((samples.behaviour_M > 0.0) & (samples.behaviour_M <= 1.0))
 

@@ -1,13 +1,16 @@
 import json
+import threading
 from pathlib import Path
 
 import pytest
+from agent_fakes import PAIRS, FixedPolicy, make_state
 
 from cluster_agent.acting.active_policy import ActivePolicy, Candidate, CandidateFactory, Identity
 from cluster_agent.errors import StateDamaged
+from cluster_agent.guard import DeadlineAsker
 from cluster_agent.recording.memory import MEMORY, AgentMemory
 from cluster_agent.settings import PolicySettings
-from policy_net.domain import Allocation, Progress
+from policy_net.domain import Allocation, ClusterState, Decision, Progress, Trigger
 from policy_net.exchange.policy_file import PolicyFile, digest_of
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.set_policy.policy import DEFAULT_SET_FILE, SHIPPED_FILES, SetPolicy, default_set_file
@@ -28,37 +31,46 @@ def seen_by(one: Candidate) -> frozenset[Allocation]:
 
 def test_what_the_acting_policy_learned_outlives_the_agent(tmp_path: Path) -> None:
     first = candidate()
-    memory = AgentMemory(tmp_path, OnlineFit(), lambda: first.beliefs)
+    memory = AgentMemory(tmp_path, OnlineFit(), ActivePolicy(first))
     first.policy.observe(SEEN)
     memory.save(1, {})
     again = candidate()
     assert seen_by(again) == frozenset()
-    AgentMemory(tmp_path, OnlineFit(), lambda: again.beliefs)
+    AgentMemory(tmp_path, OnlineFit(), ActivePolicy(again))
     assert seen_by(again) == {Allocation(2, 3)}
 
 
 def test_beliefs_that_cannot_be_read_now_are_kept_as_they_were(tmp_path: Path) -> None:
     first = candidate()
-    available = [True]
-    memory = AgentMemory(tmp_path, OnlineFit(), lambda: first.beliefs if available else None)
+    asker = DeadlineAsker(60.0)
+    memory = AgentMemory(tmp_path, OnlineFit(), ActivePolicy(first, askers=(asker, asker)))
     first.policy.observe(SEEN)
     memory.save(1, {})
-    available.clear()
+    may_end = threading.Event()
+
+    class Hanging(FixedPolicy):
+        def decide(self, state: ClusterState, trigger: Trigger) -> Decision:
+            assert may_end.wait(100.0)
+            return PAIRS
+
+    answer = asker.begin(Hanging(PAIRS), make_state(), Trigger.SLOT)
     memory.save(2, {})
+    may_end.set()
+    answer(60.0)
     again = candidate()
-    assert AgentMemory(tmp_path, OnlineFit(), lambda: again.beliefs).decisions == 2
+    assert AgentMemory(tmp_path, OnlineFit(), ActivePolicy(again)).decisions == 2
     assert seen_by(again) == {Allocation(2, 3)}
 
 
 def test_damaged_beliefs_are_said_in_one_line(tmp_path: Path) -> None:
     first = candidate()
-    memory = AgentMemory(tmp_path, OnlineFit(), lambda: first.beliefs)
+    memory = AgentMemory(tmp_path, OnlineFit(), ActivePolicy(first))
     first.policy.observe(SEEN)
     memory.save(1, {})
     file = tmp_path / MEMORY
     file.write_text(file.read_text().replace('"kind": "ps"', '"kind": "ring"'))
     with pytest.raises(StateDamaged, match="remove it"):
-        AgentMemory(tmp_path, OnlineFit(), lambda: candidate().beliefs)
+        AgentMemory(tmp_path, OnlineFit(), ActivePolicy(candidate()))
 
 
 def test_a_new_version_goes_on_from_what_this_cluster_has_seen() -> None:
@@ -113,7 +125,7 @@ def test_ones_own_share_in_a_versions_priors_is_not_counted_again() -> None:
     active = ActivePolicy(first)
     fleet_of_one = merge_fleet({"me": first.beliefs.statistics()}).statistics
     active.propose(successor_on(fleet_of_one))
-    holder = active.begin_turn(0).acting
+    holder = active.begin_turn(0).acting.candidate
     assert grid_of(holder) == alone
     assert holder.beliefs is not None
     assert holder.beliefs.prior_size == 0
@@ -126,7 +138,7 @@ def test_a_cluster_that_shares_nothing_takes_a_versions_priors_whole() -> None:
     priors = merge_fleet({"other": first.beliefs.statistics()}).statistics
     active = ActivePolicy(first, shares=lambda _: False)
     active.propose(successor_on(priors))
-    holder = active.begin_turn(0).acting
+    holder = active.begin_turn(0).acting.candidate
     assert holder.beliefs is not None
     assert holder.beliefs.prior_size == len(priors) == 1
 
@@ -136,7 +148,7 @@ def test_the_first_policy_with_beliefs_goes_on_from_all_that_the_cluster_has_see
     seen.observe(SEEN)
     active = ActivePolicy(CandidateFactory(PolicySettings()).from_name_or_file("drf"), seen)
     active.propose(successor_on(()))
-    holder = active.begin_turn(0).acting
+    holder = active.begin_turn(0).acting.candidate
     assert seen_by(holder) == {Allocation(2, 3)}
 
 
@@ -147,16 +159,16 @@ def test_beliefs_and_what_was_left_out_of_the_priors_outlive_the_agent(tmp_path:
     seen.observe(SEEN * 2)
     priors = merge_fleet({"me": seen.statistics(), "other": other.statistics()}).statistics
     active = ActivePolicy(successor_on((), 1), seen)
-    memory = AgentMemory(tmp_path, OnlineFit(), lambda: active.current.beliefs, lambda: active.current.identity.digest)
+    memory = AgentMemory(tmp_path, OnlineFit(), active)
     active.current.policy.observe(SEEN * 2)
     active.propose(successor_on(priors))
-    holder = active.begin_turn(0).acting
+    holder = active.begin_turn(0).acting.candidate
     holder.policy.observe(SEEN)
     believed = grid_of(holder)
     memory.save(1, {})
 
     def started_again(acting: Candidate) -> list[list[float]]:
-        AgentMemory(tmp_path, OnlineFit(), lambda: acting.beliefs, lambda: acting.identity.digest)
+        AgentMemory(tmp_path, OnlineFit(), ActivePolicy(acting))
         return grid_of(acting)
 
     assert started_again(successor_on(priors)) == believed
@@ -170,7 +182,7 @@ def test_an_agent_that_starts_with_beliefs_for_the_first_time_begins_from_what_i
     seen.observe(SEEN)
     memory.save(1, {})
     acting = successor_on(())
-    AgentMemory(tmp_path, OnlineFit(), lambda: acting.beliefs, lambda: acting.identity.digest)
+    AgentMemory(tmp_path, OnlineFit(), ActivePolicy(acting))
     assert seen_by(acting) == {Allocation(2, 3)}
 
 

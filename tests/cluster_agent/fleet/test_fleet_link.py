@@ -40,7 +40,7 @@ class World:
         )
 
     def acting(self) -> str:
-        candidate = self.active.begin_turn(0).acting
+        candidate = self.active.begin_turn(0).acting.candidate
         return candidate.identity.name
 
     def rejected_versions(self) -> float:

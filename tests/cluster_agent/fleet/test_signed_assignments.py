@@ -58,7 +58,7 @@ class World:
         self.link.beat()
 
     def acting(self) -> int:
-        candidate = self.active.begin_turn(0).acting
+        candidate = self.active.begin_turn(0).acting.candidate
         return candidate.identity.version
 
     def told(self) -> tuple[int, str]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from job_shell import Shell
 
-from cluster_agent.acting.active_policy import CandidateFactory
-from cluster_agent.acting.deadline import decide_recorded
+from cluster_agent.acting.active_policy import CandidateFactory, Decider, Turn
 from cluster_agent.backends.kinds_apart import KindsApart
-from cluster_agent.guard import Guard, Proposal
+from cluster_agent.guard import DeadlineAsker, Guard, Proposal, decide_recorded
 from cluster_agent.recording.decision_log import DecisionLog
 from cluster_agent.recording.decision_recorder import DecisionRecorder
 from cluster_agent.recording.state_files import write_json
@@ -24,6 +23,7 @@ class Deciding:
         self.shell = shell
         settings = PolicySettings(initial=policy)
         self.candidate = CandidateFactory(settings).from_name_or_file(policy)
+        self.turn = Turn(Decider(self.candidate, DeadlineAsker(60.0)))
         fallback = build_policy("drf", PolicyContext())
         self.guard = Guard(fallback, 60.0)
         self.recorder = DecisionRecorder(DecisionLog(shell.folder, 1_000_000, 3), fallback, settings)
@@ -35,7 +35,7 @@ class Deciding:
         observed = self.backend.observe()
         assert observed is not None
         state, trigger = observed
-        before = self.recorder.begin(self.number, self.candidate, fresh=False, busy=False)
+        before = self.recorder.begin(self.number, self.turn)
 
         def ask(state: ClusterState, trigger: Trigger) -> Proposal:
             if fails is not None:
@@ -43,7 +43,7 @@ class Deciding:
             return Proposal(*decide_recorded(self.candidate.policy, state, trigger), 0.0)
 
         guarded = self.guard.decide(ask, state, trigger)
-        self.recorder.write(before, self.candidate, state, trigger, guarded, None)
+        self.recorder.write(before, state, trigger, guarded, None)
         beliefs = self.candidate.beliefs
         snapshot = None if beliefs is None else beliefs.snapshot()
         saved = {"acting_beliefs": snapshot, "beliefs": self.seen.snapshot()}
@@ -53,7 +53,7 @@ class Deciding:
         self.candidate.policy.observe(progress)
         self.seen.introduce(state.jobs)
         self.seen.observe(progress)
-        self.recorder.on_observed(progress, self.candidate, by_policy=True)
+        self.recorder.on_observed(progress, {"policy": self.turn.acting})
 
 
 def submit(shell: Shell, name: str, *words: str) -> None:

@@ -80,7 +80,7 @@ def test_a_version_takes_over_what_its_predecessor_has_seen() -> None:
     first.policy.observe([Progress("job", "vgg-16", Allocation(2, 3), 600.0, 6000.0, 60.0, 100.0)])
     active = ActivePolicy(first)
     active.propose(second)
-    holder = active.begin_turn(7).acting
+    holder = active.begin_turn(7).acting.candidate
     assert holder.policy is second.policy
     assert isinstance(holder.policy, SetPolicy)
     assert holder.policy.decision_index == 7

@@ -15,8 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster_agent.errors import StateDamaged
-from cluster_agent.recording.decision_log import CURRENT, DecisionLog, closed_files, read_log, state_of
-from cluster_agent.recording.decision_record import Checkpoint, DecisionRecord
+from cluster_agent.recording.decision_log import (
+    CURRENT,
+    Checkpoint,
+    DecisionLog,
+    DecisionRecord,
+    closed_files,
+    read_log,
+    state_of,
+)
 from policy_net.domain import (
     Allocation,
     CapacityMode,

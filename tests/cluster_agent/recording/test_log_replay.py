@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from log_worlds import Interval, cluster_states, live, make_tape, replayed, rewritten
 
 from cluster_agent.acting.active_policy import ActivePolicy, CandidateFactory, Identity
-from cluster_agent.acting.deadline import DeadlineAsker
 from cluster_agent.errors import PolicyNotKept, StateDamaged
+from cluster_agent.guard import DeadlineAsker
 from cluster_agent.recording.decision_log import CURRENT, PolicyArchive, closed_files, log_files, read_log
 from cluster_agent.settings import PolicySettings
 from policy_net.domain import ClusterState, Decision, Progress, Trigger

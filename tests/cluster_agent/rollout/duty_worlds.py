@@ -11,7 +11,6 @@ from agent_fakes import Clock, FakeLearner
 from signing_fleet import SigningFleet
 
 from cluster_agent.acting.active_policy import ActivePolicy, Candidate, CandidateFactory
-from cluster_agent.acting.deadline import DeadlineAsker
 from cluster_agent.backend_settings import SimulatedBackendSettings
 from cluster_agent.backends.base import AgentParts, BackendStatus, backend_module
 from cluster_agent.fleet.duty_following import DutyFollower, DutyParts, Rollouts
@@ -19,13 +18,12 @@ from cluster_agent.fleet.fleet_link import FleetDuties, FleetLink, Follows
 from cluster_agent.fleet.learner_protocol import AgentStatus, EvidenceAnswer
 from cluster_agent.fleet.policy_versions import KeptVersion, PolicySource, local_policy
 from cluster_agent.fleet.session import LearnerAccess, Session, retry_backoff
-from cluster_agent.guard import Guard
+from cluster_agent.guard import DeadlineAsker, Guard
 from cluster_agent.learning.experience import BelievedReward
-from cluster_agent.loop import Alternative, Deciding, DecisionLoop, Lessons, Records
+from cluster_agent.loop import Deciding, DecisionLoop, Lessons, Records
 from cluster_agent.recording.decision_log import DecisionLog
 from cluster_agent.recording.decision_recorder import DecisionRecorder
 from cluster_agent.recording.memory import AgentMemory
-from cluster_agent.rollout.beside import Beside
 from cluster_agent.rollout.conduct import Conduct
 from cluster_agent.rollout.evidence import Evidence
 from cluster_agent.settings import PolicySettings, RetrySettings
@@ -154,20 +152,9 @@ class SimulatedAgent:
         self.source = PolicySource(settings, CandidateFactory(settings), KeptVersion(folder), trust)
         first = local_policy(self.source) or self.source.factory.from_name_or_file("drf")
         self.beliefs = OnlineFit()
-        self.active = ActivePolicy(first, self.beliefs)
-        asker, other_asker = DeadlineAsker(120.0, Clock()), DeadlineAsker(120.0, Clock())
-
-        def held() -> tuple[str, object] | None:
-            beside = self.active.beside
-            return None if beside is None or beside.beliefs is None else (beside.identity.digest, beside.beliefs)
-
-        memory = AgentMemory(
-            folder,
-            self.beliefs,
-            lambda: self.active.current.beliefs,
-            lambda: self.active.current.identity.digest,
-            held=held,  # type: ignore[arg-type]
-        )
+        askers = DeadlineAsker(120.0, Clock()), DeadlineAsker(120.0, Clock())
+        self.active = ActivePolicy(first, self.beliefs, askers=askers)
+        memory = AgentMemory(folder, self.beliefs, self.active)
         self.conduct = Conduct(folder, CLUSTER, self.active, self.beliefs, clock)
         fallback = build_policy("drf", PolicyContext())
         guard = Guard(fallback, 120.0, memory.interventions)
@@ -183,10 +170,9 @@ class SimulatedAgent:
         )
         self.backend = backend_module("simulated").open_backend(backend, parts)
         recorder = DecisionRecorder(DecisionLog(folder, 10**8, 8), fallback, settings, lambda: 1.5e9)
-        self.beside = Beside(other_asker, guard, 120.0)
         self.loop = DecisionLoop(
             self.backend,
-            Deciding(self.active, guard, asker, Alternative(self.conduct, self.beside)),
+            Deciding(self.active, guard, self.conduct, 120.0),
             Records(memory, recorder),
             Lessons(BelievedReward(RewardKind.SLOT_UTILITY, self.beliefs)),
             self.telemetry,
