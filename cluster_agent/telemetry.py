@@ -6,6 +6,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, TextIO
 
 import structlog
@@ -31,127 +32,88 @@ class Telemetry:
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self.registry = CollectorRegistry()
-        self.start_time = Gauge(
-            "fedl2_agent_start_time_seconds", "When this process began, as Unix time.", registry=self.registry
-        )
+        counter = partial(Counter, registry=self.registry)
+        gauge = partial(Gauge, registry=self.registry)
+        histogram = partial(Histogram, registry=self.registry)
+        self.start_time = gauge("fedl2_agent_start_time_seconds", "When this process began, as Unix time.")
         self.start_time.set(clock())
-        self.decisions = Counter(
-            "fedl2_agent_decisions_total", "Decisions made by this process.", registry=self.registry
+        self.decisions = counter("fedl2_agent_decisions_total", "Decisions made by this process.")
+        self.decide_seconds = histogram(
+            "fedl2_agent_decide_seconds", "From the state to the policy's allocation.", buckets=_DECIDE_SECONDS
         )
-        self.decide_seconds = Histogram(
-            "fedl2_agent_decide_seconds",
-            "From the state to the policy's allocation.",
-            buckets=_DECIDE_SECONDS,
-            registry=self.registry,
-        )
-        self.interventions = Counter(
+        self.interventions = counter(
             "fedl2_agent_guard_interventions_total",
             "Decisions that the guard changed or replaced, by reason.",
             ["reason"],
-            registry=self.registry,
         )
-        self.reward = Gauge("fedl2_agent_reward_ratio", "Reward of the latest interval.", registry=self.registry)
-        self.log_failures = Counter(
-            "fedl2_agent_log_failures_total", "Decisions that could not be written to disk.", registry=self.registry
+        self.reward = gauge("fedl2_agent_reward_ratio", "Reward of the latest interval.")
+        self.log_failures = counter("fedl2_agent_log_failures_total", "Decisions that could not be written to disk.")
+        self.lesson_failures = counter(
+            "fedl2_agent_lesson_failures_total", "Intervals from which nothing was learned because of a fault."
         )
-        self.lesson_failures = Counter(
-            "fedl2_agent_lesson_failures_total",
-            "Intervals from which nothing was learned because of a fault.",
-            registry=self.registry,
+        self.backend_failures = counter(
+            "fedl2_agent_backend_failures_total", "Times the cluster did not answer, or could not carry a decision out."
         )
-        self.backend_failures = Counter(
-            "fedl2_agent_backend_failures_total",
-            "Times the cluster did not answer, or could not carry a decision out.",
-            registry=self.registry,
+        self.queue_decisions = gauge("fedl2_agent_trainer_queue_decisions", "Decisions that wait for the trainer.")
+        self.dropped_decisions = counter(
+            "fedl2_agent_trainer_dropped_decisions_total", "Decisions that nobody could learn from in time."
         )
-        self.queue_decisions = Gauge(
-            "fedl2_agent_trainer_queue_decisions", "Decisions that wait for the trainer.", registry=self.registry
-        )
-        self.dropped_decisions = Counter(
-            "fedl2_agent_trainer_dropped_decisions_total",
-            "Decisions that nobody could learn from in time.",
-            registry=self.registry,
-        )
-        self.from_twin = Gauge(
+        self.from_twin = gauge(
             "fedl2_agent_twin_teaching_flag",
             "1 where gradients come from replays of this cluster's past, 0 where from what decisions brought.",
-            registry=self.registry,
         )
-        self.twin_agreement = Gauge(
+        self.twin_agreement = gauge(
             "fedl2_agent_twin_agreement",
             "How far replays of the last week say what really happened: 1 exactly, 0 off by half or more.",
-            registry=self.registry,
         )
-        self.updates = Counter(
-            "fedl2_agent_updates_total", "Gradient updates, by how they ended.", ["outcome"], registry=self.registry
-        )
-        self.rounds = Counter(
-            "fedl2_agent_round_tasks_total", "Tasks of rounds, by how they ended.", ["outcome"], registry=self.registry
-        )
-        self.staleness_steps = Histogram(
+        self.updates = counter("fedl2_agent_updates_total", "Gradient updates, by how they ended.", ["outcome"])
+        self.rounds = counter("fedl2_agent_round_tasks_total", "Tasks of rounds, by how they ended.", ["outcome"])
+        self.staleness_steps = histogram(
             "fedl2_agent_staleness_steps",
             "Head steps between an update's base and its application.",
             buckets=_STALENESS_STEPS,
-            registry=self.registry,
         )
-        self.learner_calls = Counter(
-            "fedl2_agent_learner_calls_total",
-            "Calls to the learner, by method and outcome.",
-            ["method", "outcome"],
-            registry=self.registry,
+        self.learner_calls = counter(
+            "fedl2_agent_learner_calls_total", "Calls to the learner, by method and outcome.", ["method", "outcome"]
         )
-        self.rejected_versions = Counter(
-            "fedl2_agent_rejected_versions_total",
-            "Assigned policy versions that could not be used.",
-            registry=self.registry,
+        self.rejected_versions = counter(
+            "fedl2_agent_rejected_versions_total", "Assigned policy versions that could not be used."
         )
-        self.version_refusals = Counter(
+        self.version_refusals = counter(
             "fedl2_agent_version_refusals_total",
             "Times that an assigned version was not acted with, by reason: a signature, a digest, an old answer.",
             ["reason"],
-            registry=self.registry,
         )
-        self.timestamp_expiry = Gauge(
+        self.timestamp_expiry = gauge(
             "fedl2_agent_timestamp_expiry_seconds",
             "Until when the fleet's key has said what this cluster is to act on, as Unix time; 0 before the first.",
-            registry=self.registry,
         )
-        self.belief_reports = Counter(
+        self.belief_reports = counter(
             "fedl2_agent_belief_reports_total",
             "Reports of speeds to the learner, by outcome (taken, repeated, refused, unanswered).",
             ["outcome"],
-            registry=self.registry,
         )
-        self.evidence_reports = Counter(
+        self.evidence_reports = counter(
             "fedl2_agent_evidence_reports_total",
             "Reports of a rollout's evidence to the learner, by outcome (taken, over, refused, unanswered).",
             ["outcome"],
-            registry=self.registry,
         )
-        self.beside_version = Gauge(
+        self.beside_version = gauge(
             "fedl2_agent_beside_version_number",
             "The version that a rollout has this agent hold beside the assigned one; 0 for none.",
-            registry=self.registry,
         )
-        self.rollout_number = Gauge(
-            "fedl2_agent_rollout_number",
-            "The rollout whose duty this agent does now; 0 for none.",
-            registry=self.registry,
+        self.rollout_number = gauge(
+            "fedl2_agent_rollout_number", "The rollout whose duty this agent does now; 0 for none."
         )
-        self.evidence_blocks = Gauge(
-            "fedl2_agent_evidence_blocks_count",
-            "Finished blocks of a rollout that the learner does not hold yet.",
-            registry=self.registry,
+        self.evidence_blocks = gauge(
+            "fedl2_agent_evidence_blocks_count", "Finished blocks of a rollout that the learner does not hold yet."
         )
-        self.own_statistics = Gauge(
-            "fedl2_agent_own_statistics_count",
-            "Splits of job types whose speed this cluster has seen.",
-            registry=self.registry,
+        self.own_statistics = gauge(
+            "fedl2_agent_own_statistics_count", "Splits of job types whose speed this cluster has seen."
         )
-        self.prior_statistics = Gauge(
+        self.prior_statistics = gauge(
             "fedl2_agent_prior_statistics_count",
             "Splits of job types whose speed the active policy takes from other clusters.",
-            registry=self.registry,
         )
         self.secrets = SecretMetrics(
             self.registry,
@@ -160,35 +122,29 @@ class Telemetry:
             refused="fedl2_agent_secret_refused_flag",
             replacements="fedl2_agent_secret_replacements_total",
         )
-        self.api_failures = Counter(
+        self.api_failures = counter(
             "fedl2_agent_api_failures_total",
             "Requests to a Kubernetes API server that failed, watches too, by kind of error.",
             ["error"],
-            registry=self.registry,
         )
-        self.object_reasons = Counter(
+        self.object_reasons = counter(
             "fedl2_agent_object_reasons_total",
             "What there was to tell of ElasticTargets, their Jobs and TrainingJobs, by kind of object and reason; "
             "also where the agent may write no Events.",
             ["kind", "reason"],
-            registry=self.registry,
         )
-        self.size_changes = Counter(
+        self.size_changes = counter(
             "fedl2_agent_size_changes_total",
             "Changes of the sizes of Jobs with an ElasticTarget, by outcome (set, conflict, gone, failed, not-now).",
             ["outcome"],
-            registry=self.registry,
         )
-        self.namespace_unread = Gauge(
+        self.namespace_unread = gauge(
             "fedl2_agent_namespace_unread_state",
             "1 where a namespace that the agent is to look after cannot be read: it does not exist, or has no Role for"
             " the agent; else 0.",
             ["namespace"],
-            registry=self.registry,
         )
-        self.acting_version = Gauge(
-            "fedl2_agent_acting_version_number", "The version that acts; 0 for none.", registry=self.registry
-        )
+        self.acting_version = gauge("fedl2_agent_acting_version_number", "The version that acts; 0 for none.")
         # What alerts ask for is there with 0 from the start: `increase` does not see a counter that begins with 1.
         for intervention in Intervention:
             self.interventions.labels(intervention.value)
