@@ -83,8 +83,8 @@ def test_a_new_version_goes_on_from_what_this_cluster_has_seen() -> None:
     active.propose(successor)
     turn = active.begin_turn(3)
     assert turn.activated
-    assert turn.acting is successor
-    assert seen_by(turn.acting) == {Allocation(2, 3)}
+    assert turn.acting.candidate is successor
+    assert seen_by(turn.acting.candidate) == {Allocation(2, 3)}
 
 
 def test_a_set_file_acts_and_is_known_by_its_digest() -> None:
