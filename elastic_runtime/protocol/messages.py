@@ -1,26 +1,24 @@
 """Headers of the data plane's messages: a few bytes in front of the blocks that they carry.
 
 Every message names its generation and what exactly it is about, so that any of them may come twice, late or never:
-a push is known by (generation, step, slice, block), a value by (generation, block, version).
+a push is known by (generation, step, slice, block), a value by (generation, block, version). In asynchronous training
+an update is known by (incarnation of its worker, sequence), and a part of it by its block: a parameter server applies
+each such part once, however often it comes; those messages are about one run of adjacent blocks of one segment.
 
-Payload: one part per message for `Push` and `Values`, the run of blocks; for `State` one part per tensor, the
-parameters first. Little-endian throughout.
+A header is its kind, its numbers (`FIELDS`), and of some kinds a table. Payload: one part per message for `Push`,
+`Values`, `Update` and `Current`, the run of blocks; for `State` and `Handover` one part per tensor, the parameters
+first. Little-endian throughout.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from operator import attrgetter
+from typing import Any, ClassVar, NamedTuple, get_args
 
 from elastic_runtime.errors import ProtocolError
-from elastic_runtime.protocol.asynchronous_messages import (
-    KINDS,
-    AsynchronousHeader,
-    pack_asynchronous,
-    unpack_asynchronous,
-)
 
 Runs = tuple[tuple[int, int], ...]
 """(first block, number of blocks), as often as needed."""
@@ -29,10 +27,10 @@ RUN_BYTES = 4 * 1024 * 1024
 """The most that one message carries of a tensor: large enough that a message's own cost does not count, small enough
 that the first blocks are applied while the last ones are on their way."""
 
-_KIND = struct.Struct("<B")
-_RUN = struct.Struct("<II")
 MOST_RUNS = 4096
 MOST_NORMS = 1 << 16
+MOST_MARKS = 2048
+"""Workers of one block's table: a header is at most 64 KiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,36 +142,142 @@ class Confirmed:
     FIELDS: ClassVar[struct.Struct] = struct.Struct("<IQ")
 
 
-Header = Push | Values | State | Adopted | Pull | Missing | Norms | Confirmed | AsynchronousHeader
+@dataclass(frozen=True, slots=True)
+class Update:
+    """Worker → PS: the gradient of the worker's own batch; for buffers, its statistics.
+
+    Attributes:
+        after: number of the newest change that the worker knew; a PS that does not know it yet lets the message wait.
+        incarnation: of the worker's process.
+        sequence: counts the worker's updates from 1.
+        version: of the blocks that the gradient was computed with.
+        samples: computed by this worker since it last sent these statistics; 0 with parameters.
+    """
+
+    generation: int
+    after: int
+    incarnation: int
+    sequence: int
+    version: int
+    samples: int
+    first: int
+    count: int
+
+    KIND: ClassVar[int] = 16
+    FIELDS: ClassVar[struct.Struct] = struct.Struct("<IIQQQQII")
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Worker → PS: send these blocks as they are. `sequence` comes back with them."""
+
+    generation: int
+    after: int
+    sequence: int
+    first: int
+    count: int
+
+    KIND: ClassVar[int] = 17
+    FIELDS: ClassVar[struct.Struct] = struct.Struct("<IIQII")
+
+
+@dataclass(frozen=True, slots=True)
+class Current:
+    """PS → worker: update `sequence` is applied to these blocks, which are now at `version`, or a little later."""
+
+    generation: int
+    sequence: int
+    version: int
+    first: int
+    count: int
+
+    KIND: ClassVar[int] = 18
+    FIELDS: ClassVar[struct.Struct] = struct.Struct("<IQQII")
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """PS → worker: these blocks have left with change `change`; update `sequence` is for their new owner."""
+
+    generation: int
+    change: int
+    sequence: int
+    first: int
+    count: int
+
+    KIND: ClassVar[int] = 19
+    FIELDS: ClassVar[struct.Struct] = struct.Struct("<IIQII")
+
+
+class Mark(NamedTuple):
+    """What a PS remembers of one worker for one block: its newest update; of statistics, the samples merged by then."""
+
+    incarnation: int
+    sequence: int
+    samples: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """PS → PS: blocks that change their owner, with the optimizer's state and what was applied of whom.
+
+    Every block of the run is at `version` and has these marks; `samples` are those that its statistics hold.
+    """
+
+    generation: int
+    version: int
+    samples: int
+    first: int
+    count: int
+    marks: tuple[Mark, ...]
+
+    KIND: ClassVar[int] = 20
+    FIELDS: ClassVar[struct.Struct] = struct.Struct("<IQQII")
+
+
+Header = (
+    Push | Values | State | Adopted | Pull | Missing | Norms | Confirmed | Update | Fetch | Current | Moved | Handover
+)
 Outgoing = tuple[str, Header]
 """To whom, and what; the blocks that go with it lie in the sender's memory."""
 
-_NORM = struct.Struct("<Id")
-_FIXED: dict[int, type[Push] | type[Values] | type[State] | type[Adopted]] = {
-    kind.KIND: kind for kind in (Push, Values, State, Adopted)
+
+class _Table(NamedTuple):
+    """Rows that end a header of some kinds.
+
+    Attributes:
+        make: one from its numbers.
+        what: its rows are called.
+    """
+
+    row: struct.Struct
+    make: Callable[[tuple[Any, ...]], tuple[Any, ...]]
+    most: int
+    what: str
+
+
+_RUNS = _Table(struct.Struct("<II"), tuple, MOST_RUNS, "runs of blocks")
+_TABLES: dict[type[Header], _Table] = {
+    Pull: _RUNS,
+    Missing: _RUNS,
+    Confirmed: _RUNS,
+    Norms: _Table(struct.Struct("<Id"), tuple, MOST_NORMS, "norms"),
+    Handover: _Table(struct.Struct("<QQQ"), Mark._make, MOST_MARKS, "workers' marks"),
 }
+_KIND = struct.Struct("<B")
+_KINDS: dict[int, type[Header]] = {kind.KIND: kind for kind in get_args(Header)}
+_VALUES = {kind: attrgetter(*(field.name for field in fields(kind))) for kind in _KINDS.values()}
 
-_ASKED: dict[int, type[Pull] | type[Confirmed]] = {kind.KIND: kind for kind in (Pull, Confirmed)}
 
-
-def pack(header: Header) -> bytes:  # noqa: PLR0911  # one line a kind
+def pack(header: Header) -> bytes:
     """The header's bytes."""
-    kind = _KIND.pack(header.KIND)
-    match header:
-        case Push(generation, step, index, after, first, count):
-            return kind + header.FIELDS.pack(generation, step, index, after, first, count)
-        case Values(generation, version, first, count) | State(generation, version, first, count):
-            return kind + header.FIELDS.pack(generation, version, first, count)
-        case Adopted(generation, first, count):
-            return kind + header.FIELDS.pack(generation, first, count)
-        case Pull(generation, version, runs) | Confirmed(generation, version, runs):
-            return kind + header.FIELDS.pack(generation, version) + _packed(runs)
-        case Missing(generation, step, index, runs):
-            return kind + header.FIELDS.pack(generation, step, index) + _packed(runs)
-        case Norms(generation, step, norms):
-            return kind + header.FIELDS.pack(generation, step) + b"".join(_NORM.pack(*norm) for norm in norms)
-        case _:
-            return pack_asynchronous(header)
+    kind = type(header)
+    values = _VALUES[kind](header)
+    table = _TABLES.get(kind)
+    if table is None:
+        return _KIND.pack(kind.KIND) + kind.FIELDS.pack(*values)
+    *numbers, rows = values
+    return _KIND.pack(kind.KIND) + kind.FIELDS.pack(*numbers) + b"".join(table.row.pack(*row) for row in rows)
 
 
 def unpack(data: bytes) -> Header:
@@ -183,31 +287,23 @@ def unpack(data: bytes) -> Header:
         ProtocolError: of an unknown kind, too short, too long, or with a run of no blocks.
     """
     try:
-        (kind,) = _KIND.unpack_from(data)
-        if kind in KINDS:
-            return unpack_asynchronous(data)
-        if kind in _FIXED:
-            fixed = _FIXED[kind]
-            header = fixed(*fixed.FIELDS.unpack(data[1:]))
-            if header.count == 0:
-                raise ProtocolError(f"a {fixed.__name__} message of no blocks")
-            return header
-        if kind in _ASKED:
-            asked = _ASKED[kind]
-            generation, version = asked.FIELDS.unpack_from(data, 1)
-            return asked(generation, version, _runs(data[1 + asked.FIELDS.size :]))
-        if kind == Missing.KIND:
-            generation, step, index = Missing.FIELDS.unpack_from(data, 1)
-            return Missing(generation, step, index, _runs(data[1 + Missing.FIELDS.size :]))
-        if kind == Norms.KIND:
-            generation, step = Norms.FIELDS.unpack_from(data, 1)
-            norms = tuple(_NORM.iter_unpack(data[1 + Norms.FIELDS.size :]))
-            if len(norms) > MOST_NORMS:
-                raise ProtocolError(f"a Norms message of {len(norms)} blocks; at most {MOST_NORMS}")
-            return Norms(generation, step, norms)
+        (number,) = _KIND.unpack_from(data)
+        if number not in _KINDS:
+            raise ProtocolError(f"a message of unknown kind {number}")
+        kind: Any = _KINDS[number]
+        table = _TABLES.get(kind)
+        if table is None:
+            header: Header = kind(*kind.FIELDS.unpack(data[1:]))
+        else:
+            rows = tuple(map(table.make, table.row.iter_unpack(data[1 + kind.FIELDS.size :])))
+            if len(rows) > table.most:
+                raise ProtocolError(f"a {kind.__name__} message of {len(rows)} {table.what}; at most {table.most}")
+            header = kind(*kind.FIELDS.unpack_from(data, 1), rows)
     except struct.error as error:
         raise ProtocolError(f"a message whose header of {len(data)} bytes cannot be read: {error}") from error
-    raise ProtocolError(f"a message of unknown kind {kind}")
+    if getattr(header, "count", 1) == 0:
+        raise ProtocolError(f"a {kind.__name__} message of no blocks")
+    return header
 
 
 def runs_of(blocks: Sequence[int]) -> Runs:
@@ -219,14 +315,3 @@ def runs_of(blocks: Sequence[int]) -> Runs:
         else:
             runs.append((block, 1))
     return tuple(runs)
-
-
-def _packed(runs: Runs) -> bytes:
-    return b"".join(_RUN.pack(*run) for run in runs)
-
-
-def _runs(data: bytes) -> Runs:
-    runs = tuple(_RUN.iter_unpack(data))
-    if len(runs) > MOST_RUNS:
-        raise ProtocolError(f"a message of {len(runs)} runs of blocks; at most {MOST_RUNS}")
-    return runs

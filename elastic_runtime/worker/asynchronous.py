@@ -13,9 +13,8 @@ import structlog
 from elastic_runtime.control.messages import LeasedRange
 from elastic_runtime.errors import ElasticError
 from elastic_runtime.member.outbox import Outbox
-from elastic_runtime.protocol.asynchronous_messages import Update
 from elastic_runtime.protocol.block_runs import Payload
-from elastic_runtime.protocol.messages import Header, Outgoing
+from elastic_runtime.protocol.messages import Header, Outgoing, Update
 from elastic_runtime.protocol.plan import Phase, View
 from elastic_runtime.transport import Part
 from elastic_runtime.worker.batches import Batch

@@ -12,7 +12,7 @@ from statistics import median
 from torch import Tensor
 
 from elastic_runtime.model.layout import Layout
-from elastic_runtime.protocol.asynchronous_messages import Handover, Mark, Update
+from elastic_runtime.protocol.messages import Handover, Mark, Update
 from elastic_runtime.protocol.plan import Member
 from elastic_runtime.server.protocol.snapshots import Snapshots
 from elastic_runtime.server.store import BlockStore

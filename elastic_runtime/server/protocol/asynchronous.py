@@ -21,9 +21,8 @@ from torch import Tensor
 
 from elastic_runtime.errors import ProtocolError
 from elastic_runtime.model.layout import Layout
-from elastic_runtime.protocol.asynchronous_messages import Current, Fetch, Handover, Moved, Update
 from elastic_runtime.protocol.block_runs import Payload, block_runs, flat_view, run_of
-from elastic_runtime.protocol.messages import Adopted, Header, Outgoing
+from elastic_runtime.protocol.messages import Adopted, Current, Fetch, Handover, Header, Moved, Outgoing, Update
 from elastic_runtime.protocol.plan import Timeline, View
 from elastic_runtime.server.protocol.applied_updates import AppliedUpdates, Staleness
 from elastic_runtime.server.protocol.asynchronous_handover import LiveHandover

@@ -13,9 +13,8 @@ from torch import Tensor
 
 from elastic_runtime.errors import ProtocolError
 from elastic_runtime.model.layout import Block, Layout
-from elastic_runtime.protocol.asynchronous_messages import Fetch, Handover, Update
 from elastic_runtime.protocol.block_runs import Payload, block_runs, flat_view, run_of
-from elastic_runtime.protocol.messages import RUN_BYTES, Adopted, Outgoing
+from elastic_runtime.protocol.messages import RUN_BYTES, Adopted, Fetch, Handover, Outgoing, Update
 from elastic_runtime.protocol.plan import Timeline, View
 from elastic_runtime.server.protocol.applied_updates import AppliedUpdates
 from elastic_runtime.server.protocol.handover import Migration

@@ -14,9 +14,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from elastic_runtime.model.layout import Layout
-from elastic_runtime.protocol.asynchronous_messages import Current, Handover
 from elastic_runtime.protocol.block_runs import Payload, run_of
-from elastic_runtime.protocol.messages import Header, Outgoing, State, Values
+from elastic_runtime.protocol.messages import Current, Handover, Header, Outgoing, State, Values
 from elastic_runtime.protocol.plan import View
 from elastic_runtime.server.protocol.handover import Migration
 from elastic_runtime.server.protocol.snapshots import Snapshots

@@ -13,9 +13,8 @@ from collections.abc import Iterable
 
 from elastic_runtime.errors import ProtocolError
 from elastic_runtime.model.layout import Block, Layout, runs
-from elastic_runtime.protocol.asynchronous_messages import Current, Fetch, Moved, Update
 from elastic_runtime.protocol.block_runs import Payload, flat_view, run_of
-from elastic_runtime.protocol.messages import RUN_BYTES, Header, Outgoing
+from elastic_runtime.protocol.messages import RUN_BYTES, Current, Fetch, Header, Moved, Outgoing, Update
 from elastic_runtime.protocol.plan import Timeline
 from elastic_runtime.worker.banks import Banks, put_values
 

@@ -18,8 +18,7 @@ from elastic_runtime.model.data_shards import SampleOrder
 from elastic_runtime.model.layout import Kind, TensorSpec, build_layout
 from elastic_runtime.model.optimizers import SGD
 from elastic_runtime.model.sample_leases import Lease, LeaseTable
-from elastic_runtime.protocol.asynchronous_messages import Update
-from elastic_runtime.protocol.messages import Header, pack, unpack
+from elastic_runtime.protocol.messages import Header, Update, pack, unpack
 from elastic_runtime.protocol.plan import Change, Member, Phase, Plan, Role, Stage, Timeline, View
 from elastic_runtime.server.protocol.asynchronous import AsynchronousPart
 from elastic_runtime.server.protocol.snapshots import Snapshots

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elastic_runtime.model.layout import Kind
-from elastic_runtime.protocol.asynchronous_messages import Current, Fetch, Update
+from elastic_runtime.protocol.messages import Current, Fetch, Update
 from elastic_runtime.protocol.plan import Member, Phase, Plan, Role, Stage, View
 
 TOTAL = BATCHES * EPOCHS

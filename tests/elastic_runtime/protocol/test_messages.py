@@ -11,11 +11,17 @@ from elastic_runtime.errors import ProtocolError
 from elastic_runtime.protocol.messages import (
     Adopted,
     Confirmed,
+    Current,
+    Fetch,
+    Handover,
+    Mark,
     Missing,
+    Moved,
     Norms,
     Pull,
     Push,
     State,
+    Update,
     Values,
     pack,
     runs_of,
@@ -35,7 +41,15 @@ headers = st.one_of(
     st.builds(Confirmed, small, large, runs),
     st.builds(Missing, small, large, small, runs),
     st.builds(Norms, small, large, st.lists(st.tuples(small, st.floats(allow_nan=False)), max_size=5).map(tuple)),
-)
+    st.builds(Update, small, small, large, large, large, large, small, count),
+    st.builds(Fetch, small, small, large, small, count),
+    st.builds(Current, small, large, large, small, count),
+    st.builds(Moved, small, small, large, small, count),
+    st.builds(
+        Handover, small, large, large, small, count,
+        st.lists(st.builds(Mark, large, large, large), max_size=5).map(tuple),
+    ),
+)  # fmt: skip
 
 
 @given(headers)
@@ -48,9 +62,9 @@ def test_a_header_cut_short_is_refused(header: Push, kept: int) -> None:
     data = pack(header)
     if kept >= len(data):
         return
-    if isinstance(header, Pull | Confirmed | Missing | Norms):
-        fixed = {Pull: 13, Confirmed: 13, Missing: 17, Norms: 13}[type(header)]
-        item = 12 if isinstance(header, Norms) else 8
+    if isinstance(header, Pull | Confirmed | Missing | Norms | Handover):
+        fixed = {Pull: 13, Confirmed: 13, Missing: 17, Norms: 13, Handover: 29}[type(header)]
+        item = {Norms: 12, Handover: 24}.get(type(header), 8)
         if kept >= fixed and (kept - fixed) % item == 0:
             return  # the same message with fewer items
     with pytest.raises(ProtocolError):
@@ -73,6 +87,8 @@ def test_any_bytes_are_a_header_or_refused(data: bytes) -> None:
         (b"\x63", "unknown kind 99"),
         (pack(Values(1, 2, 3, 4))[:-4] + struct.pack("<I", 0), "of no blocks"),
         (pack(Pull(1, 2, ((0, 1),) * 4097)), "4097 runs"),
+        (pack(Handover(1, 2, 3, 4, 5, (Mark(1, 1),) * 2049)), "2049 workers' marks"),
+        (pack(Update(1, 2, 3, 4, 5, 6, 7, 0)), "of no blocks"),
     ],
 )
 def test_what_is_wrong_is_said(data: bytes, what: str) -> None:
