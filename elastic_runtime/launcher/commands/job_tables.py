@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -20,7 +20,12 @@ _HANGS_SECONDS, _HANGS_STEPS = 30.0, 20.0
 _OVER = frozenset({Phase.FINISHED.value, Phase.FAILED.value})
 
 
-def job_table(facts: dict[str, Any], *, whole: bool = False) -> Group:
+Facts = dict[str, Any]
+_Shown = tuple[Column, Callable[[Facts], str], Callable[[Facts], str] | None]
+"""A column, with what people read of a row, and programs; None: the same."""
+
+
+def job_table(facts: Facts, *, whole: bool = False) -> Group:
     """One job: what there is to say about it, its tasks, its newest requests.
 
     Args:
@@ -28,46 +33,26 @@ def job_table(facts: dict[str, Any], *, whole: bool = False) -> Group:
     """
     parts: list[RenderableType] = [FactSheet("", [*_facts(facts)])]
     if facts["tasks"]:
-        parts += ["", _tasks(facts["tasks"])]
+        parts += ["", _table(_TASKS, facts["tasks"])]
     if facts.get("requests"):
         shown = facts["requests"] if whole else facts["requests"][-_SHOWN_REQUESTS:]
         letters = None if whole else _SHOWN_OF_AN_ID
-        parts += ["", _requests(shown, letters)]
+        request_id = (Column("request"), lambda row: row["request_id"][:letters], _figure("request_id"))
+        parts += ["", _table((request_id, *_REQUESTS), shown)]
         parts += [Text(f"{row['request_id'][:letters]}: {row['detail']}") for row in shown if row["detail"]]
     if facts.get("failure"):
         parts.append(Text(f"failure: {facts['failure']}"))
     return Group(*parts)
 
 
-def jobs_table(rows: Sequence[dict[str, Any]]) -> FittedTable:
+def jobs_table(rows: Sequence[Facts]) -> FittedTable:
     """All jobs, one a line."""
-    columns = (
-        Column("job"),
-        Column("phase", text=True),
-        Column("PSs", 2),
-        Column("workers", 2),
-        Column("step", 1),
-        Column("durable", 3),
-        Column("script", words=True),  # where it is tells jobs apart
-    )
-    cells = [
-        (
-            facts["job"],
-            facts["phase"],
-            str(facts["size"]["ps"]),
-            str(facts["size"]["workers"]),
-            _steps(facts),
-            str(facts.get("durable_step", 0)),
-            facts["script"] or "",
-        )
-        for facts in rows
-    ]
-    bare = [(*row[:4], str(facts.get("step", 0)), *row[5:]) for row, facts in zip(cells, rows, strict=True)]
-    return FittedTable("", columns, cells, for_programs=bare)
+    return _table(_JOBS, rows)
 
 
-def _facts(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    size, target = facts["size"], facts.get("target", facts["size"])
+def _facts(facts: Facts) -> Iterator[tuple[str, str]]:
+    size = facts["size"]
+    target = facts.get("target") or size
     over = facts["phase"] in _OVER
     wanted = "" if size == target or over else f" (wanted: {_size(target)})"
     yield "job", facts["job"]
@@ -92,7 +77,7 @@ def _facts(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "folder", facts["folder"]
 
 
-def _last_step(facts: dict[str, Any]) -> str:
+def _last_step(facts: Facts) -> str:
     """How long ago a worker came to another step; a script that hangs looks like a slow one, and is named so."""
     ages = [
         task["step_age_seconds"] for task in facts["tasks"] if task["role"] == "worker" and task["state"] == "member"
@@ -105,82 +90,17 @@ def _last_step(facts: dict[str, Any]) -> str:
     return f"{age:.0f} s ago{warning}"
 
 
-def _failures(facts: dict[str, Any]) -> str:
+def _failures(facts: Facts) -> str:
     """How often the script failed: one that gets on is started again for ever, which nobody may notice otherwise."""
     in_a_row = facts.get("failures_in_a_row", 0)
     since = f", {in_a_row} since a step became durable" if in_a_row else ""
     return f"{facts['failures']}{since}; last: {facts.get('last_failure', '')}"
 
 
-def _tasks(tasks: Sequence[dict[str, Any]]) -> FittedTable:
-    columns = (
-        Column("task"),
-        Column("state", 1, text=True),
-        Column("step"),
-        Column("samples/s", 2),
-        Column("owns", 4),
-        Column("sent", 6),
-        Column("got", 6),
-        Column("stall", 3),
-        Column("heard", 2),
-    )
-    rows = [
-        (
-            task["task"],
-            task["state"],
-            str(task["step"]),
-            _rate(task["samples_per_second"]),
-            _bytes(task["owned_bytes"]),
-            _bytes(task["bytes_sent"]),
-            _bytes(task["bytes_received"]),
-            _milliseconds(task["stall_seconds"]),
-            f"{task['report_age_seconds']:.1f} s",
-        )
-        for task in tasks
-    ]
-    figures = (
-        *("task", "state", "step", "samples_per_second", "owned_bytes", "bytes_sent", "bytes_received"),
-        *("stall_seconds", "report_age_seconds"),
-    )
-    bare = [[str(task[figure]) for figure in figures] for task in tasks]
-    return FittedTable("", columns, rows, for_programs=bare)
-
-
-def _requests(requests: Sequence[dict[str, Any]], letters: int | None) -> FittedTable:
-    columns = (
-        Column("request"),
-        Column("kind", 1, text=True),
-        Column("state", text=True),
-        Column("to", 1, text=True),
-        Column("at step", 4),
-        Column("moved", 5),
-        Column("took", 2),
-        Column("stall", 3),
-    )
-    rows = [
-        (
-            request["request_id"][:letters],
-            request["kind"],
-            request["state"],
-            _size(request["target"]),
-            str(request["clock"] or ""),
-            _bytes(request["moved_bytes"]),
-            "" if (took := _took_seconds(request)) is None else f"{took:.1f} s",
-            "" if (stall := _stall_seconds(request)) is None else _milliseconds(stall),
-        )
-        for request in requests
-    ]
-    bare = [
-        (
-            request["request_id"],
-            *row[1:5],
-            str(request["moved_bytes"]),
-            _bare(_took_seconds(request)),
-            _bare(_stall_seconds(request)),
-        )
-        for request, row in zip(requests, rows, strict=True)
-    ]
-    return FittedTable("", columns, rows, for_programs=bare)
+def _table(shown: Sequence[_Shown], rows: Sequence[Facts]) -> FittedTable:
+    cells = [[words(row) for _, words, _ in shown] for row in rows]
+    bare = [[(figure or words)(row) for _, words, figure in shown] for row in rows]
+    return FittedTable("", [column for column, _, _ in shown], cells, for_programs=bare)
 
 
 def _rate(per_second: float) -> str:
@@ -188,12 +108,12 @@ def _rate(per_second: float) -> str:
     return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.3g}"
 
 
-def _took_seconds(request: dict[str, Any]) -> float | None:
+def _took_seconds(request: Facts) -> float | None:
     began, ended = request["began_unix_seconds"], request["ended_unix_seconds"]
     return max(0.0, ended - began) if began and ended else None
 
 
-def _stall_seconds(request: dict[str, Any]) -> float | None:
+def _stall_seconds(request: Facts) -> float | None:
     """Of a resize whose workers live on; others hold training for about as long as they take."""
     if request["kind"] != "resize" or request["mode"] == ResizeMode.CHECKPOINT_RESTART.value:
         return None
@@ -208,7 +128,7 @@ def _milliseconds(seconds: float) -> str:
     return f"{1000 * seconds:.2f} ms" if seconds < 0.01 else f"{1000 * seconds:,.0f} ms"
 
 
-def _replicas(facts: dict[str, Any]) -> str:
+def _replicas(facts: Facts) -> str:
     blocks, second = facts["blocks"], facts["blocks_with_replica"]
     if second == blocks:
         return f"2 of each block ({blocks})"
@@ -216,7 +136,7 @@ def _replicas(facts: dict[str, Any]) -> str:
     return f"{second} of {blocks} blocks have 2{why}"
 
 
-def _steps(facts: dict[str, Any]) -> str:
+def _steps(facts: Facts) -> str:
     step, total = facts.get("step", 0), facts.get("total_steps", 0)
     if total and step > total:  # asynchronous, where a worker died between a push and the word that it was done
         return f"{step} of {total}, {step - total} of them again"
@@ -234,3 +154,47 @@ def _bytes(count: int) -> str:
             return f"{amount:.3g} {unit}"
         amount /= 1000
     return f"{amount:.3g} {_UNITS[-1]}"
+
+
+def _figure(name: str) -> Callable[[Facts], str]:
+    return lambda row: str(row[name])
+
+
+_JOBS: tuple[_Shown, ...] = (
+    (Column("job"), _figure("job"), None),
+    (Column("phase", text=True), _figure("phase"), None),
+    (Column("PSs", 2), lambda facts: str(facts["size"]["ps"]), None),
+    (Column("workers", 2), lambda facts: str(facts["size"]["workers"]), None),
+    (Column("step", 1), _steps, lambda facts: str(facts.get("step", 0))),
+    (Column("durable", 3), lambda facts: str(facts.get("durable_step", 0)), None),
+    # Where it is tells jobs apart.
+    (Column("script", words=True), lambda facts: facts["script"] or "", None),
+)
+_TASKS: tuple[_Shown, ...] = (
+    (Column("task"), _figure("task"), None),
+    (Column("state", 1, text=True), _figure("state"), None),
+    (Column("step"), _figure("step"), None),
+    (Column("samples/s", 2), lambda task: _rate(task["samples_per_second"]), _figure("samples_per_second")),
+    (Column("owns", 4), lambda task: _bytes(task["owned_bytes"]), _figure("owned_bytes")),
+    (Column("sent", 6), lambda task: _bytes(task["bytes_sent"]), _figure("bytes_sent")),
+    (Column("got", 6), lambda task: _bytes(task["bytes_received"]), _figure("bytes_received")),
+    (Column("stall", 3), lambda task: _milliseconds(task["stall_seconds"]), _figure("stall_seconds")),
+    (Column("heard", 2), lambda task: f"{task['report_age_seconds']:.1f} s", _figure("report_age_seconds")),
+)
+_REQUESTS: tuple[_Shown, ...] = (
+    (Column("kind", 1, text=True), _figure("kind"), None),
+    (Column("state", text=True), _figure("state"), None),
+    (Column("to", 1, text=True), lambda row: _size(row["target"]), None),
+    (Column("at step", 4), lambda row: str(row["clock"] or ""), None),
+    (Column("moved", 5), lambda row: _bytes(row["moved_bytes"]), _figure("moved_bytes")),
+    (
+        Column("took", 2),
+        lambda row: "" if (took := _took_seconds(row)) is None else f"{took:.1f} s",
+        lambda row: _bare(_took_seconds(row)),
+    ),
+    (
+        Column("stall", 3),
+        lambda row: "" if (stall := _stall_seconds(row)) is None else _milliseconds(stall),
+        lambda row: _bare(_stall_seconds(row)),
+    ),
+)
