@@ -13,7 +13,7 @@ from benchmarks.learning.worlds import ARRIVAL_SCALE, NODES, PUSHING, SILENT, so
 from deploy.local.processes import Processes
 from deploy.local.watch import LearnerWatch
 from global_learner.storage.receipts import audit, read_receipts
-from policy_net.exchange.policy_file import PolicyFile, parse_policy_file, read_policy_file
+from policy_net.exchange.policy_file import PolicyFile, read_policy_file
 
 DEADLINE_SECONDS = 300.0
 """A run that takes longer has failed."""
@@ -68,7 +68,7 @@ def run_fleet(folder: Path, v1: Path, settings: RunSettings, on_step: Callable[[
             _wait_for_steps(watch, processes, settings.updates, on_step)
             processes.stop([*PUSHING, *SILENT])
             last = watch.versions()[-1]
-            final = parse_policy_file(watch.policy_file(last.version), f"v{last.version}")
+            final = watch.policy(last.version)
         finally:
             watch.close()
     spec_digest = read_policy_file(v1).spec.digest

@@ -1,6 +1,6 @@
 """`python -m deploy.kube`."""
 
-from deploy.kube.cli import main
+from deploy.kube.demo import main
 
 if __name__ == "__main__":
     main()

@@ -5,24 +5,21 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from deploy.local.processes import DemoFailed, Processes
-from deploy.local.waiting import ProgressDeadline
+from deploy.local.frame import Demonstration
+from deploy.local.processes import DemoFailed
 from policy_net.errors import BadInput
 
 Json = dict[str, Any]
 
 CHECKOUT = Path(__file__).parents[2]
 _PROGRAM = CHECKOUT / "tests" / "kube" / "run_cluster.py"
-_READY_SECONDS = 60.0
-"""How long what starts may get nothing done, not a second of the processor."""
 _CALL_SECONDS = 600.0
 """Of one call, which takes a fraction of a second of the processor; only one that hangs is ended."""
-_LOOK_SECONDS = 0.1
 
 
 class Kubectl:
@@ -72,15 +69,21 @@ class Kubectl:
         items: list[Json] = json.loads(self("get", kind, "-o", "json", *more))["items"]
         return items
 
-    def watch(self, log: Path, *arguments: str) -> subprocess.Popen[bytes]:
-        """Have it run on, into a file; to be ended."""
+    @contextmanager
+    def watch(self, log: Path, *arguments: str) -> Iterator[None]:
+        """Have it run meanwhile, into a file."""
         with log.open("wb") as file:
-            return subprocess.Popen(  # noqa: S603 — our own arguments
+            running = subprocess.Popen(  # noqa: S603 — our own arguments
                 [*self._command, *arguments], stdin=subprocess.DEVNULL, stdout=file, stderr=file
             )
+        try:
+            yield
+        finally:
+            running.terminate()
+            running.wait()
 
 
-def start_cluster(folder: Path, processes: Processes, roles: Sequence[Path], nodes: int) -> tuple[Path, Path]:
+def start_cluster(demo: Demonstration, roles: Sequence[Path], nodes: int) -> tuple[Path, Path]:
     """Start a cluster; the kubeconfigs of its administrator and of the agent, which may do what its roles say.
 
     Raises:
@@ -89,16 +92,10 @@ def start_cluster(folder: Path, processes: Processes, roles: Sequence[Path], nod
     """
     if not _PROGRAM.is_file():
         raise BadInput(f"{_PROGRAM} is missing: this demonstration runs in a checkout of the project")
-    administrator, agent = folder / "administrator.kubeconfig", folder / "agent.kubeconfig"
+    administrator, agent = demo.folder / "administrator.kubeconfig", demo.folder / "agent.kubeconfig"
     for path in (administrator, agent):
         path.unlink(missing_ok=True)  # of an earlier run
     arguments = ["--administrator", str(administrator), "--agent", str(agent), f"--nodes={nodes}"]
-    processes.start_script("cluster", _PROGRAM, [*arguments, *(f"--role={role}" for role in roles)])
-    deadline = ProgressDeadline(_READY_SECONDS)
-    while not agent.exists():
-        processes.check()
-        if deadline.passed(int(processes.cpu_seconds())):
-            waited = f"{deadline.waited_seconds:.0f} s"
-            raise DemoFailed(f"the test cluster did not come up in {waited} (see {processes.log_of('cluster')})")
-        time.sleep(_LOOK_SECONDS)
+    demo.processes.start_script("cluster", _PROGRAM, [*arguments, *(f"--role={role}" for role in roles)])
+    demo.wait_until(agent.exists, "cluster")
     return administrator, agent

@@ -1,34 +1,33 @@
-"""Run of the demonstration on Kubernetes, in its order: the cluster, the agent, the jobs, a kill, and the story."""
+"""The demonstration on Kubernetes, `make demo-kube`: a cluster, kubectl, a learner, and an agent that is killed."""
 
 from __future__ import annotations
 
 import json
-import signal
-import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from rich.console import Console
+import typer
 
 from deploy.kube.cluster import CHECKOUT, Kubectl, start_cluster
-from deploy.kube.configs import CLUSTER, write_configs
-from deploy.kube.jobs import NAMESPACE, Arrival, arrivals, volumes
-from deploy.local.configs import administrator_file
-from deploy.local.demo import interrupt, own_folder
-from deploy.local.display import Display
+from deploy.kube.jobs import NAMESPACE, PLAIN_JOBS, TRAINING_JOBS, Arrival, arrivals, volumes
+from deploy.local.configs import REAL_JOBS, learner_content, real_agent
 from deploy.local.first_version import shipped_start
-from deploy.local.fleet import enroll, wait_until
-from deploy.local.processes import DemoFailed, Processes
+from deploy.local.frame import DemoLearner, Demonstration, demonstration
+from deploy.local.processes import DemoFailed
 from deploy.local.waiting import ProgressDeadline
 from deploy.local.watch import LearnerWatch
-from policy_net.laboratory.report import check_folder, prepare_folder
+from foundation.command_line import leave, run
+from foundation.option_groups import with_option_groups
+from policy_net.laboratory.report import prepare_folder
 
 Json = dict[str, Any]
 
+CLUSTER = "kubernetes"
+SETTINGS = replace(REAL_JOBS, exploration=0.05)
 _NODES = 2
 _LOOK_SECONDS = 1.0
 _SAY_SECONDS = 10.0
@@ -43,20 +42,26 @@ _ROLES = (
     _KUSTOMIZE / "overlays" / "training" / "training-role.yaml",
 )
 
+app = typer.Typer(add_completion=False)
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True)  # without slots, so that the command line finds the defaults
 class KubeOptions:
-    """What a user may choose.
+    """What a user may choose."""
 
-    Attributes:
-        seconds: after so many, what is not complete and gets on no more is a failure.
-    """
-
-    training_jobs: int
-    plain_jobs: int
-    seconds: float
-    run_folder: Path
-    report_folder: Path
+    training_jobs: Annotated[
+        int, typer.Option("--training-jobs", min=1, max=TRAINING_JOBS, help="So many TrainingJobs.")
+    ] = TRAINING_JOBS
+    plain_jobs: Annotated[
+        int, typer.Option("--plain-jobs", min=0, max=PLAIN_JOBS, help="So many Jobs of batch/v1.")
+    ] = PLAIN_JOBS
+    seconds: Annotated[
+        float, typer.Option("--seconds", min=30.0, help="What is not complete then, and gets on no more, is a failure.")
+    ] = 280.0
+    run_folder: Annotated[Path, typer.Option("--run-folder", help="Configurations, logs, state.")] = Path("run-kube")
+    report_folder: Annotated[Path, typer.Option("--report-folder", help="What kubectl showed, and a summary.")] = Path(
+        "report"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,67 +79,70 @@ class Ending:
     description: str
 
 
-def run_on_kubernetes(options: KubeOptions) -> Ending:
-    """Run everything; prints as it goes.
+@app.command()
+@with_option_groups
+def demo_kube(options: KubeOptions) -> None:
+    """Apply jobs with kubectl to a test cluster whose pods are real processes, and watch them train and be resized."""
+    run_on_kubernetes(options)
+
+
+def run_on_kubernetes(options: KubeOptions) -> None:
+    """Run everything, in its order: the cluster, the agent, the jobs, a kill, and the story; prints as it goes.
 
     Raises:
         BadInput: kubectl is missing, or a folder cannot be used; nothing has been started then.
         DemoFailed: a process failed, or a job was not complete in time.
     """
-    console = Console() if sys.stdout.isatty() else Console(width=120)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, interrupt)
     Kubectl(Path("unused"))  # or it is found out after a minute
-    check_folder(options.report_folder, 1)
-    with own_folder(options.run_folder) as folder:
-        with Processes(folder) as processes, Display(1.0, console) as display:
-            policy = shipped_start(folder, display)
-            ending = _run(options, folder, policy, processes, display)
-        prepare_folder(options.report_folder, 1)
-        files = _write(ending, options.report_folder, folder / "trainingjobs.log")
-    console.print(ending.table, highlight=False, soft_wrap=True)
-    console.print(ending.description, highlight=False, soft_wrap=True)
-    complete = sum(_is_complete(job) for job in ending.jobs)
-    console.print(
+    with demonstration(options.run_folder, options.report_folder) as demo:
+        ending = _run(options, shipped_start(demo), demo)
+    prepare_folder(options.report_folder, 1)
+    files = _write(ending, options.report_folder, demo.folder / "trainingjobs.log")
+    complete = sum(map(_is_complete, ending.jobs))
+    for text in (
+        ending.table,
+        ending.description,
         f"{complete} of {len(ending.jobs)} TrainingJobs, {len(ending.plain)} Jobs complete in {ending.seconds:.0f} s, "
         f"resized {ending.resizes} times while they ran; the agent was killed after {ending.killed_seconds:.0f} s, and "
         f"the next one decided {ending.first_decision_after_seconds:.0f} s later; {ending.updates} updates went to the "
         "learner",
-        soft_wrap=True,
-        highlight=False,
-    )
-    console.print("written: " + ", ".join(str(path) for path in files), soft_wrap=True)
-    return ending
+        "written: " + ", ".join(str(path) for path in files),
+    ):
+        demo.display.say(text)
 
 
-def _run(options: KubeOptions, folder: Path, policy: Path, processes: Processes, display: Display) -> Ending:
-    display.phase("starting a cluster, a learner, and an agent")
-    ours, agents = start_cluster(folder, processes, _ROLES, _NODES)
+def _run(options: KubeOptions, policy: Path, demo: Demonstration) -> Ending:
+    demo.display.phase("starting a cluster, a learner, and an agent")
+    ours, agents = start_cluster(demo, _ROLES, _NODES)
     kubectl = Kubectl(ours)
     for path in _DEFINITIONS:
         kubectl("apply", "-f", str(path))
     kubectl("label", "namespace", NAMESPACE, "fedl2.io/update-mode=Auto", "--overwrite")
     kubectl.apply(volumes())
-    address, page = f"127.0.0.1:{processes.port()}", f"127.0.0.1:{processes.port()}"
-    learner, agent = write_configs(folder, policy, address, processes.port(), page, agents)
-    processes.start("learner", "global_learner.cli", ["serve", "--config", str(learner)])
-    administrator = administrator_file(folder)
-    wait_until(administrator.exists, processes)
-    watch = LearnerWatch(address, administrator)
-    showing = kubectl.watch(folder / "trainingjobs.log", "get", "trainingjobs", "-n", NAMESPACE, "-w")
-    try:
-        wait_until(lambda: watch.now() is not None, processes)
-        enroll([CLUSTER], folder, address, administrator, processes)
-        processes.start("agent", "cluster_agent.cli", ["run", "--config", str(agent)])
-        display.phase(f"to look in: kubectl --kubeconfig {ours} get trainingjobs -w, or http://{page}/")
+    learner = DemoLearner(demo, demo.folder)
+    backend = {
+        "kind": "kubernetes",
+        "kubeconfig": agents.name,
+        "debounce_seconds": 2.0,
+        "lease_namespace": "fedl2",
+        # Jobs of a minute: sizes change more often than an operator's would.
+        "limits": {"changes_per_hour": 120},
+        "training": {},
+    }
+
+    def start_agent() -> None:
+        learner.start_agent("agent", real_agent(CLUSTER, learner, SETTINGS, backend))
+
+    with (
+        kubectl.watch(demo.folder / "trainingjobs.log", "get", "trainingjobs", "-n", NAMESPACE, "-w"),
+        learner.running(learner_content(policy, learner, SETTINGS)) as watch,
+    ):
+        learner.enroll([CLUSTER])
+        start_agent()
+        demo.display.phase(f"to look in: kubectl --kubeconfig {ours} get trainingjobs -w, or http://{learner.page}/")
         planned = arrivals(options.training_jobs, options.plain_jobs)
-        ending = _watch(planned, options, kubectl, agent, watch, processes, display)
-    finally:
-        showing.terminate()
-        showing.wait()
-        watch.close()
-    processes.stop(["agent"])
-    processes.stop(["learner"])
+        ending = _watch(planned, options, kubectl, start_agent, watch, demo)
+        demo.processes.stop(["agent"])
     return ending
 
 
@@ -142,10 +150,9 @@ def _watch(
     planned: Sequence[Arrival],
     options: KubeOptions,
     kubectl: Kubectl,
-    agent: Path,
+    start_agent: Callable[[], None],
     watch: LearnerWatch,
-    processes: Processes,
-    display: Display,
+    demo: Demonstration,
 ) -> Ending:
     """Apply the jobs as their time comes, kill the agent half-way, and look on until all are complete."""
     deadline = ProgressDeadline(_STILL_SECONDS)
@@ -153,24 +160,24 @@ def _watch(
     waiting = list(planned)
     known: set[str] = set()
     while True:
-        processes.check()
+        demo.processes.check()
         elapsed = time.monotonic() - began
         while waiting and waiting[0].after_seconds <= elapsed:
             kubectl.apply(waiting.pop(0).objects)
         jobs, plain = kubectl.objects("trainingjobs", "-n", NAMESPACE), kubectl.objects("jobs", "-n", NAMESPACE)
         decisions = {_decision(job) for job in jobs} - {""}
         if not killed and sum(map(_is_complete, jobs)) >= len(planned) // 4:
-            display.phase(f"{elapsed:4.0f} s  the agent is killed, and another one started")
-            processes.kill("agent")
-            processes.start("agent", "cluster_agent.cli", ["run", "--config", str(agent)])
+            demo.display.phase(f"{elapsed:4.0f} s  the agent is killed, and another one started")
+            demo.processes.kill("agent")
+            start_agent()
             killed, known = elapsed, decisions
         elif killed and not decided and decisions - known:
             decided = elapsed
         over = [*map(_is_complete, jobs), *map(_is_complete, plain)]
         if elapsed - said >= _SAY_SECONDS:
             said = elapsed
-            display.phase(f"{elapsed:4.0f} s  {sum(over)} of {len(planned)} complete | {_sizes(jobs)}")
-        display.progress(elapsed / options.seconds)
+            demo.display.phase(f"{elapsed:4.0f} s  {sum(over)} of {len(planned)} complete | {_sizes(jobs)}")
+        demo.display.progress(elapsed / options.seconds)
         if not waiting and all(over):
             break
         if deadline.passed(progress_of([*jobs, *plain])) and elapsed > options.seconds:
@@ -264,3 +271,8 @@ def _write(ending: Ending, folder: Path, log: Path) -> list[Path]:
     for name, content in files.items():
         (folder / name).write_text(content, encoding="utf-8")
     return [folder / name for name in files]
+
+
+def main() -> None:
+    """Entry point of `python -m deploy.kube`."""
+    leave(run(app, "demo-kube"))

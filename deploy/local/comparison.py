@@ -12,6 +12,7 @@ from itertools import pairwise
 from deploy.local.evaluation import Score, Task, evaluate
 from deploy.local.fleet import PublishedVersion
 from deploy.local.plan import ClusterPlan
+from global_learner.report.learning import CurvePoint
 from policy_net.errors import PolicyNetError
 from policy_net.laboratory.report.comparison import recorded_of
 from policy_net.laboratory.simulation.load import Load, recorded_load
@@ -36,36 +37,28 @@ READABLE_CHANGES = 25
 
 
 @dataclass(frozen=True, slots=True)
-class VersionScore:
-    """One version on the held-out workloads; ratios are of average JCT to the baseline's on the same jobs."""
-
-    version: int
-    head_step: int
-    ratio_by_cluster: dict[str, float]
-
-
-@dataclass(frozen=True, slots=True)
 class JobTimeline:
-    """One job's allocation from each moment to the next; the last entry is its end."""
+    """One job under one policy.
+
+    Attributes:
+        held: from when on it held how many workers and PSs; the last entry is its end.
+    """
 
     job_id: str
     job_type: str
     cluster: str
     submit_seconds: float
-    times_seconds: Sequence[float]
-    workers: Sequence[int]
-    ps: Sequence[int]
+    held: Sequence[tuple[float, int, int]]
 
     @property
     def resizes(self) -> int:
         """How often what it held changed before its end."""
-        held = list(zip(self.workers[:-1], self.ps[:-1], strict=True))
-        return sum(before != after for before, after in pairwise(held))
+        return sum(before != after for (_, *before), (_, *after) in pairwise(self.held[:-1]))
 
     @property
     def mostly_several_workers(self) -> bool:
         """Whether it had more than one worker in most of the spans in which it trained."""
-        trained = [workers for workers in self.workers[:-1] if workers > 0]
+        trained = [workers for _, workers, _ in self.held[:-1] if workers > 0]
         return 2 * sum(workers > 1 for workers in trained) > len(trained)
 
 
@@ -78,7 +71,7 @@ class Comparison:
         recorded: cluster to the average JCT in seconds under the operator's own scheduler, where a workload's file says
             of every job when it ended.
         recorded_load: cluster to the load over time under it, where the file says when jobs started too.
-        curve: versions on held-out workloads, oldest first.
+        curve: versions on held-out workloads, oldest first, over the baseline.
         shipped_whole: cluster to the ratio of the policy as it ships, with what it knows of speeds, as in `curve`;
             empty where the fleet did not begin with it.
         validation_jct_v1, validation_jct_final: average JCT in seconds over all held-out workloads.
@@ -86,7 +79,7 @@ class Comparison:
     """
 
     own: dict[str, dict[str, Score]]
-    curve: tuple[VersionScore, ...]
+    curve: tuple[CurvePoint, ...]
     validation_jct_v1: float
     validation_jct_final: float
     job: JobTimeline
@@ -146,7 +139,7 @@ def compare(
     def ratios(policy: str) -> dict[str, float]:
         return {cluster.name: mean(cluster, policy) / mean(cluster, BASELINE) for cluster in plan}
 
-    curve = tuple(VersionScore(version.version, version.head_step, ratios(str(version.file))) for version in versions)
+    curve = tuple(CurvePoint(version.version, version.head_step, ratios(str(version.file))) for version in versions)
     return Comparison(
         own={cluster.name: {policy: scores[own[cluster.name, policy]] for policy in policies} for cluster in plan},
         curve=curve,
@@ -184,17 +177,16 @@ def telling_job(scores: dict[str, Score]) -> JobTimeline:
 
     Without such jobs it is the one that was resized most, as far as its resizes can still be told apart in a picture.
     """
-    every = [_timeline(cluster, score, job_id) for cluster, score in scores.items() for job_id in score.timeline]
-    readable = [job for job in every if len(job.times_seconds) <= READABLE_CHANGES] or every
+    every = [
+        JobTimeline(job_id, score.job_types[job_id], cluster, score.submit_seconds[job_id], held)
+        for cluster, score in scores.items()
+        for job_id, held in score.timeline.items()
+    ]
+    readable = [job for job in every if len(job.held) <= READABLE_CHANGES] or every
     usual = [job for job in readable if job.resizes >= _FEWEST_RESIZES and job.mostly_several_workers]
     if usual:
         return sorted(usual, key=lambda job: job.resizes)[(len(usual) - 1) // 2]
     return max(readable, key=lambda job: job.resizes)
-
-
-def _timeline(cluster: str, score: Score, job_id: str) -> JobTimeline:
-    times, workers, ps = zip(*score.timeline[job_id], strict=True)
-    return JobTimeline(job_id, score.job_types[job_id], cluster, score.submit_seconds[job_id], times, workers, ps)
 
 
 def _mean(values: Sequence[float]) -> float:

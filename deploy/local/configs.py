@@ -1,4 +1,4 @@
-"""The configuration files of the fleet's processes: the same YAML that an operator would write."""
+"""Configurations of a demonstration's learner and agents: the same that an operator would write as YAML."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import yaml
-
+from deploy.local.frame import DemoLearner, enrollment_file
 from policy_net.laboratory.commands.world_options import WorldOptions
 
 
@@ -19,6 +18,7 @@ class FleetSettings:
     """What the demo sets otherwise than the programs' own defaults, and why.
 
     Attributes:
+        units: what the learner's steps are counted in.
         learning_rate: three times the learner's default, since a demo has minutes, not weeks.
         decay_steps: halves the step after 2,000, so that the end of the run is calmer than its beginning.
         updates: the fleet ends after so many, on a fast machine before its time is over. Beyond about 6,000 the network
@@ -36,6 +36,7 @@ class FleetSettings:
         sharing_seconds: clusters tell one another of speeds so often; a minute of a demo is days of its clusters.
     """
 
+    units: str = "weights"
     learning_rate: float = 3e-4
     decay_steps: int | None = 2000
     updates: int = 4500
@@ -84,17 +85,17 @@ FLEETS: Mapping[DemoPolicy, FleetSettings] = MappingProxyType(
 """What the demo sets for each kind."""
 
 
-def write_learner_config(
-    path: Path,
-    policy_file: Path,
-    listen: str,
-    enroll_port: int,
-    page: str,
-    settings: FleetSettings,
-    *,
-    by_rollouts: bool = False,
-) -> Path:
-    """Write a learner's configuration beside its state directory.
+REAL_JOBS = FleetSettings(learning_rate=1e-4, decay_steps=None, publish_every_steps=1, average_decay=0.5)
+"""Of agents whose jobs are real: a version after every update, as a real job takes minutes, and who looks on is to see
+one act."""
+_REAL_SEGMENT_DECISIONS = 5
+"""Decisions of an update there; 20 unless set, which take some minutes."""
+
+
+def learner_content(
+    policy_file: Path, learner: DemoLearner, settings: FleetSettings, *, by_rollouts: bool = False
+) -> dict[str, Any]:
+    """A learner's configuration.
 
     Args:
         by_rollouts: nothing new acts but by a rollout, and nothing new is published.
@@ -108,38 +109,57 @@ def write_learner_config(
     }
     if by_rollouts:
         publish |= {"every_steps": NEVER_STEPS, "auto_assign": False}
-    return write_yaml(
-        path,
-        {
-            "state_dir": "learner",
-            "initial_policy": str(policy_file.resolve()),
-            "listen": listen,
-            "identity": {"enroll_port": enroll_port},
-            # By what decisions bring, every second; twins have a fleet of their own (`lessons`).
-            "optimizer": {
-                "units": "weights",
-                "learning_rate": settings.learning_rate,
-                "decay_steps": settings.decay_steps,
-            },
-            "publish": publish,
-            # Clusters in lockstep live through hours in a second: as many as the machine lets them.
-            "rollouts": {"period_seconds": 0.5, "real_time_factor": 1e9},
-            "telemetry": {"http_listen": page},
+    return {
+        "state_dir": "learner",
+        "initial_policy": str(policy_file.resolve()),
+        "listen": learner.address,
+        "identity": {"enroll_port": learner.enroll_port},
+        "optimizer": {
+            "units": settings.units,
+            "learning_rate": settings.learning_rate,
+            "decay_steps": settings.decay_steps,
         },
-    )
+        "publish": publish,
+        # Clusters in lockstep live through hours in a second: as many as the machine lets them.
+        "rollouts": {"period_seconds": 0.5, "real_time_factor": 1e9},
+        "telemetry": {"http_listen": learner.page},
+    }
 
 
-def write_agent_config(
-    path: Path,
+def agent_content(
+    cluster: str, learner: DemoLearner, settings: FleetSettings, sections: dict[str, Any], twin_cpu_percent: int = 0
+) -> dict[str, Any]:
+    """An agent's configuration.
+
+    Args:
+        sections: what is said beside, or otherwise.
+    """
+    return {
+        "cluster": cluster,
+        "state_dir": f"agent-{cluster}",
+        "learner": {
+            "address": learner.address,
+            "heartbeat_seconds": settings.heartbeat_seconds,
+            "job_timelines": settings.job_timelines,
+            "twin_cpu_percent": twin_cpu_percent,
+            "enrollment_file": enrollment_file(learner.folder, cluster).name,
+        },
+        "sharing": {"every_seconds": settings.sharing_seconds},
+        "telemetry": {"log_level": "warning"},
+        **sections,
+    }
+
+
+def simulated_agent(
     cluster: str,
-    learner: str,
+    learner: DemoLearner,
+    settings: FleetSettings,
     source: str,
     world: WorldOptions,
-    settings: FleetSettings,
     *,
     by_rollouts: bool = False,
-) -> Path:
-    """Write an agent's configuration beside its state directory.
+) -> dict[str, Any]:
+    """The configuration of an agent whose cluster is simulated.
 
     Args:
         by_rollouts: its cluster schedules as a real one does, at a pace at which the twin keeps up, and learns nothing.
@@ -154,50 +174,39 @@ def write_agent_config(
         workload["limit_jobs"] = world.limit_jobs
     if world.job_kind is not None:
         workload["job_kind"] = world.job_kind.value
-    return write_yaml(
-        path,
-        {
-            "cluster": cluster,
-            "state_dir": f"agent-{cluster}",
-            "learner": {
-                "address": learner,
-                "heartbeat_seconds": settings.heartbeat_seconds,
-                "job_timelines": settings.job_timelines,
-                "twin_cpu_percent": 100 if by_rollouts else 0,
-                "enrollment_file": enrollment_file(path.parent, cluster).name,
-            },
-            "backend": {
-                "kind": "simulated",
-                "workloads": [workload],
-                "episodes": settings.episodes,
-                "environment": {} if world.nodes is None else {"nodes": world.nodes},
-                "pace": {"kind": "scaled", "speedup": ROLLOUT_SPEEDUP} if by_rollouts else {"kind": "lockstep"},
-                "baseline": not by_rollouts,
-                "wait_for_twin": by_rollouts,
-            },
-            "policy": {"mode": "greedy", "exploration": 0.0, "seed": world.seed}
-            if by_rollouts
-            else {"mode": "sample", "exploration": settings.exploration, "seed": world.seed},
-            "learning": {"enabled": not by_rollouts, "source": "live", "seed": world.seed},
-            "sharing": {"every_seconds": settings.sharing_seconds},
-            # Versions come by the second; whoever looks at the logs afterwards wants every one of them.
-            "decision_log": {"keep_policies": 1000},
-            "telemetry": {"log_level": "warning"},
+    sections = {
+        "backend": {
+            "kind": "simulated",
+            "workloads": [workload],
+            "episodes": settings.episodes,
+            "environment": {} if world.nodes is None else {"nodes": world.nodes},
+            "pace": {"kind": "scaled", "speedup": ROLLOUT_SPEEDUP} if by_rollouts else {"kind": "lockstep"},
+            "baseline": not by_rollouts,
+            "wait_for_twin": by_rollouts,
         },
-    )
+        "policy": {"mode": "greedy", "exploration": 0.0, "seed": world.seed}
+        if by_rollouts
+        else {"mode": "sample", "exploration": settings.exploration, "seed": world.seed},
+        # By what decisions bring, every second; twins have a fleet of their own (`lessons`).
+        "learning": {"enabled": not by_rollouts, "source": "live", "seed": world.seed},
+        # Versions come by the second; whoever looks at the logs afterwards wants every one of them.
+        "decision_log": {"keep_policies": 1000},
+    }
+    return agent_content(cluster, learner, settings, sections, twin_cpu_percent=100 if by_rollouts else 0)
 
 
-def administrator_file(folder: Path) -> Path:
-    """Where the learner of this folder puts the identity file of its administrator."""
-    return folder / "learner" / "identity" / "admin.pem"
-
-
-def enrollment_file(folder: Path, cluster: str) -> Path:
-    """Where a cluster's agent looks for its token."""
-    return folder / f"{cluster}.enrollment"
-
-
-def write_yaml(path: Path, content: dict[str, Any]) -> Path:
-    """A configuration file; returns its path."""
-    path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
-    return path
+def real_agent(cluster: str, learner: DemoLearner, settings: FleetSettings, backend: dict[str, Any]) -> dict[str, Any]:
+    """The configuration of an agent whose jobs are real."""
+    sections = {
+        "state_dir": "agent",
+        "backend": {"slot_seconds": 10.0, **backend},
+        # The most probable action, and now and then another one, to find out.
+        "policy": {"mode": "greedy", "exploration": settings.exploration},
+        # Of what decisions bring: some minutes are no past to replay.
+        "learning": {
+            "source": "live",
+            "residual": {"segment_decisions": _REAL_SEGMENT_DECISIONS, "minimum_effective_samples": 8.0},
+        },
+        "telemetry": {"log_level": "info"},
+    }
+    return agent_content(cluster, learner, settings, sections)

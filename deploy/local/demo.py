@@ -1,62 +1,70 @@
-"""The demo from plan to report, in its order; each part has a file of its own."""
+"""The demo, `make demo`: a learner and three clusters on this machine, and proof of what they learned."""
 
 from __future__ import annotations
 
 import math
-import shutil
-import signal
-import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import FrameType
+from typing import Annotated
 
-from rich.console import Console
+import typer
 
 from deploy.local.comparison import compare
 from deploy.local.configs import FLEETS, DemoPolicy, FleetSettings
-from deploy.local.display import Display
-from deploy.local.first_version import shipped_start, warm_start
+from deploy.local.first_version import IMITATION_STEPS, shipped_start, warm_start
 from deploy.local.fleet import run_fleet
-from deploy.local.guardian import end_leftovers
+from deploy.local.frame import Demonstration, demonstration
 from deploy.local.learner_records import drop_moments, staleness_by_cluster
-from deploy.local.lessons.fleet import LessonSettings, run_lessons
-from deploy.local.lessons.judged import Lessons, judge_lessons
+from deploy.local.lessons.fleet import LESSONS, run_lessons
+from deploy.local.lessons.judged import judge_lessons
 from deploy.local.lessons.pasts import make_pasts
 from deploy.local.plan import ClusterPlan, make_plan
-from deploy.local.processes import DemoFailed, Processes
+from deploy.local.processes import DemoFailed
 from deploy.local.report import Report, print_report, write_report
 from deploy.local.rollouts import contradiction
-from foundation.locks import FileLock, LockHeld
-from policy_net.errors import BadInput
+from foundation.command_line import leave, run
+from foundation.option_groups import with_option_groups
+from global_learner.report.lessons import LessonCurve
 from policy_net.exchange.spec import SET
-from policy_net.laboratory.report import check_folder
 
 MOST_EPISODES = 10_000
 """Rounds through its workload that a cluster is given at most; generated ones take some seconds to draw."""
 
+app = typer.Typer(add_completion=False)
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True)  # without slots, so that the command line finds the defaults
 class DemoOptions:
-    """What a user may choose; `seconds` and `updates` are those of the policy unless given.
+    """What a user may choose; `seconds` and `updates` are those of the policy unless given."""
 
-    Attributes:
-        lessons: updates from recorded pasts, under `set`; 0 for none.
-    """
-
-    workloads: Path | None
-    fleet: tuple[str, ...]
-    seed: int
-    jobs: int | None
-    policy: DemoPolicy
-    seconds: float | None
-    updates: int | None
-    imitation_steps: int
-    lessons: int
-    run_folder: Path
-    report_folder: Path
+    workloads: Annotated[
+        Path | None, typer.Option("--workloads", metavar="FOLDER", help="Folder of csv files; generated jobs if none.")
+    ] = None
+    fleet: Annotated[
+        str, typer.Option("--fleet", metavar="A,B,C", help="Clusters: csv names in the folder, or built-in mixes.")
+    ] = ""
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Draws jobs, models and explorations.")] = 0
+    jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Jobs per cluster; 300 of a csv, else 60.")] = None
+    policy: Annotated[
+        DemoPolicy, typer.Option("--policy", help="set: as it ships, good at once; dl2: learns from a warm start on.")
+    ] = DemoPolicy.SET
+    seconds: Annotated[
+        float | None,
+        typer.Option("--seconds", min=1.0, help="The fleet runs so long, or to its first version; set 60, dl2 150."),
+    ] = None
+    updates: Annotated[
+        int | None, typer.Option("--updates", min=1, help="The fleet ends after so many updates; set 400, dl2 4500.")
+    ] = None
+    imitation_steps: Annotated[
+        int, typer.Option("--imitation-steps", min=1, help="Mini-batches of dl2's warm start.")
+    ] = IMITATION_STEPS
+    lessons: Annotated[
+        int, typer.Option("--lessons", min=0, max=100_000, help="Updates from recorded pasts, for set; 0: none.")
+    ] = LESSONS.updates
+    run_folder: Annotated[Path, typer.Option("--run-folder", help="Configurations, logs, state.")] = Path("run")
+    report_folder: Annotated[Path, typer.Option("--report-folder", help="Page and summary.")] = Path("report")
 
     @property
     def settings(self) -> FleetSettings:
@@ -68,91 +76,57 @@ class DemoOptions:
         return replace(usual, seconds=seconds, updates=self.updates or usual.updates, episodes=episodes)
 
 
-def run_demo(options: DemoOptions) -> Report:
-    """Run everything; prints as it goes.
+@app.command()
+@with_option_groups
+def demo(options: DemoOptions) -> None:
+    """Run a fleet on this machine, watch it learn, compare it with FIFO with backfill, DRF and Optimus."""
+    run_demo(options)
+
+
+def run_demo(options: DemoOptions) -> None:
+    """Run everything from plan to report, in its order; prints as it goes.
 
     Raises:
         BadInput: an option cannot be used; nothing has been started then.
         DemoFailed: the fleet failed; or a verdict ended a rollout otherwise than it should, and the report is written.
     """
     began = time.monotonic()
-    console = Console() if sys.stdout.isatty() else Console(width=120)
-    plan = make_plan(options.workloads, options.fleet, options.seed, options.jobs)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, interrupt)
-    check_folder(options.report_folder, len(plan))  # or it is found out after the fleet has run
-    with own_folder(options.run_folder) as folder:
+    names = tuple(name.strip() for name in options.fleet.split(",") if name.strip())
+    plan = make_plan(options.workloads, names, options.seed, options.jobs)
+    with demonstration(options.run_folder, options.report_folder, len(plan), plan[0].own.slot_seconds) as demo:
+        display, folder, of_set = demo.display, demo.folder, options.policy is DemoPolicy.SET
         for cluster in plan:
-            console.print(f"{cluster.name}: {cluster.nodes} nodes, {cluster.jobs} jobs of {cluster.source}")
+            display.say(f"{cluster.name}: {cluster.nodes} nodes, {cluster.jobs} jobs of {cluster.source}")
             if cluster.held_out_note:
-                console.print(cluster.held_out_note)
-        with Processes(folder) as processes, Display(plan[0].own.slot_seconds, console) as display:
-            if options.policy is DemoPolicy.SET:
-                v1 = shipped_start(folder, display)
-            else:
-                v1 = warm_start(plan, folder, processes, display, options.seed, options.imitation_steps)
-            fleet = run_fleet(plan, folder, v1, processes, display, options.settings)
-            lessons = _lessons(plan, folder, processes, display, options)
-            display.phase("replaying every policy on the same jobs, and versions on jobs that nobody has seen")
-            shipped = SET if options.policy is DemoPolicy.SET else ""
-            comparison = compare(plan, fleet.versions, display.progress, shipped)
+                display.say(cluster.held_out_note)
+        v1 = shipped_start(demo) if of_set else warm_start(plan, demo, options.seed, options.imitation_steps)
+        fleet = run_fleet(plan, v1, demo, options.settings)
+        lessons = _lessons(plan, demo, options) if of_set and options.lessons else None
+        display.phase("replaying every policy on the same jobs, and versions on jobs that nobody has seen")
+        comparison = compare(plan, fleet.versions, display.progress, SET if of_set else "")
         staleness = staleness_by_cluster(folder / "learner", v1, [cluster.name for cluster in plan])
         report = Report(plan, fleet, comparison, staleness, time.monotonic() - began, options.policy, lessons)
         files = write_report(report, options.report_folder)
         drop_moments(folder / "learner")
-    print_report(report, files, console)
+    print_report(report, files, display.console)
     otherwise = contradiction(fleet.rollouts)
     if otherwise:
         raise DemoFailed(f"{otherwise}; see {files[-1]} and {folder}")
-    return report
 
 
-def _lessons(
-    plan: Sequence[ClusterPlan], folder: Path, processes: Processes, display: Display, options: DemoOptions
-) -> Lessons | None:
-    """What the clusters' recorded pasts teach; None for another policy, or where files are too short."""
-    if options.policy is not DemoPolicy.SET or not options.lessons:
-        return None
-    pasts = make_pasts(plan, folder / "lessons", options.seed, made_up=options.workloads is None)
+def _lessons(plan: Sequence[ClusterPlan], demo: Demonstration, options: DemoOptions) -> LessonCurve | None:
+    """What the clusters' recorded pasts teach; None where files are too short."""
+    pasts = make_pasts(plan, demo.folder / "lessons", options.seed, made_up=options.workloads is None)
     if not pasts:
-        display.say("no lessons: no file has as many jobs again to judge them on, 60 or more; use fewer JOBS")
+        demo.display.say("no lessons: no file has as many jobs again to judge them on, 60 or more; use fewer JOBS")
         return None
-    settings = LessonSettings(options.lessons, options.seconds or LessonSettings.seconds)
-    display.phase("what recorded pasts teach: a learner and twins that replay them")
-    versions = run_lessons(pasts, folder / "lessons", processes, display, settings)
-    display.phase("replaying what they taught on later jobs")
-    return judge_lessons(pasts, versions, display.progress)
+    demo.display.phase("what recorded pasts teach: a learner and twins that replay them")
+    settings = replace(LESSONS, updates=options.lessons, seconds=options.seconds or LESSONS.seconds)
+    versions = run_lessons(pasts, demo, settings)
+    demo.display.phase("replaying what they taught on later jobs")
+    return judge_lessons(pasts, versions, demo.display.progress)
 
 
-@contextmanager
-def own_folder(folder: Path) -> Iterator[Path]:
-    """The run folder, emptied of an earlier demo's files, and held so that no second demo empties this one's."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        held = FileLock(folder / ".lock")
-    except LockHeld as error:
-        raise BadInput(f"{folder}: another demo is running in this folder; wait for it or stop it") from error
-    except OSError as error:
-        raise BadInput(
-            f"run folder {str(folder)[:200]!r} cannot be written to ({error.strerror}); name another"
-        ) from error
-    with held:
-        left = end_leftovers(folder)
-        if left:
-            print(
-                f"an earlier demo in {folder} was killed: ended what it had left running ({left} processes)", flush=True
-            )
-        for pattern in ("*.yaml", "*.log", "*.enrollment", "v1.safetensors"):
-            for file in folder.glob(pattern):
-                file.unlink()
-        whole = [folder / name for name in ("learner", "versions", "lessons", "agent")]
-        for old in (*whole, *folder.glob("agent-*")):
-            if old.is_dir():
-                shutil.rmtree(old)
-        yield folder
-
-
-def interrupt(number: int, frame: FrameType | None) -> None:
-    """End on SIGTERM as on Ctrl-C, also where a shell had Ctrl-C ignored: the fleet first."""
-    del number, frame
-    raise KeyboardInterrupt
+def main() -> None:
+    """Entry point of `python -m deploy.local`."""
+    leave(run(app, "demo"))

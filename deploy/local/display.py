@@ -9,8 +9,8 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from deploy.local.watch import ClusterNow, FleetNow
 from foundation.tables import Column, FittedTable
+from policy_net.exchange.generated import fleet_pb2
 
 PLAIN_LINE_SECONDS = 10.0
 """Between two lines where there is no terminal: enough to see life in a log, not enough to fill it."""
@@ -26,17 +26,17 @@ class Display:
 
     def __init__(self, slot_seconds: float, console: Console | None = None) -> None:
         self._slot_seconds = slot_seconds
-        self._console = console or Console(file=sys.stdout)
+        self.console = console or Console(file=sys.stdout)
         self._bar = Progress(TextColumn("{task.description}"), BarColumn(bar_width=40), TimeElapsedColumn())
         self._task: TaskID = self._bar.add_task("starting", total=1.0)
         self._live: Live | None = None
-        self._fleet: FleetNow | None = None
+        self._fleet: fleet_pb2.GetFleetReply | None = None
         self._spoke_seconds = -PLAIN_LINE_SECONDS
         self._explained = False
 
     def __enter__(self) -> Display:
-        if self._console.is_terminal:
-            self._live = Live(self._picture(), console=self._console, refresh_per_second=4, transient=True)
+        if self.console.is_terminal:
+            self._live = Live(self._picture(), console=self.console, refresh_per_second=4, transient=True)
             self._live.start()
         return self
 
@@ -51,19 +51,19 @@ class Display:
         self._bar.update(self._task, description=what, completed=0.0)
         self._spoke_seconds = -PLAIN_LINE_SECONDS
         if self._live is None:
-            self._console.print(what, soft_wrap=True)
+            self.console.print(what, soft_wrap=True)
         else:
             self._live.update(self._picture())
 
     def say(self, line: str) -> None:
         """A line that stays, above what is live."""
-        self._console.print(line, soft_wrap=True, markup=False, highlight=False)
+        self.console.print(line, soft_wrap=True, markup=False, highlight=False)
 
     def progress(self, share: float) -> None:
         """How much of this part is done, 0 to 1."""
         self._bar.update(self._task, completed=min(share, 1.0))
 
-    def fleet(self, fleet: FleetNow, elapsed_seconds: float) -> None:
+    def fleet(self, fleet: fleet_pb2.GetFleetReply, elapsed_seconds: float) -> None:
         """Show the fleet as it is now."""
         self._fleet = fleet
         if self._live is not None:
@@ -71,21 +71,21 @@ class Display:
         elif elapsed_seconds - self._spoke_seconds >= PLAIN_LINE_SECONDS:
             if not self._explained:
                 self._explained = True
-                self._console.print(LINE_WORDS, soft_wrap=True, markup=False, highlight=False)
+                self.console.print(LINE_WORDS, soft_wrap=True, markup=False, highlight=False)
             self._spoke_seconds = elapsed_seconds
-            self._console.print(self._line(fleet, elapsed_seconds), soft_wrap=True)
+            self.console.print(self._line(fleet, elapsed_seconds), soft_wrap=True)
 
     def _picture(self) -> Group | Progress:
         if self._fleet is None:
             return self._bar
         return Group(fleet_table(self._fleet, self._slot_seconds), self._bar)
 
-    def _line(self, fleet: FleetNow, elapsed_seconds: float) -> str:
+    def _line(self, fleet: fleet_pb2.GetFleetReply, elapsed_seconds: float) -> str:
         clusters = "; ".join(
-            f"{cluster.name} slot {cluster.time_seconds / self._slot_seconds:.0f},"
-            f" {'1 job' if cluster.done == 1 else f'{cluster.done} jobs'} done,"
-            f" average JCT {_in_hours(cluster.avg_jct_seconds)} (DRF {_in_hours(cluster.drf_jct_seconds)})"
-            for cluster in fleet.clusters
+            f"{view.cluster} slot {view.status.time_seconds / self._slot_seconds:.0f},"
+            f" {'1 job' if view.status.jobs_done == 1 else f'{view.status.jobs_done} jobs'} done,"
+            f" average JCT {_in_hours(view.status.avg_jct_seconds)} (DRF {_in_hours(view.status.baseline_jct_seconds)})"
+            for view in _by_name(fleet)
         )
         return (
             f"{elapsed_seconds:4.0f} s  head step {fleet.head_step}, v{fleet.latest_version},"
@@ -93,7 +93,7 @@ class Display:
         )
 
 
-def fleet_table(fleet: FleetNow, slot_seconds: float) -> FittedTable:
+def fleet_table(fleet: fleet_pb2.GetFleetReply, slot_seconds: float) -> FittedTable:
     """The fleet as a table."""
     title = (
         f"head step {fleet.head_step} · newest version v{fleet.latest_version}"
@@ -111,21 +111,26 @@ def fleet_table(fleet: FleetNow, slot_seconds: float) -> FittedTable:
         Column("head", 4),
         Column("staleness", 6),
     )
-    return FittedTable(title, columns, [_cells(cluster, slot_seconds) for cluster in fleet.clusters])
+    return FittedTable(title, columns, [_cells(view, slot_seconds) for view in _by_name(fleet)])
 
 
-def _cells(cluster: ClusterNow, slot_seconds: float) -> tuple[str, ...]:
+def _by_name(fleet: fleet_pb2.GetFleetReply) -> list[fleet_pb2.ClusterView]:
+    return sorted(fleet.clusters, key=lambda view: view.cluster)
+
+
+def _cells(view: fleet_pb2.ClusterView, slot_seconds: float) -> tuple[str, ...]:
+    status = view.status
     return (
-        cluster.name,
-        f"{cluster.time_seconds / slot_seconds:.0f}",
-        str(cluster.running),
-        str(cluster.waiting),
-        str(cluster.done),
-        _hours(cluster.avg_jct_seconds),
-        _hours(cluster.drf_jct_seconds),
-        f"v{cluster.acting_version}",
-        str(cluster.learning_step),
-        str(cluster.staleness),
+        view.cluster,
+        f"{status.time_seconds / slot_seconds:.0f}",
+        str(status.jobs_running),
+        str(status.jobs_waiting),
+        str(status.jobs_done),
+        _hours(status.avg_jct_seconds),
+        _hours(status.baseline_jct_seconds),
+        f"v{status.acting_version}",
+        str(status.learning_step),
+        str(view.last_staleness),
     )
 
 

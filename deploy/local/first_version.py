@@ -6,9 +6,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from deploy.local.display import Display
+from deploy.local.frame import Demonstration
 from deploy.local.plan import HELD_OUT_SEED, ClusterPlan
-from deploy.local.processes import Processes
 from policy_net.exchange.policy_file import PolicyFile, write_policy_file
 from policy_net.set_policy.policy import default_set_file
 
@@ -25,16 +24,15 @@ LOOK_SECONDS = 0.1
 """How often to see whether the training is done."""
 
 
-def warm_start(
-    plan: Sequence[ClusterPlan], folder: Path, processes: Processes, display: Display, seed: int, steps: int
-) -> Path:
+def warm_start(plan: Sequence[ClusterPlan], demo: Demonstration, seed: int, steps: int) -> Path:
     """Train v1 by imitating DRF on the fleet's own kind of workloads, none of which it will be judged on.
 
     Raises:
         DemoFailed: training failed.
     """
+    processes, display = demo.processes, demo.display
     display.phase("training v1: imitating DRF")
-    out = folder / "v1.safetensors"
+    out = demo.folder / "v1.safetensors"
     sources = [argument for cluster in plan for argument in ("--workload", cluster.source)]
     world = plan[0].own
     options = ["--imitate", "drf", "--imitation-steps", str(steps), "--jobs-per-batch", str(JOBS_PER_BATCH)]
@@ -54,7 +52,7 @@ def warm_start(
     return out
 
 
-def shipped_start(folder: Path, display: Display) -> Path:
+def shipped_start(demo: Demonstration) -> Path:
     """Let v1 be the `set` policy that ships with fedl2, without what it knows of speeds.
 
     That was observed on the very types of jobs that the demo's clusters run, which no cluster of one's own would find
@@ -63,8 +61,8 @@ def shipped_start(folder: Path, display: Display) -> Path:
     Raises:
         PolicyFileError: it is missing, or cannot be written.
     """
-    display.phase("v1 is the set policy that ships with fedl2, without what it knows of these job types' speeds")
-    out = folder / "v1.safetensors"
+    demo.display.phase("v1 is the set policy that ships with fedl2, without what it knows of these job types' speeds")
+    out = demo.folder / "v1.safetensors"
     shipped = default_set_file()
     write_policy_file(out, PolicyFile(shipped.spec, shipped.weights, {"source": "as shipped, without priors"}))
     return out

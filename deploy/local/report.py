@@ -17,21 +17,22 @@ from rich.console import Console
 from deploy.local.comparison import BASELINE, DRAWN, RECORDED, Comparison, JobTimeline
 from deploy.local.configs import DemoPolicy
 from deploy.local.fleet import FleetResult
-from deploy.local.lessons.judged import Lessons
-from deploy.local.load import moments, summed
+from deploy.local.lessons.judged import lessons_json
 from deploy.local.plan import ClusterPlan
 from foundation.tables import NOTHING, Column, FittedTable
 from global_learner.report.content import report_content
 from global_learner.report.fleet import job_life
 from global_learner.report.learning import CurvePoint
-from global_learner.report.lessons import LessonCurve, LessonScore, lesson_finding
+from global_learner.report.lessons import LessonCurve, lesson_finding
 from global_learner.report.load import LoadCurve, LoadScope
 from global_learner.report.page import write_page
 from global_learner.report.savings import Replays, headline
 from global_learner.report.words import change
 from global_learner.rollout.state import Phase
-from policy_net.laboratory.simulation.load import Load
+from policy_net.laboratory.simulation.load import Load, nearly_done
 
+MOMENTS = 121
+"""Points of a curve of load: more than a page can show apart."""
 _REPLAYED_LOAD = (
     "on the jobs that were learned on, until 95% were done under each. Jobs that end sooner hold fewer GPUs at once."
 )
@@ -53,7 +54,7 @@ class Report:
     staleness: Mapping[str, Sequence[int]]
     wall_seconds: float
     policy: DemoPolicy
-    lessons: Lessons | None = None
+    lessons: LessonCurve | None = None
 
     @property
     def replays(self) -> Replays:
@@ -64,17 +65,17 @@ class Report:
             labels=self.comparison.labels,
             baseline=BASELINE,
             proposed="learned",
-            curve=curve_points(self.comparison),
+            curve=self.comparison.curve,
             first=first,
             first_note=note,
             jobs=[_life(self.comparison.job)],
             load=load_scopes(self.comparison),
-            lessons=None if self.lessons is None else lesson_curve(self.lessons),
+            lessons=self.lessons,
         )
 
     def to_json(self) -> dict[str, Any]:
         """The content of `summary.json`."""
-        last, curve = self.fleet.last, curve_points(self.comparison)
+        last, curve = self.fleet.last, self.comparison.curve
         return {
             "clusters": [self._cluster(cluster) for cluster in self.plan],
             "learner": {
@@ -93,7 +94,7 @@ class Report:
             "wall_seconds": self.wall_seconds,
             "rollouts": [end.to_json() for end in self.fleet.rollouts],
             "canary_power": None if self.fleet.canary_power is None else self.fleet.canary_power.to_json(),
-            "lessons": None if self.lessons is None else self.lessons.to_json(),
+            "lessons": None if self.lessons is None else lessons_json(self.lessons),
         }
 
     def _cluster(self, cluster: ClusterPlan) -> dict[str, Any]:
@@ -124,7 +125,7 @@ def print_report(report: Report, files: Sequence[Path], console: Console) -> Non
     console.print(f"{found.text}.", soft_wrap=True, highlight=False)
     console.print(found.note, soft_wrap=True, highlight=False)
     if report.lessons is not None:
-        told = f"lessons: {lesson_finding(lesson_curve(report.lessons))}"
+        told = f"lessons: {lesson_finding(report.lessons)}"
         console.print(told, soft_wrap=True, highlight=False)
     for end in report.fleet.rollouts:
         what = "made by the fleet" if end.foretold == Phase.DONE else "made worse on purpose"
@@ -173,21 +174,6 @@ def page_content(report: Report) -> dict[str, Any]:
     return content
 
 
-def curve_points(comparison: Comparison) -> list[CurvePoint]:
-    """Versions on held-out workloads, as the page reads them."""
-    return [CurvePoint(score.version, score.head_step, score.ratio_by_cluster) for score in comparison.curve]
-
-
-def lesson_curve(lessons: Lessons) -> LessonCurve:
-    """What recorded pasts taught, as the page reads it."""
-    scores = []
-    for point in lessons.points:
-        low, high = point.change.interval
-        by = {name: 1.0 + change for name, change in point.change.by.items()}
-        scores.append(LessonScore(point.version, point.head_step, 1.0 + point.change.mean, 1.0 + low, 1.0 + high, by))
-    return LessonCurve(scores, lessons.windows, lessons.jobs, 1.0 + lessons.shipped.mean)
-
-
 def load_scopes(comparison: Comparison) -> list[LoadScope]:
     """The clusters' own jobs under the schedulers that are drawn: all clusters together, then each."""
     loads = {
@@ -205,17 +191,30 @@ def load_scopes(comparison: Comparison) -> list[LoadScope]:
             curves = {RECORDED: recorded, **curves}
         at = moments([of_policy for policy, of_policy in curves.items() if policy != RECORDED])
         gpus = float(sum(load.gpus for load in curves[BASELINE]))
-        drawn = [LoadCurve(comparison.labels[policy], *_amounts(of_policy, at)) for policy, of_policy in curves.items()]
+        drawn = [LoadCurve(comparison.labels[policy], *amounts(of_policy, at)) for policy, of_policy in curves.items()]
         together = "all clusters together, " if len(clusters) > 1 else ""
         note = f"Simulated: {together}{_REPLAYED_LOAD}"
         scopes.append(LoadScope(name, at, [gpus] * len(at), drawn, "simulated time", note))
     return scopes
 
 
-def _amounts(loads: Sequence[Load], at: Sequence[float]) -> tuple[Sequence[float | None], Sequence[float]]:
-    """Added up; the GPUs in use are not known where a recorded cluster had more of them than the simulated one has."""
-    used, waiting = summed(loads, at)
-    return ([None] * len(at) if any(max(load.used) > load.gpus for load in loads) else used), waiting
+def moments(policies: Sequence[Sequence[Load]]) -> list[float]:
+    """Moments evenly apart, from zero until nearly all jobs have ended under every policy.
+
+    Args:
+        policies: of each the loads of all clusters; the last few jobs may run alone for days, which says little.
+    """
+    end = max(nearly_done([seconds for load in loads for seconds in load.ends]) for loads in policies)
+    return [end * index / (MOMENTS - 1) for index in range(MOMENTS)]
+
+
+def amounts(loads: Sequence[Load], at: Sequence[float]) -> tuple[Sequence[float | None], Sequence[float]]:
+    """GPUs in use and jobs that wait at these moments, clusters together; the former are not known where a recorded
+    cluster had more of them than the simulated one has."""
+    found = [[load.at(seconds) for load in loads] for seconds in at]
+    known = all(max(load.used) <= load.gpus for load in loads)
+    used = [float(sum(used for used, _ in every)) if known else None for every in found]
+    return used, [float(sum(waits for _, waits in every)) for every in found]
 
 
 def _first_version(policy: DemoPolicy, comparison: Comparison) -> tuple[str, str]:
@@ -231,10 +230,7 @@ def _first_version(policy: DemoPolicy, comparison: Comparison) -> tuple[str, str
 
 def _life(job: JobTimeline) -> dict[str, Any]:
     """The one job of the replays that is drawn, under the final version; its last entry is its end."""
-    held = [
-        (max(at - job.submit_seconds, 0.0), workers, ps)
-        for at, workers, ps in zip(job.times_seconds, job.workers, job.ps, strict=True)
-    ]
+    held = [(max(at - job.submit_seconds, 0.0), workers, ps) for at, workers, ps in job.held]
     return job_life(
         cluster=job.cluster,
         name=f"{job.job_id}, replayed",

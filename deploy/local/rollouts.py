@@ -8,8 +8,7 @@ wider than usual, as a minute has few pairs of blocks. See docs/guide/demo.md.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,7 @@ import yaml
 from deploy.local.display import Display
 from deploy.local.processes import DemoFailed, Processes
 from deploy.local.waiting import LONGEST_SECONDS, ProgressDeadline
-from global_learner.errors import LearnerError
-from global_learner.policyctl.client import AdminClient, TlsFiles
+from global_learner.policyctl.client import AdminClient
 from global_learner.rollout.plan import VerdictSettings, read_plan
 from global_learner.rollout.state import Phase, Role
 from global_learner.rollout.verdicts.verdict import Outcome
@@ -54,7 +52,6 @@ STAGE_WORDS = (
     " acted before; fleet: all do)"
 )
 INCONCLUSIVE = "inconclusive"
-CALL_SECONDS = 30.0
 LOOK_SECONDS = 0.5
 
 
@@ -259,22 +256,6 @@ def judged(rollout: fleet_pb2.Rollout) -> list[StageEnd]:
             kind = rollout.stages[verdict.stage]
             found.setdefault(verdict.stage, StageEnd(kind, verdict.outcome, reason, verdict.pairs))
     return [found[stage] for stage in sorted(found)]
-
-
-@contextmanager
-def operator(address: str, identity: Path | None) -> Iterator[AdminClient]:
-    """A client with the administrator's identity.
-
-    Raises:
-        DemoFailed: the learner refuses what is asked within, or does not answer.
-    """
-    client = AdminClient(address, TlsFiles(certificate=identity), CALL_SECONDS)
-    try:
-        yield client
-    except LearnerError as error:
-        raise DemoFailed(f"the learner and its rollouts: {error}") from error
-    finally:
-        client.close()
 
 
 def why_none(clusters: Sequence[str], versions: int, working: bool) -> str:

@@ -8,8 +8,8 @@ import click
 import typer
 
 import cluster_agent.cli
-import deploy.local.cli
-import deploy.train.cli
+import deploy.local.demo
+import deploy.train.demo
 import elastic_runtime.cli
 import global_learner.cli
 import global_learner.policyctl.cli
@@ -22,8 +22,8 @@ PROGRAMS: tuple[tuple[str, typer.Typer], ...] = (
     ("cluster-agent", cluster_agent.cli.app),
     ("elastic-run", elastic_runtime.cli.app),
     ("policyctl", global_learner.policyctl.cli.app),
-    ("python -m deploy.local", deploy.local.cli.app),
-    ("python -m deploy.train", deploy.train.cli.app),
+    ("python -m deploy.local", deploy.local.demo.app),
+    ("python -m deploy.train", deploy.train.demo.app),
 )
 
 _HEAD = """# Commands

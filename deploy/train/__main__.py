@@ -1,6 +1,6 @@
 """`python -m deploy.train`."""
 
-from deploy.train.cli import main
+from deploy.train.demo import main
 
 if __name__ == "__main__":
     main()

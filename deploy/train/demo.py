@@ -1,114 +1,114 @@
-"""Run of the demonstration from its configuration files to its page, in its order."""
+"""The demonstration of real jobs, `make demo-train`: a learner, an agent over this machine, six jobs that train."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
-import signal
-import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
-from rich.console import Console
+import typer
 
 from cluster_agent.errors import AgentError
 from cluster_agent.jobs.client import JobClient
 from cluster_agent.jobs.views import job_table
-from deploy.local.configs import administrator_file
-from deploy.local.demo import interrupt, own_folder
-from deploy.local.display import Display
+from deploy.local.configs import REAL_JOBS, learner_content, real_agent
 from deploy.local.first_version import shipped_start
-from deploy.local.fleet import enroll, wait_until
-from deploy.local.processes import DemoFailed, Processes
+from deploy.local.frame import DemoLearner, Demonstration, demonstration
+from deploy.local.processes import DemoFailed
 from deploy.local.watch import LearnerWatch
-from deploy.train.configs import CLUSTER, write_configs
-from deploy.train.jobs import Arrival, arrivals
+from deploy.train.jobs import ARRIVALS, Arrival, arrivals
 from deploy.train.pace import free_cores, said, share_of_work
 from deploy.train.page import write_training_page
 from deploy.train.records import decisions, gradients, resizes
 from deploy.train.story import Story
 from deploy.train.watching import JobWatch
-from policy_net.laboratory.report import check_folder, prepare_folder
+from foundation.command_line import leave, run
+from foundation.option_groups import with_option_groups
+from policy_net.laboratory.report import prepare_folder
 
+CLUSTER = "this-machine"
+SETTINGS = replace(REAL_JOBS, exploration=0.02)
 _LOOK_SECONDS = 0.5
 _SAY_SECONDS = 10.0
 _CANCEL_SECONDS = 60.0
 
+app = typer.Typer(add_completion=False)
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True)  # without slots, so that the command line finds the defaults
 class TrainOptions:
-    """What a user may choose.
+    """What a user may choose."""
 
-    Attributes:
-        work: of each job's usual work so much; None: what the machine has time for.
-        seconds: what has not ended by then is cancelled, and said.
-    """
+    jobs: Annotated[
+        int, typer.Option("--jobs", min=1, max=len(ARRIVALS), help="So many of the six jobs, from the first on.")
+    ] = len(ARRIVALS)
+    work: Annotated[
+        float | None,
+        typer.Option(
+            "--work",
+            min=0.01,
+            max=100.0,
+            help="Each has so much of its usual work; unless given, what there is time for.",
+        ),
+    ] = None
+    seconds: Annotated[
+        float, typer.Option("--seconds", min=10.0, help="What has not ended by then is cancelled, and said.")
+    ] = 210.0
+    run_folder: Annotated[Path, typer.Option("--run-folder", help="Configurations, logs, state.")] = Path("run-train")
+    report_folder: Annotated[Path, typer.Option("--report-folder", help="Page and summary.")] = Path("report")
 
-    jobs: int
-    work: float | None
-    seconds: float
-    run_folder: Path
-    report_folder: Path
+
+@app.command()
+@with_option_groups
+def demo_train(options: TrainOptions) -> None:
+    """Train six real jobs on this machine, resized by a policy that learns from them."""
+    run_training(options)
 
 
-def run_training(options: TrainOptions) -> Story:
-    """Run everything; prints as it goes.
+def run_training(options: TrainOptions) -> None:
+    """Run everything from configurations to page, in its order; prints as it goes.
 
     Raises:
         BadInput: a folder cannot be used; nothing has been started then.
         DemoFailed: a process failed, or no job was through in time.
     """
-    console = Console() if sys.stdout.isatty() else Console(width=120)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, interrupt)
-    check_folder(options.report_folder, 1)  # or it is found out after the jobs have run
-    with own_folder(options.run_folder) as folder:
-        planned = arrivals(options.jobs, _work(options.work, console))
-        with Processes(folder) as processes, Display(1.0, console) as display:
-            policy = shipped_start(folder, display)
-            story = _run(planned, folder, policy, processes, display, options.seconds)
-        prepare_folder(options.report_folder, 1)
-        files = [write_training_page(story, options.report_folder), _write_summary(story, options.report_folder)]
+    with demonstration(options.run_folder, options.report_folder) as demo:
+        work = _usual_work(demo) if options.work is None else options.work
+        story = _run(arrivals(options.jobs, work), shipped_start(demo), demo, options.seconds)
+    prepare_folder(options.report_folder, 1)
+    files = [write_training_page(story, options.report_folder), _write_summary(story, options.report_folder)]
+    console = demo.display.console
     console.print(job_table([life.facts for life in story.lives]))
     console.print(story.sentence, soft_wrap=True)
     console.print("written: " + ", ".join(str(path) for path in files), soft_wrap=True)
-    return story
 
 
-def _run(
-    planned: Sequence[Arrival], folder: Path, policy: Path, processes: Processes, display: Display, seconds: float
-) -> Story:
-    display.phase("starting a learner, and an agent over this machine")
-    address, page = f"127.0.0.1:{processes.port()}", f"127.0.0.1:{processes.port()}"
-    learner, agent = write_configs(folder, policy, address, processes.port(), page)
-    processes.start("learner", "global_learner.cli", ["serve", "--config", str(learner)])
-    administrator = administrator_file(folder)
-    wait_until(administrator.exists, processes)
-    watch = LearnerWatch(address, administrator)
-    try:
-        wait_until(lambda: watch.now() is not None, processes)
-        enroll([CLUSTER], folder, address, administrator, processes)
-        processes.start("agent", "cluster_agent.cli", ["run", "--config", str(agent)])
+def _run(planned: Sequence[Arrival], policy: Path, demo: Demonstration, seconds: float) -> Story:
+    demo.display.phase("starting a learner, and an agent over this machine")
+    folder, learner = demo.folder, DemoLearner(demo, demo.folder)
+    with learner.running(learner_content(policy, learner, SETTINGS)) as watch:
+        learner.enroll([CLUSTER])
+        backend = {"kind": "local", "debounce_seconds": 3.0, "socket": "s/jobs.sock"}
+        learner.start_agent("agent", real_agent(CLUSTER, learner, SETTINGS, backend))
         socket = folder / "s" / "jobs.sock"
-        wait_until(lambda: _answers(socket), processes)
-        display.phase(f"to look in: cluster-agent jobs --socket {socket}, or http://{page}/")
+        demo.wait_until(lambda: _answers(socket), "agent")
+        demo.display.phase(f"to look in: cluster-agent jobs --socket {socket}, or http://{learner.page}/")
         with JobClient(socket) as client:
             began = time.time()
             jobs = JobWatch(client, began)
             try:
-                _watch(planned, jobs, client, watch, processes, display, seconds)
+                _watch(planned, jobs, client, watch, demo, seconds)
             finally:
                 _end_jobs(jobs, client)
-        display.phase("stopping the agent")
-        processes.stop(["agent"])
+        demo.display.phase("stopping the agent")
+        demo.processes.stop(["agent"])
         versions = watch.versions()
-    finally:
-        watch.close()
-    processes.stop(["learner"])
     acted, speeds = decisions(folder / "agent")
     lives = sorted(jobs.lives.values(), key=lambda life: life.submitted_seconds)
     found = resizes(folder / "agent" / "jobs", [life.name for life in lives])
@@ -123,15 +123,14 @@ def _watch(
     jobs: JobWatch,
     client: JobClient,
     watch: LearnerWatch,
-    processes: Processes,
-    display: Display,
+    demo: Demonstration,
     seconds: float,
 ) -> None:
     """Hand the jobs over as their time comes, and look on until all have ended."""
     began, said = time.monotonic(), -math.inf
     waiting, first_trains_at = list(planned), math.inf
     while True:
-        processes.check()
+        demo.processes.check()
         elapsed = time.monotonic() - began
         if any(life.ended or life.facts["workers"] for life in jobs.lives.values()):
             first_trains_at = min(first_trains_at, elapsed)
@@ -150,8 +149,8 @@ def _watch(
                 for life in running
             )
             step = f"head step {now.head_step}, v{now.latest_version}" if now is not None else "the learner is away"
-            display.phase(f"{elapsed:4.0f} s  {step} | workers+PSs: {sizes or 'none'}")
-        display.progress(elapsed / seconds)
+            demo.display.phase(f"{elapsed:4.0f} s  {step} | workers+PSs: {sizes or 'none'}")
+        demo.display.progress(elapsed / seconds)
         if (not waiting and not running) or elapsed > seconds:
             return
         time.sleep(_LOOK_SECONDS)
@@ -172,14 +171,13 @@ def _end_jobs(jobs: JobWatch, client: JobClient) -> None:
             raise DemoFailed(f"{left[0]} does not end; see `elastic-run status`")
 
 
-def _work(stated: float | None, console: Console) -> float:
-    if stated is not None:
-        return stated
+def _usual_work(demo: Demonstration) -> float:
+    """Share of its usual work that each job has time for; said where others keep the machine busy."""
     cores = _cores()
     free = free_cores(cores)
     work = share_of_work(free)
     for line in said(cores, free, work):
-        console.print(line, highlight=False)
+        demo.display.say(line)
     return work
 
 
@@ -200,3 +198,8 @@ def _write_summary(story: Story, folder: Path) -> Path:
     path = folder / "summary.json"
     path.write_text(json.dumps(story.to_json(), indent=2) + "\n", encoding="utf-8")
     return path
+
+
+def main() -> None:
+    """Entry point of `python -m deploy.train`."""
+    leave(run(app, "demo-train"))

@@ -23,13 +23,13 @@ from cluster_agent.recording.log_replay import ReplayResult
 from cluster_agent.recording.replay_log_command import result_sheet
 from deploy.local.display import fleet_table
 from deploy.local.report import times_table
-from deploy.local.watch import ClusterNow, FleetNow
 from elastic_runtime.control.messages import JobStatus, RequestOutcome, RequestState, Size, TaskStatus
 from elastic_runtime.launcher.commands.job_tables import job_table, jobs_table
 from elastic_runtime.launcher.job_status import status_record
 from elastic_runtime.protocol.plan import Phase, Role
 from foundation.tables import FittedTable
 from policy_net.cli import policy_sheet
+from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.spec import SetSpec
 from policy_net.laboratory.commands.fit_speed import quality_table
 from policy_net.laboratory.commands.replay_table import owner_table_on_terminal, replay_table
@@ -191,10 +191,16 @@ def tuned() -> FittedTable:
 
 
 def demo_fleet() -> FittedTable:
-    cluster = ClusterNow(
-        NAME, 1_234_567.0, 12_345, 142, 3456, 131_789, 200_000, 372_528.0, 472_528.0, 1190, 103_480, 103, 12, False
+    status = fleet_pb2.ClusterStatus(
+        time_seconds=1_234_567.0, jobs_running=142, jobs_waiting=3456, jobs_done=131_789, avg_jct_seconds=372_528.0,
+        baseline_jct_seconds=472_528.0, acting_version=1190, learning_step=103_480,
+    )  # fmt: skip
+    view = fleet_pb2.ClusterView(cluster=NAME, status=status, last_staleness=103)
+    fleet = fleet_pb2.GetFleetReply(
+        head_step=103_480, updates_accepted=1_234_567, updates_rejected=89_012, latest_version=1190
     )
-    return fleet_table(FleetNow(103_480, 1_234_567, 89_012, 12.5, 1190, (cluster, cluster)), 1200.0)
+    fleet.clusters.extend([view, view])
+    return fleet_table(fleet, 1200.0)
 
 
 def demo_times() -> FittedTable:

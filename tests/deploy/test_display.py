@@ -5,22 +5,22 @@ from io import StringIO
 from rich.console import Console
 
 from deploy.local.display import LINE_WORDS, Display
-from deploy.local.watch import ClusterNow, FleetNow
-
-
-def cluster(**changes: object) -> ClusterNow:
-    facts = dict.fromkeys(ClusterNow.__dataclass_fields__, 0)
-    return ClusterNow(**{**facts, "name": "vision", "time_seconds": 24_000.0, "done": 1, **changes})
+from policy_net.exchange.generated import fleet_pb2
 
 
 def test_a_line_names_the_unit_of_every_figure() -> None:
     stream = StringIO()
     display = Display(1200.0, Console(file=stream, width=500))
-    clusters = (cluster(avg_jct_seconds=9000.0), cluster(name="mixed", done=12, drf_jct_seconds=7200.0))
-    display.fleet(FleetNow(77, 70, 0, 2.0, 4, clusters), 31.0)
-    display.fleet(FleetNow(78, 71, 0, 2.0, 4, clusters), 32.0)
+    fleet = fleet_pb2.GetFleetReply(head_step=77, staleness_p50=2.0, latest_version=4)
+    for name, done, avg, drf in (("mixed", 12, 0.0, 7200.0), ("vision", 1, 9000.0, 0.0)):
+        status = fleet_pb2.ClusterStatus(
+            time_seconds=24_000.0, jobs_done=done, avg_jct_seconds=avg, baseline_jct_seconds=drf
+        )
+        fleet.clusters.add(cluster=name, status=status)
+    display.fleet(fleet, 31.0)
+    display.fleet(fleet, 32.0)
     assert stream.getvalue() == (
         f"{LINE_WORDS}\n"
-        "  31 s  head step 77, v4, median staleness 2 steps | vision slot 20, 1 job done, average JCT 2.50 h (DRF –);"
-        " mixed slot 20, 12 jobs done, average JCT – (DRF 2.00 h)\n"
+        "  31 s  head step 77, v4, median staleness 2 steps | mixed slot 20, 12 jobs done, average JCT – (DRF 2.00 h);"
+        " vision slot 20, 1 job done, average JCT 2.50 h (DRF –)\n"
     )

@@ -38,6 +38,6 @@ def test_a_longer_demo_has_more_rounds_to_go_through_and_a_shorter_one_no_fewer(
 ) -> None:
     usual = FLEETS[policy]
     seconds = None if share is None else share * usual.seconds
-    options = DemoOptions(None, (), 0, None, policy, seconds, None, 1, 0, Path("run"), Path("report"))
+    options = DemoOptions(policy=policy, seconds=seconds)
     assert options.settings.episodes == usual.episodes * max(1, round(share or 1))
     assert options.settings.seconds == (seconds or usual.seconds)

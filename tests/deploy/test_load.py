@@ -2,7 +2,7 @@
 
 import pytest
 
-from deploy.local.load import MOMENTS, moments, summed
+from deploy.local.report import MOMENTS, amounts, moments
 from policy_net.laboratory.simulation.load import Load
 
 
@@ -10,7 +10,7 @@ def test_clusters_are_added_up_at_moments_that_they_share() -> None:
     one, other = Load(4, [0.0, 10.0], [3, 0], [1, 0], [10.0]), Load(8, [5.0, 40.0], [5, 0], [2, 0], [40.0])
     at = moments([[one], [one, other]])
     assert (at[0], at[-1], len(at)) == (0.0, 40.0, MOMENTS)
-    assert summed([one, other], [0.0, 5.0, 10.0, 40.0]) == ([3.0, 8.0, 5.0, 0.0], [1.0, 3.0, 2.0, 0.0])
+    assert amounts([one, other], [0.0, 5.0, 10.0, 40.0]) == ([3.0, 8.0, 5.0, 0.0], [1.0, 3.0, 2.0, 0.0])
     assert at[1] == pytest.approx(40.0 / (MOMENTS - 1))
 
 

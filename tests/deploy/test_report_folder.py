@@ -11,13 +11,13 @@ import pytest
 import deploy.kube.demo as kube
 import deploy.local.demo as local
 import deploy.train.demo as train
-from deploy.local.configs import DemoPolicy
+from deploy.local import frame
 from foundation.locks import FileLock
 from policy_net.errors import BadInput
 
 
 def run_local(folder: Path, report: Path) -> None:
-    local.run_demo(local.DemoOptions(None, ("language",), 0, 6, DemoPolicy.SET, 1.0, 1, 1, 0, folder / "run", report))
+    local.run_demo(local.DemoOptions(fleet="language", jobs=6, run_folder=folder / "run", report_folder=report))
 
 
 def run_train(folder: Path, report: Path) -> None:
@@ -37,7 +37,7 @@ def demo(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Cal
         raise KeyboardInterrupt
 
     monkeypatch.setattr(module, "shipped_start", interrupted)
-    monkeypatch.setattr(module.signal, "signal", lambda *_: None)  # the tests' own stay
+    monkeypatch.setattr(frame.signal, "signal", lambda *_: None)  # the tests' own stay
     monkeypatch.setattr(kube, "Kubectl", lambda *_: None)  # as if it were there
     return run
 

@@ -12,9 +12,10 @@ from cluster_agent.backend_settings import SimulatedBackendSettings
 from cluster_agent.backends.simulated.backend import SNAPSHOT
 from cluster_agent.settings_file import read_settings
 from deploy.local import rollouts
-from deploy.local.configs import FLEETS, DemoPolicy, write_agent_config
+from deploy.local.configs import FLEETS, DemoPolicy, simulated_agent
 from deploy.local.display import Display
 from deploy.local.fleet import CLUSTER_STATE
+from deploy.local.frame import DemoLearner, Demonstration, write_yaml
 from deploy.local.plan import make_plan
 from deploy.local.processes import DemoFailed, Processes
 from deploy.local.rollouts import (
@@ -23,10 +24,10 @@ from deploy.local.rollouts import (
     Rollouts,
     contradiction,
     judged,
-    operator,
     why_none,
     write_plan,
 )
+from deploy.local.watch import operator
 from global_learner.rollout.plan import read_plan
 from global_learner.rollout.state import Phase
 from policy_net.exchange.generated import fleet_pb2
@@ -159,7 +160,7 @@ def test_a_rollout_that_does_not_even_abort_ends_the_demo(tmp_path: Path) -> Non
 
 def test_a_learner_that_is_not_there_ends_the_demo_in_one_line() -> None:
     with (
-        pytest.raises(DemoFailed, match="the learner and its rollouts: no learner answers"),
+        pytest.raises(DemoFailed, match="the learner: no learner answers"),
         operator("127.0.0.1:1", None) as client,
     ):
         client.fleet()
@@ -180,13 +181,13 @@ def test_a_fleet_that_can_have_no_rollout_is_told_why() -> None:
 def test_while_versions_are_judged_a_cluster_schedules_as_a_real_one_and_waits_for_its_twin(tmp_path: Path) -> None:
     (cluster,) = make_plan(None, ("mixed",), seed=0, jobs=None)
     found = {}
+    with Processes(tmp_path) as processes:
+        learner = DemoLearner(Demonstration(tmp_path, processes, Display(1200.0)), tmp_path)
     for by_rollouts in (False, True):
-        path = tmp_path / f"agent-{by_rollouts}.yaml"
-        settings = FLEETS[DemoPolicy.SET]
-        write_agent_config(
-            path, "mixed", "127.0.0.1:7001", cluster.source, cluster.own, settings, by_rollouts=by_rollouts
+        content = simulated_agent(
+            "mixed", learner, FLEETS[DemoPolicy.SET], cluster.source, cluster.own, by_rollouts=by_rollouts
         )
-        found[by_rollouts] = read_settings(path)
+        found[by_rollouts] = read_settings(write_yaml(tmp_path / "agent.yaml", content))
     before, then = found[False], found[True]
     assert isinstance(before.backend, SimulatedBackendSettings)
     assert isinstance(then.backend, SimulatedBackendSettings)

@@ -38,7 +38,7 @@ if not moment:
 
 def started(program: str, moment: int, *words: str) -> subprocess.CompletedProcess[str]:
     """A program whose start is interrupted at a moment; at 0, it is not, and counts them."""
-    imported, begin = "from foundation import program_life", "program_life.begin('demo', 'deploy.local.cli')"
+    imported, begin = "from foundation import program_life", "program_life.begin('demo', 'deploy.local.demo')"
     if program in ENTRIES:
         module, function = ENTRIES[program]
         assert module == "foundation.start", "which imports nothing that takes time"

@@ -23,9 +23,9 @@ from click.types import FloatParamType, IntParamType
 from learner_makers import policy
 
 import cluster_agent.cli
-import deploy.local.cli
+import deploy.local.demo
 import deploy.local.processes
-import deploy.train.cli
+import deploy.train.demo
 import global_learner.cli
 import global_learner.policyctl.cli
 import policy_net.cli
@@ -188,8 +188,8 @@ PROGRAMS = {
     "global-learner": global_learner.cli.app,
     "cluster-agent": cluster_agent.cli.app,
     "policyctl": global_learner.policyctl.cli.app,
-    "python -m deploy.local": deploy.local.cli.app,
-    "python -m deploy.train": deploy.train.cli.app,
+    "python -m deploy.local": deploy.local.demo.app,
+    "python -m deploy.train": deploy.train.demo.app,
     elastic_rows.PROGRAM: elastic_rows.APP,
 }
 STARTED = {

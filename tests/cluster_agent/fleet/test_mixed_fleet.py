@@ -142,7 +142,7 @@ def test_a_real_machine_learns_with_simulated_clusters_acts_on_what_is_assigned_
     try:
         # Its gradients are taken like the others'.
         def accepted() -> bool:
-            counts = {view.cluster: view.updates_accepted for view in watch.report().fleet.clusters}
+            counts = {view.cluster: view.updates_accepted for view in watch.fleet().clusters}
             return all(counts.get(name, 0) >= 2 for name in (MACHINE, *SIMULATED))
 
         wait_until(accepted, "updates of all three are taken", 2 * PATIENCE_SECONDS)
@@ -156,9 +156,9 @@ def test_a_real_machine_learns_with_simulated_clusters_acts_on_what_is_assigned_
         # It stands among the others.
         shown = watch.now()
         assert shown is not None
-        views = {view.name: view for view in shown.clusters}
+        views = {view.cluster: view.status for view in shown.clusters}
         assert set(views) == {MACHINE, *SIMULATED}
-        assert (views[MACHINE].jobs, views[MACHINE].running + views[MACHINE].waiting) == (2, 2)
+        assert (views[MACHINE].jobs_total, views[MACHINE].jobs_running + views[MACHINE].jobs_waiting) == (2, 2)
         assert views[MACHINE].decisions > 0
     finally:
         watch.close()

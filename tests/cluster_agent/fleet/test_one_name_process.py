@@ -29,7 +29,7 @@ def test_two_agents_of_one_name_say_so_and_schedule_on(fleet: Fleet) -> None:
     watch = fleet.watch()
 
     def north() -> dict[str, object]:
-        (found,) = fleet_facts(watch.report().fleet)["clusters"] or [{"reported": False}]
+        (found,) = fleet_facts(watch.fleet())["clusters"] or [{"reported": False}]
         return dict(found)
 
     wait_until(lambda: north()["reported"] is True, "the first agent is heard")

@@ -9,7 +9,7 @@ from processes import PATIENCE_SECONDS, Fleet, made_again, wait_until
 
 from cluster_agent.recording.decision_log import CURRENT
 from deploy.local.watch import LearnerWatch
-from policy_net.exchange.policy_file import PolicyFile, parse_policy_file, write_policy_file
+from policy_net.exchange.policy_file import PolicyFile, write_policy_file
 from policy_net.exchange.statistics import statistics_digest
 from policy_net.set_policy.policy import default_set_file
 
@@ -55,7 +55,7 @@ class Newest:
         now = self._watch.now()
         version = 1 if now is None else now.latest_version
         if self._fetched is None or self._fetched[0] != version:
-            self._fetched = version, parse_policy_file(self._watch.policy_file(version), "newest")
+            self._fetched = version, self._watch.policy(version)
         return self._fetched
 
 

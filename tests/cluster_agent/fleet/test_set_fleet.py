@@ -60,17 +60,17 @@ def run_until(
         now = watch.now()
         if now is None or now.head_step < steps:
             return False
-        accepted = {view.cluster: view.updates_accepted for view in watch.report().fleet.clusters}
+        accepted = {view.cluster: view.updates_accepted for view in watch.fleet().clusters}
         if any(accepted.get(name, 0) < 2 for name in learning):
             return False  # on a loaded machine the others are there before the last has begun
-        newest = parse_policy_file(watch.policy_file(now.latest_version), "newest")
+        newest = watch.policy(now.latest_version)
         return newest.weights.tobytes() != parse_policy_file(begin, "first").weights.tobytes()
 
     try:
         wait_until(reached, "updates", PATIENCE_SECONDS)
         wait_until(acted, "decisions", PATIENCE_SECONDS)
         numbers = (1, watch.versions()[-1].version)
-        first, last = (parse_policy_file(watch.policy_file(number), "version") for number in numbers)
+        first, last = map(watch.policy, numbers)
     finally:
         watch.close()
     learner, *agents = fleet.programs

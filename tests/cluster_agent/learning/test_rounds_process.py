@@ -10,7 +10,7 @@ from processes import PATIENCE_SECONDS, SPEC, Fleet, wait_until
 
 from deploy.local.watch import LearnerWatch
 from global_learner.storage.receipts import audit, read_receipts
-from policy_net.exchange.policy_file import parse_policy_file, read_policy_file
+from policy_net.exchange.policy_file import read_policy_file
 
 CLUSTERS = ("north", "south", "east")
 
@@ -53,7 +53,7 @@ def test_fedmedian_trains_three_clusters_round_by_round_and_goes_on_after_kill_9
             time.sleep(0.05)
         wait_until(lambda: len(watch.versions()) > 1, "a version")
         card = watch.versions()[-1]
-        weights = parse_policy_file(watch.policy_file(card.version), "version").weights
+        weights = watch.policy(card.version).weights
     finally:
         watch.close()
     for program in [*agents, fleet.programs[-1]]:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from processes import PATIENCE_SECONDS, Fleet, wait_until
 
-from policy_net.exchange.policy_file import PolicyFile, parse_policy_file, write_policy_file
+from policy_net.exchange.policy_file import PolicyFile, write_policy_file
 from policy_net.exchange.spec import SetSpec
 from policy_net.set_policy.policy import default_set_file, set_spec_of
 
@@ -58,7 +58,7 @@ def test_clusters_teach_from_their_past_through_a_kill_of_the_learner_and_act_on
         wait_until(lambda: accepted() >= 2, "updates again", PATIENCE_SECONDS)
         wait_until(lambda: len(watch.versions()) > 1, "a version", PATIENCE_SECONDS)
         newest = watch.versions()[-1].version
-        made = parse_policy_file(watch.policy_file(newest), "version")
+        made = watch.policy(newest)
         wait_until(
             lambda: any(line["version"] > 1 for name in ("north", "south") for line in fleet.decisions(name)[-1:]),
             "a decision under a version that the fleet has made",

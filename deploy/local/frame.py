@@ -1,0 +1,189 @@
+"""Frame of a demonstration: its folders, processes and display, and the learner that its agents belong to."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import yaml
+from rich.console import Console
+
+from deploy.local.display import Display
+from deploy.local.guardian import end_leftovers
+from deploy.local.processes import DemoFailed, Processes
+from deploy.local.waiting import ProgressDeadline
+from deploy.local.watch import LearnerWatch, operator
+from foundation.locks import FileLock, LockHeld
+from policy_net.errors import BadInput
+from policy_net.laboratory.report import check_folder
+
+START_SECONDS = 120.0
+"""How long what starts may get nothing done, not a second of the processor; it takes two to four on an idle machine."""
+
+_LOOK_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Demonstration:
+    """What a running demonstration has.
+
+    Attributes:
+        folder: of configurations, logs and state.
+    """
+
+    folder: Path
+    processes: Processes
+    display: Display
+
+    def wait_until(self, ready: Callable[[], bool], what: str = "learner") -> None:
+        """Wait for what processes are to bring about.
+
+        Args:
+            what: the process that is waited for.
+
+        Raises:
+            DemoFailed: one of them ended with an error, or it took too long.
+        """
+        deadline = ProgressDeadline(START_SECONDS)
+        while not ready():
+            self.processes.check()
+            if deadline.passed(int(self.processes.cpu_seconds())):
+                waited, log = f"{deadline.waited_seconds:.0f} s", self.processes.log_of(what)
+                raise DemoFailed(f"the {what} did not answer within {waited} (see {log})")
+            time.sleep(_LOOK_SECONDS)
+
+
+@contextmanager
+def demonstration(
+    run_folder: Path, report_folder: Path, pages: int = 1, slot_seconds: float = 1.0
+) -> Iterator[Demonstration]:
+    """A demonstration; its processes end with it.
+
+    Args:
+        pages: workloads of its report.
+        slot_seconds: of the clusters that the display shows.
+
+    Raises:
+        BadInput: a folder cannot be used; nothing has been started then.
+    """
+    console = Console() if sys.stdout.isatty() else Console(width=120)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, interrupt)
+    check_folder(report_folder, pages)  # or it is found out after all has run
+    with own_folder(run_folder) as folder, Processes(folder) as processes, Display(slot_seconds, console) as display:
+        yield Demonstration(folder, processes, display)
+
+
+@contextmanager
+def own_folder(folder: Path) -> Iterator[Path]:
+    """The run folder, emptied of an earlier demo's files, and held so that no second demo empties this one's."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        held = FileLock(folder / ".lock")
+    except LockHeld as error:
+        raise BadInput(f"{folder}: another demo is running in this folder; wait for it or stop it") from error
+    except OSError as error:
+        raise BadInput(
+            f"run folder {str(folder)[:200]!r} cannot be written to ({error.strerror}); name another"
+        ) from error
+    with held:
+        left = end_leftovers(folder)
+        if left:
+            print(
+                f"an earlier demo in {folder} was killed: ended what it had left running ({left} processes)", flush=True
+            )
+        for pattern in ("*.yaml", "*.log", "*.enrollment", "v1.safetensors"):
+            for file in folder.glob(pattern):
+                file.unlink()
+        whole = [folder / name for name in ("learner", "versions", "lessons", "agent")]
+        for old in (*whole, *folder.glob("agent-*")):
+            if old.is_dir():
+                shutil.rmtree(old)
+        yield folder
+
+
+def interrupt(number: int, frame: FrameType | None) -> None:
+    """End on SIGTERM as on Ctrl-C, also where a shell had Ctrl-C ignored: the fleet first."""
+    del number, frame
+    raise KeyboardInterrupt
+
+
+class DemoLearner:
+    """The learner of a demonstration at ports of its own, and its agents.
+
+    Args:
+        folder: of their configurations and state.
+        name: of the learner's process.
+    """
+
+    def __init__(self, demo: Demonstration, folder: Path, name: str = "learner") -> None:
+        self._processes, self._wait_until, self._name = demo.processes, demo.wait_until, name
+        self.folder = folder
+        self.enroll_port = demo.processes.port()
+        self.address, self.page = (f"127.0.0.1:{demo.processes.port()}" for _ in range(2))
+        self.administrator = folder / "learner" / "identity" / "admin.pem"
+
+    @contextmanager
+    def running(self, content: dict[str, Any]) -> Iterator[LearnerWatch]:
+        """A learner of this configuration that answers, and its administrator's client; it ends after what is within.
+
+        Raises:
+            DemoFailed: it never answers, or refuses what is asked within.
+        """
+        self.start(content)
+        self._wait_until(self.administrator.exists, self._name)
+        with operator(self.address, self.administrator) as watch:
+            self._wait_until(lambda: watch.now() is not None, self._name)
+            yield watch
+        self._processes.stop([self._name])
+
+    def start(self, content: dict[str, Any]) -> None:
+        """Start it."""
+        config = write_yaml(self.folder / "learner.yaml", content)
+        self._processes.start(self._name, "global_learner.cli", ["serve", "--config", str(config)])
+
+    @contextmanager
+    def away(self, content: dict[str, Any], watch: LearnerWatch) -> Iterator[None]:
+        """While it is away its state may be changed; then it answers again, with another configuration."""
+        self._processes.stop([self._name])
+        yield
+        self.start(content)
+        self._wait_until(lambda: watch.now() is not None, self._name)
+
+    def enroll(self, clusters: Sequence[str]) -> None:
+        """Invite every cluster, as its platform's owner would; its agent does the rest.
+
+        Raises:
+            DemoFailed: the learner invites nobody.
+        """
+        names = [f"enroll-{cluster}" for cluster in clusters]
+        for cluster, name in zip(clusters, names, strict=True):
+            out = enrollment_file(self.folder, cluster)
+            options = ["--learner", self.address, "--cert", str(self.administrator), "--out", str(out)]
+            self._processes.start(name, "global_learner.policyctl.cli", ["cluster", "enroll", cluster, *options])
+        self._wait_until(lambda: not any(map(self._processes.is_running, names)), self._name)
+        self._processes.check()
+
+    def start_agent(self, name: str, content: dict[str, Any]) -> None:
+        """Start an agent under a name."""
+        config = write_yaml(self.folder / f"{content['state_dir']}.yaml", content)
+        self._processes.start(name, "cluster_agent.cli", ["run", "--config", str(config)])
+
+
+def enrollment_file(folder: Path, cluster: str) -> Path:
+    """Where a cluster's agent looks for its token."""
+    return folder / f"{cluster}.enrollment"
+
+
+def write_yaml(path: Path, content: dict[str, Any]) -> Path:
+    """A configuration file; returns its path."""
+    path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+    return path
