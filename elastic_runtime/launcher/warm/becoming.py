@@ -39,11 +39,16 @@ def tie(launcher: int, forker: int, leash: socket.socket) -> None:
         time.sleep(_LOOK_SECONDS)
     kinship.die_with_parent(launcher)
     os.setsid()
+    wait_for_leave(leash)
+
+
+def wait_for_leave(leash: socket.socket) -> None:
+    """Do nothing before who asked for this fork knows of it; end if it has given this start up."""
     try:
         wire.send(leash, {"pid": os.getpid()})
         wire.receive(leash)
     except (OSError, EOFError):
-        os._exit(1)  # it has given this start up
+        os._exit(1)
     leash.close()
 
 

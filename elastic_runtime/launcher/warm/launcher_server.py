@@ -95,12 +95,7 @@ def _born(request: dict[str, Any], descriptors: list[int], at_start: frozenset[s
         with suppress(OSError):
             wire.send(leash, {"refused": "its folder cannot be entered"})
         os._exit(1)
-    try:
-        wire.send(leash, {"pid": os.getpid()})
-        wire.receive(leash)
-    except (OSError, EOFError):
-        os._exit(1)  # the agent has given this start up
-    leash.close()
+    becoming.wait_for_leave(leash)
     becoming.take_on(request["environment"], request["folder"], descriptors[1:3], computes=False)
     command = [request["module"], *request["arguments"]]
     becoming.show_as([sys.executable, "-m", *command])

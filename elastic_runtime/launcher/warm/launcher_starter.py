@@ -15,18 +15,24 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 
 from elastic_runtime.launcher.settings import RestartLimit
 from elastic_runtime.launcher.warm.becoming import THREAD_VARIABLES
-from elastic_runtime.launcher.warm.launcher_process import ROOM_BYTES, LauncherProcess, ServerGone
+from elastic_runtime.launcher.warm.launcher_server import ROOM_VARIABLE
 from elastic_runtime.launcher.warm.script_imports import BASE, MORE_VARIABLE, Import, imports_ahead
+from elastic_runtime.launcher.warm.server_process import ServerGone, ServerProcess
+from foundation.files import open_ordinary
 
 _UNBUFFERED = "PYTHONUNBUFFERED"
 _READ_WHEN_USED = ("ELASTIC_", _UNBUFFERED, "CUDA_VISIBLE_DEVICES", *THREAD_VARIABLES)
 """How variables begin that may differ between the server and a launcher: nothing that is loaded has looked at them, or
 it is told anew. Buffers are off in the server, and in all tasks."""
 _LOG = "launcher-server.log"
+ROOM_BYTES = 4096
+"""For the variable by which launchers are found, with its name."""
+_LONGEST_COMMAND_BYTES = 1024
 _MOST_SETS = 6
 """Servers beside the first, each with what other scripts import; who was asked longest ago goes."""
 _WINDOW_SECONDS = 600.0
@@ -78,8 +84,8 @@ class LauncherStarter:
         self._tell = tell
         self._settings = settings or StarterSettings()
         self._clock = clock
-        self._base: LauncherProcess | None = None
-        self._with_more: dict[frozenset[Import], LauncherProcess] = {}
+        self._base: ServerProcess | None = None
+        self._with_more: dict[frozenset[Import], ServerProcess] = {}
         self._refused: set[frozenset[Import]] = set()
         self._packages = _packages_stamp()
         self._needed_at = clock()
@@ -155,7 +161,7 @@ class LauncherStarter:
         server = self._base
         try:
             server = self._best_for(imports, server, now)
-            return server.fork(request, (output, output, *kept))
+            return server.fork(request, (output, output, *kept)).get("pid")
         except ServerGone as error:
             if server is self._base:
                 self._on_death(str(error))
@@ -174,9 +180,11 @@ class LauncherStarter:
     def _begin(self, now: float) -> None:
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._base = LauncherProcess.begun(
-                self._environment,
-                self._folder / _LOG,
+            log = open_ordinary(self._folder / _LOG, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            self._base = ServerProcess.begun(
+                [" " * _LONGEST_COMMAND_BYTES],
+                {**self._environment, ROOM_VARIABLE: "-" * ROOM_BYTES},
+                FileIO(log, "wb"),
                 now + self._settings.start_seconds,
                 self._settings.answer_seconds,
             )
@@ -203,7 +211,7 @@ class LauncherStarter:
     def _restart_limit(self) -> RestartLimit:
         return RestartLimit(self._settings.restarts, _WINDOW_SECONDS, 1.0, 60.0)
 
-    def _best_for(self, imports: frozenset[Import], base: LauncherProcess, now: float) -> LauncherProcess:
+    def _best_for(self, imports: frozenset[Import], base: ServerProcess, now: float) -> ServerProcess:
         """The server that has imported most of what a script does; the next time it is one that has all.
 
         Raises:

@@ -5,29 +5,24 @@ Whatever is wrong with the server, tasks start all the same, cold; why is told o
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
-import signal
-import socket
-import subprocess
 import sys
-import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from elastic_runtime.launcher import parent_death
 from elastic_runtime.launcher.job_spec import ProcessSpec
 from elastic_runtime.launcher.settings import LauncherSettings, RestartLimit
-from elastic_runtime.launcher.warm import inherited, running, wire
+from elastic_runtime.launcher.warm import inherited, running
 from elastic_runtime.launcher.warm.script_imports import obstacle_in
+from elastic_runtime.launcher.warm.server_process import ServerGone, ServerProcess, ServerUnfit
 from foundation import kinship
 from foundation.files import open_ordinary
 
-_PROGRAM = Path(__file__).with_name("fork_server.py")
 _READ_WHEN_USED = (
     "ELASTIC_",
     "OMP_NUM_THREADS",
@@ -89,12 +84,8 @@ class WarmStarter:
         self._tell = tell
         self._wake = wake
         self._clock = clock
-        self._process: subprocess.Popen[bytes] | inherited.ForkedProcess | None = None
-        self._channel: socket.socket | None = None
-        self._first_words: _FirstWords | None = None
-        self._ready = False
+        self._server: ServerProcess | None = None
         self._knows_script = False
-        self._deadline = 0.0
         self._restarts = RestartLimit(
             _RESTARTS, _WINDOW_SECONDS, settings.restart_backoff_seconds, settings.longest_backoff_seconds
         )
@@ -104,72 +95,61 @@ class WarmStarter:
         self._told: set[str] = set()
         born_with = inherited.take()
         if born_with is not None:
-            self._process, self._channel = born_with.process, born_with.channel
+            self._server = ServerProcess(born_with.channel, math.inf, settings.fork_seconds, born_with.process)
             if not can_be or _read_at_once(born_with.environment) != _read_at_once(server.environment):
                 self.rest()
 
     @property
     def pid(self) -> int | None:
         """The server's process number, while there is one."""
-        return None if self._process is None else self._process.pid
+        return None if self._server is None else self._server.pid
 
     def begin(self) -> None:
         """Start the server, unless there is one, or is not to be one; one that was inherited is told of the script."""
-        if self._process is not None:
+        if self._server is not None:
             if not self._knows_script:
-                self._tell_of_script()
+                self._tell_of_script(self._server)
             return
         if self._start_at is None or self._clock() < self._start_at:
             return
-        ours, its = socket.socketpair()
         launcher, script = str(os.getpid()), self._spec.command[1]
-        program = [sys.executable, str(_PROGRAM), str(its.fileno()), launcher, script]
-        tied = [sys.executable, "-I", "-S", str(parent_death.__file__), launcher, *program]
+        longest = max(len(b"\0".join(os.fsencode(word) for word in self._spec.command)), _LEAST_ROOM)
         try:
-            with its, self._log() as log:
-                self._process = subprocess.Popen(  # noqa: S603  (our own program)
-                    [*tied, self._padding(program)],
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    env=dict(self._spec.environment),
-                    cwd=self._spec.working_folder,
-                    start_new_session=True,
-                    pass_fds=(its.fileno(),),
-                )
+            self._server = ServerProcess.begun(
+                [launcher, script, " " * longest],
+                self._spec.environment,
+                self._log(),
+                self._clock() + self._settings.warm_start_seconds,
+                self._settings.fork_seconds,
+                through=[sys.executable, "-I", "-S", str(parent_death.__file__), launcher],
+                folder=self._spec.working_folder,
+            )
         except OSError as error:
-            ours.close()
             self._give_up(f"no process can be started: {error}")
             return
-        self._channel = ours
-        self._listen(ours)
+        self._knows_script = True
+        self._server.wake_when_it_speaks(self._wake)
 
-    def _tell_of_script(self) -> None:
-        assert self._channel is not None  # noqa: S101  (there is a process)
+    def _tell_of_script(self, server: ServerProcess) -> None:
         request = {
             "script": self._spec.command[1],
             "environment": dict(self._spec.environment),
             "folder": str(self._spec.working_folder),
         }
+        deadline = self._clock() + self._settings.warm_start_seconds
         try:
             with self._log() as log:
-                self._channel.settimeout(self._settings.fork_seconds)
-                wire.send(self._channel, request, (log.fileno(), log.fileno()))
-        except OSError as error:
-            self._on_death(f"the process that was to fork them does not answer ({error})")
+                server.tell(request, (log.fileno(), log.fileno()), deadline)
+        except (OSError, ServerGone) as error:
+            self._on_death(str(error))
             return
-        self._listen(self._channel)
+        self._knows_script = True
+        server.wake_when_it_speaks(self._wake)
 
     def _log(self) -> FileIO:
         """Begun anew; the script may have put something else there."""
         path, flags = self._spec.log_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         return FileIO(open_ordinary(path, flags, below=path.parents[1]), "wb")
-
-    def _listen(self, channel: socket.socket) -> None:
-        channel.settimeout(None)
-        self._knows_script = True
-        self._deadline = self._clock() + self._settings.warm_start_seconds
-        self._first_words = _FirstWords(channel, self._wake)
 
     def look(self, known: Collection[int], needed: bool) -> None:
         """See how the server is, and let go of orphans that have ended.
@@ -185,16 +165,13 @@ class WarmStarter:
             self.begin()
         elif now >= self._needed_at + self._settings.warm_rest_seconds:
             self.rest()
-        words = self._first_words
-        if words is not None and words.over.is_set():
-            self._first_words = None
-            self._ready = bool(words.message.get("ready"))
-            if words.message.get("obstacle"):
-                self._give_up(words.message["obstacle"])
-        if self._process is not None and self._process.poll() is not None:
-            self._on_death(f"the process that was to fork them ended (see {self._spec.log_file})")
-        elif words is not None and not self._ready and now >= self._deadline:
-            self._on_death(f"nothing was imported within {self._settings.warm_start_seconds:g} s")
+        if self._server is not None:
+            try:
+                self._server.hear(now)
+            except ServerUnfit as error:
+                self._give_up(str(error))
+            except ServerGone as error:
+                self._on_death(f"{error} (see {self._spec.log_file})")
         kinship.reap({*known} if self.pid is None else {*known, self.pid})
 
     def is_to_wait(self, spec: ProcessSpec) -> bool:
@@ -202,66 +179,19 @@ class WarmStarter:
         if not self._fits(spec):
             return False
         self.begin()
-        if self._process is None or self._ready:
+        if self._server is None or self._server.ready:
             return False
         command = spec.command[1:]
         return not (running.runs_script(command) and obstacle_in(Path(command[0])))
 
     def start(self, spec: ProcessSpec) -> WarmChild | None:
         """Fork a task; None: it is to be started cold."""
-        if self._channel is None or not self._fits(spec):
+        server = self._server
+        if server is None or not self._fits(spec):
             return None
         # Of a server that is not told of the script yet nothing is expected, and what is ours can be had.
-        if not self._ready and (self._knows_script or running.runs_script(spec.command[1:])):
+        if not server.ready and (self._knows_script or running.runs_script(spec.command[1:])):
             return None
-        ends: list[int] = []
-        try:
-            leash, its_leash = socket.socketpair()
-            with leash, its_leash:
-                for _ in range(2):
-                    ends += os.pipe()
-                answer = self._ask(self._channel, leash, its_leash, spec, (ends[1], ends[3]))
-                if "pid" not in answer:
-                    self._tell_once(str(answer["refused"]))
-                    return None
-                out, errors = open(ends[0], "rb", 0), open(ends[2], "rb", 0)  # noqa: PTH123, SIM115
-                del ends[2], ends[0]
-                return WarmChild(int(answer["pid"]), out, errors)
-        except (OSError, EOFError, ValueError) as error:
-            self._on_death(f"the process that was to fork them does not answer ({error or 'it ended'})")
-            return None
-        finally:
-            for number in ends:
-                os.close(number)
-
-    def rest(self) -> None:
-        """End the server; it is started again when there is something to start."""
-        self._ready, self._knows_script = False, False
-        self._first_words = None
-        if self._channel is not None:
-            with contextlib.suppress(OSError):
-                self._channel.shutdown(socket.SHUT_RDWR)  # who waits for its first words need not
-            self._channel.close()
-            self._channel = None
-        if self._process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            with contextlib.suppress(TimeoutError, subprocess.TimeoutExpired):  # an orphan then, reaped when it ends
-                self._process.wait(self._settings.grace_seconds)
-            self._process = None
-
-    def _ask(
-        self,
-        channel: socket.socket,
-        leash: socket.socket,
-        its_leash: socket.socket,
-        spec: ProcessSpec,
-        output: tuple[int, int],
-    ) -> dict[str, Any]:
-        """What the task that was forked says, or the server that forks none.
-
-        A task does nothing before it is given leave, and ends where the launcher has given it up.
-        """
         request = {
             "python": spec.command[0],
             "command": spec.command[1:],
@@ -269,14 +199,30 @@ class WarmStarter:
             "folder": str(spec.working_folder),
             "descriptors": list(spec.descriptors),
         }
-        channel.settimeout(self._settings.fork_seconds)
-        leash.settimeout(self._settings.fork_seconds)
-        wire.send(channel, request, (its_leash.fileno(), *output, *spec.descriptors))
-        its_leash.close()
-        answer: dict[str, Any] = wire.receive(leash)[0]
-        if "pid" in answer:
-            wire.send(leash, {"go": True})
-        return answer
+        ends: list[int] = []
+        try:
+            for _ in range(2):
+                ends += os.pipe()
+            answer = server.fork(request, (ends[1], ends[3], *spec.descriptors))
+            if "pid" not in answer:
+                self._tell_once(str(answer["refused"]))
+                return None
+            out, errors = open(ends[0], "rb", 0), open(ends[2], "rb", 0)  # noqa: PTH123, SIM115
+            del ends[2], ends[0]
+            return WarmChild(int(answer["pid"]), out, errors)
+        except (OSError, ServerGone) as error:
+            self._on_death(str(error))
+            return None
+        finally:
+            for number in ends:
+                os.close(number)
+
+    def rest(self) -> None:
+        """End the server; it is started again when there is something to start."""
+        self._knows_script = False
+        if self._server is not None:
+            self._server.close()
+            self._server = None
 
     def _fits(self, spec: ProcessSpec) -> bool:
         command = spec.command
@@ -297,28 +243,6 @@ class WarmStarter:
         if why not in self._told:
             self._told.add(why)
             self._tell(f"tasks start cold: {why}")
-
-    def _padding(self, program: list[str]) -> str:
-        """Room in the server's command line for those of the tasks that it becomes."""
-        longest = max(len(b"\0".join(os.fsencode(word) for word in self._spec.command)), _LEAST_ROOM)
-        return " " * max(1, longest - len(b"\0".join(os.fsencode(word) for word in program)))
-
-
-class _FirstWords:
-    """Waits in a thread for what a server says first; whoever ends the server ends the wait."""
-
-    def __init__(self, channel: socket.socket, wake: Callable[[], None]) -> None:
-        self.message: dict[str, Any] = {}
-        self.over = threading.Event()
-        self._channel = channel
-        self._wake = wake
-        threading.Thread(target=self._wait, name="warm-start", daemon=True).start()
-
-    def _wait(self) -> None:
-        with contextlib.suppress(OSError, EOFError, ValueError):
-            self.message = wire.receive(self._channel)[0]
-        self.over.set()
-        self._wake()
 
 
 def _read_at_once(environment: Mapping[str, str]) -> dict[str, str]:

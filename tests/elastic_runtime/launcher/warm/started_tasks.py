@@ -159,7 +159,7 @@ class _Launcher:
         request = {"python": command[0], "command": command[1:], "environment": dict(os.environ), "folder": "/"}
         leash.close()
         null = os.open(os.devnull, os.O_WRONLY)
-        wire.send(self._warm._channel, request, (its_leash.fileno(), null, null))
+        wire.send(self._warm._server._channel, request, (its_leash.fileno(), null, null))
 
     def ended(self, pid: int) -> int | None:
         """The exit code of a task that was started and stays; waits for it."""

@@ -1,4 +1,4 @@
-"""Process of a launcher server, as its agent sees it: it imports, is ready, forks launchers, ends with its channel."""
+"""Process of a fork server, as whoever has it fork sees it: it imports, is ready, forks, and ends with its channel."""
 
 from __future__ import annotations
 
@@ -9,29 +9,31 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 from typing import Any
 
 from elastic_runtime.launcher.warm import wire
-from elastic_runtime.launcher.warm.launcher_server import ROOM_VARIABLE
+from elastic_runtime.launcher.warm.inherited import ForkedProcess
 from elastic_runtime.launcher.warm.script_imports import Import
-from foundation.files import open_ordinary
 
-ROOM_BYTES = 4096
-"""For the variable by which launchers are found, with its name."""
 _PROGRAM = Path(__file__).with_name("fork_server.py")
-_LONGEST_COMMAND_BYTES = 1024
+_ENDED = "the process that was to fork them ended"
 
 
 class ServerGone(Exception):
     """It ended, does not answer, or cannot be used; the line says which."""
 
 
-class LauncherProcess:
-    """One launcher server.
+class ServerUnfit(ServerGone):
+    """What it has imported cannot be forked, and could not be the next time."""
+
+
+class ServerProcess:
+    """One fork server: of launchers, or of a launcher's tasks.
 
     Args:
         channel: to it.
@@ -48,7 +50,7 @@ class LauncherProcess:
         channel: socket.socket,
         deadline_seconds: float,
         answer_seconds: float,
-        process: subprocess.Popen[bytes] | None = None,
+        process: subprocess.Popen[bytes] | ForkedProcess | None = None,
     ) -> None:
         self.ready = False
         self._channel = channel
@@ -59,23 +61,37 @@ class LauncherProcess:
 
     @classmethod
     def begun(
-        cls, environment: Mapping[str, str], log_file: Path, deadline_seconds: float, answer_seconds: float
-    ) -> LauncherProcess:
-        """Start one that imports the usual.
+        cls,
+        words: Sequence[str],
+        environment: Mapping[str, str],
+        log: FileIO,
+        deadline_seconds: float,
+        answer_seconds: float,
+        *,
+        through: Sequence[str] = (),
+        folder: Path | None = None,
+    ) -> ServerProcess:
+        """Start one.
+
+        Args:
+            words: of its command line, behind the channel's; see `fork_server`.
+            log: where it writes; closed.
+            through: a command that becomes the one behind it.
+            folder: that it is started in.
 
         Raises:
             OSError: no process can be started.
         """
         ours, its = socket.socketpair()
         try:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-            with its, FileIO(open_ordinary(log_file, flags), "wb") as log:
+            with its, log:
                 process = subprocess.Popen(  # noqa: S603  (our own program)
-                    [sys.executable, str(_PROGRAM), str(its.fileno()), " " * _LONGEST_COMMAND_BYTES],
+                    [*through, sys.executable, str(_PROGRAM), str(its.fileno()), *words],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                    env={**environment, ROOM_VARIABLE: "-" * ROOM_BYTES},
+                    env=dict(environment),
+                    cwd=folder,
                     start_new_session=True,
                     pass_fds=(its.fileno(),),
                 )
@@ -89,7 +105,19 @@ class LauncherProcess:
         """Its process number, where it is a child of this process."""
         return None if self._process is None else self._process.pid
 
-    def with_imports(self, imports: Iterable[Import], now_seconds: float, seconds: float) -> LauncherProcess:
+    def tell(self, request: Mapping[str, Any], descriptors: tuple[int, ...], deadline_seconds: float) -> None:
+        """Have it import more, until when it is not ready.
+
+        Raises:
+            ServerGone: it does not answer.
+        """
+        self._deadline_seconds = deadline_seconds
+        try:
+            wire.send(self._channel, request, descriptors)
+        except OSError as error:
+            raise ServerGone(_silent(error)) from error
+
+    def with_imports(self, imports: Iterable[Import], now_seconds: float, seconds: float) -> ServerProcess:
         """Have it fork a server that imports more, and ends with it at the latest.
 
         Args:
@@ -110,7 +138,18 @@ class LauncherProcess:
             except OSError as error:
                 ours.close()
                 raise ServerGone(_silent(error)) from error
-        return LauncherProcess(ours, now_seconds + seconds, self._answer_seconds)
+        return ServerProcess(ours, now_seconds + seconds, self._answer_seconds)
+
+    def wake_when_it_speaks(self, wake: Callable[[], None]) -> None:
+        """Have somebody called, in another thread, when it says something or is closed."""
+        ear = self._channel.dup()
+
+        def wait() -> None:
+            with ear:
+                _poll(ear, None)
+            wake()
+
+        threading.Thread(target=wait, name="warm-start", daemon=True).start()
 
     def hear(self, now_seconds: float) -> None:
         """Learn whether it is ready, without waiting for it.
@@ -118,24 +157,27 @@ class LauncherProcess:
         Raises:
             ServerGone: it never will be, or is not any more.
         """
-        news = select.poll()
-        news.register(self._channel, select.POLLIN)
-        if news.poll(0):
+        if self._process is not None and self._process.poll() is not None:
+            raise ServerGone(_ENDED)  # perhaps before a child that serves in its place has
+        if _poll(self._channel, 0):
             try:
                 message: dict[str, Any] = wire.receive(self._channel)[0]
             except (OSError, EOFError, ValueError) as error:
-                raise ServerGone("the process that was to fork them ended") from error
+                raise ServerGone(_ENDED) from error
             if "obstacle" in message:
-                raise ServerGone(str(message["obstacle"]))
+                raise ServerUnfit(str(message["obstacle"]))
             self.ready = True
         elif not self.ready and now_seconds >= self._deadline_seconds:
             raise ServerGone("not everything was imported in time")
 
-    def fork(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> int | None:
-        """Have it fork a launcher, and give that one leave to begin; its process number, or None: it cannot begin.
+    def fork(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> dict[str, Any]:
+        """Have it fork, and give the fork leave to begin.
+
+        Returns:
+            `pid`: the fork's process number; or `refused`: why there is none.
 
         Raises:
-            ServerGone: it does not answer. No launcher has begun.
+            ServerGone: it does not answer. Nothing has begun.
         """
         ours, its = socket.socketpair()
         try:
@@ -144,21 +186,29 @@ class LauncherProcess:
                 wire.send(self._channel, request, (its.fileno(), *descriptors))
                 its.close()
                 answer: dict[str, Any] = wire.receive(ours)[0]
-                if "pid" not in answer:
-                    return None
-                wire.send(ours, {"go": True})
-                return int(answer["pid"])
+                if "pid" in answer:
+                    wire.send(ours, {"go": True})
+                return answer
         except (OSError, EOFError, ValueError) as error:
             raise ServerGone(_silent(error)) from error
 
     def close(self) -> None:
-        """End it; launchers stay."""
+        """End it; what it has forked stays."""
+        with suppress(OSError):
+            self._channel.shutdown(socket.SHUT_RDWR)  # who waits until it speaks need not
         self._channel.close()
         if self._process is not None:
             with suppress(ProcessLookupError):
-                os.kill(self._process.pid, signal.SIGKILL)  # it has nothing to lose
-            with suppress(subprocess.TimeoutExpired):  # it ends when the kernel lets it; others have waited enough
+                os.killpg(self._process.pid, signal.SIGKILL)  # it has nothing to lose
+            with suppress(TimeoutError, subprocess.TimeoutExpired):  # it ends when the kernel lets it
                 self._process.wait(self._answer_seconds)
+
+
+def _poll(channel: socket.socket, milliseconds: int | None) -> bool:
+    """Whether there is something to read, at the latest after a while; None: for ever."""
+    news = select.poll()
+    news.register(channel, select.POLLIN)
+    return bool(news.poll(milliseconds))
 
 
 def _silent(error: Exception) -> str:
