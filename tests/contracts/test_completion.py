@@ -7,14 +7,13 @@ from pathlib import Path
 
 import click
 import pytest
-import typer
 
 import cluster_agent.cli
 import elastic_runtime.cli
 import global_learner.cli
 import global_learner.policyctl.cli
 import policy_net.cli
-from foundation.command_line import run
+from foundation.command_line import command_of, run
 from foundation.completion import Shell, places, script
 
 PROGRAMS = {
@@ -28,7 +27,7 @@ SECONDS = 120
 
 
 def made(program: str, shell: Shell) -> str:
-    return script(typer.main.get_command(PROGRAMS[program]), program, shell)
+    return script(command_of(PROGRAMS[program]), program, shell)
 
 
 def completed(program: str, *lines: Sequence[str], before: str = "", folder: Path | None = None) -> list[list[str]]:
@@ -56,7 +55,7 @@ def test_bash_reads_the_script_and_the_program_prints_it(program: str, capsys: p
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_every_command_and_every_option_of_every_command_is_offered(program: str, tmp_path: Path) -> None:
-    command = typer.main.get_command(PROGRAMS[program])
+    command = command_of(PROGRAMS[program])
     assert isinstance(command, click.Group)
     found = list(places(command))
     names = completed(program, *((*place.path, "") for place in found if place.groups), folder=tmp_path)
@@ -155,7 +154,7 @@ def test_fish_offers_commands_and_options() -> None:
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_what_fish_is_told_names_every_option(program: str) -> None:
     text = made(program, Shell.FISH)
-    for place in places(typer.main.get_command(PROGRAMS[program])):
+    for place in places(command_of(PROGRAMS[program])):
         here = [line for line in text.splitlines() if f"_at \\'{place.name}\\''" in line]
         for option in place.options:
             for name in option.names:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import click
 import pytest
-import typer
 from job_makers import WAITS, Launcher, make_job, wait_for
 
 from elastic_runtime.cli import app
@@ -18,10 +17,10 @@ from elastic_runtime.launcher.commands import launch, status
 from elastic_runtime.launcher.job_folder import AGENT_MARK, JobFolder, JobLock, launcher_lock, write_json
 from elastic_runtime.launcher.job_spec import Programs, spec_of
 from elastic_runtime.launcher.job_status import resting_facts
-from foundation.command_line import run
+from foundation.command_line import command_of, run
 
 OPTIONS_OF_RUN = [
-    parameter for parameter in typer.main.get_command(app).commands["run"].params if isinstance(parameter, click.Option)
+    parameter for parameter in command_of(app).commands["run"].params if isinstance(parameter, click.Option)
 ]
 
 

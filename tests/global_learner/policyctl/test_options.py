@@ -26,7 +26,7 @@ COMMANDS = [
 
 @pytest.mark.parametrize(("words", "command"), COMMANDS, ids=[words for words, _ in COMMANDS])
 def test_every_command_ends_with_the_same_options(words: str, command: click.Command) -> None:
-    shared = [item.name for item in dataclasses.fields(CallOptions)]
+    shared = [*(item.name for item in dataclasses.fields(CallOptions)), "debug"]
     options = [parameter for parameter in command.params if parameter.name not in ("help", "watch", "every")]
     assert [parameter.name for parameter in options][-len(shared) :] == shared
     by_name = {parameter.name: parameter for parameter in options}
