@@ -21,8 +21,7 @@ from cluster_agent.guard import ChallengerDecision, GuardedDecision
 from cluster_agent.rollout.block_tally import FinishedBlock
 from cluster_agent.rollout.block_twins import BlockTwins
 from cluster_agent.rollout.duty_state import DutyState, load_state
-from cluster_agent.rollout.evidence import Evidence
-from cluster_agent.rollout.shadow_sums import ShadowSums
+from cluster_agent.rollout.evidence import Evidence, ShadowSums
 from policy_net.domain import ClusterState, Job, Progress
 from policy_net.exchange.rollout_duty import DutyRole, RolloutDuty
 from policy_net.throughput.parametric import OnlineFit

@@ -18,8 +18,8 @@ from cluster_agent.errors import StateDamaged
 from cluster_agent.recording.state_files import read_json, write_json
 from cluster_agent.rollout.alternation import Alternation
 from cluster_agent.rollout.block_tally import FinishedBlock
+from cluster_agent.rollout.evidence import ShadowSums
 from cluster_agent.rollout.presence import Presence
-from cluster_agent.rollout.shadow_sums import ShadowSums
 from cluster_agent.rollout.usual_jobs import UsualJobs
 from policy_net.exchange.rollout_duty import RolloutDuty
 from policy_net.exchange.state_codec import canonical_json

@@ -13,9 +13,7 @@ from dataclasses import dataclass, replace
 
 from cluster_agent.backend_settings import KubernetesLimits
 from cluster_agent.backends.kubernetes.advice import LIMITED, RESIZED, Outcome, advice, conditions_of
-from cluster_agent.backends.kubernetes.allocation import Made, allocation, as_note, changed, noted
 from cluster_agent.backends.kubernetes.changes import SizeWriter, Written
-from cluster_agent.backends.kubernetes.fitting import fitted
 from cluster_agent.backends.kubernetes.limits import (
     NamespaceFacts,
     Reason,
@@ -25,9 +23,9 @@ from cluster_agent.backends.kubernetes.limits import (
     pod_waits,
 )
 from cluster_agent.backends.kubernetes.observation import Member, Observed, seconds_of
-from cluster_agent.backends.kubernetes.rivals import CONTEST, Rivals
+from cluster_agent.backends.kubernetes.rivals import CONTEST, Made, Rivals, allocation, as_note, changed, noted
 from cluster_agent.backends.kubernetes.sight import ClusterSight
-from cluster_agent.backends.kubernetes.sizing import Change, Holder, Room, changes_of, fitting_size
+from cluster_agent.backends.kubernetes.sizing import Change, Holder, Room, changes_of, fitted, fitting_size
 from cluster_agent.kubernetes.api_server import Json
 from cluster_agent.kubernetes.events import About, EventRecorder, EventType
 from cluster_agent.kubernetes.targets.elastic_target import ELASTIC_TARGETS, ElasticTarget, UpdateMode

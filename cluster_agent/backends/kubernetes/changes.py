@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import structlog
 
-from cluster_agent.backends.kubernetes.allocation import ANNOTATION
+from cluster_agent.backends.kubernetes.rivals import ANNOTATION
 from cluster_agent.backends.kubernetes.sizing import Change
 from cluster_agent.kubernetes.api_server import ContentType, Json, Query
 from cluster_agent.kubernetes.cache import Cache, Entry, is_older

@@ -15,9 +15,14 @@ from cluster_agent.backend_settings import KubernetesBackendSettings
 from cluster_agent.backends.base import AgentParts
 from cluster_agent.backends.kubernetes.claimed_devices import ClaimedDevices
 from cluster_agent.backends.kubernetes.limits import NamespaceFacts, namespace_facts
-from cluster_agent.backends.kubernetes.namespaces import NamespaceNews, namespaces_of
+from cluster_agent.backends.kubernetes.namespaces import (
+    NamespaceNews,
+    facts_of,
+    meant_by_free,
+    namespaces_of,
+    selector_of,
+)
 from cluster_agent.backends.kubernetes.observation import Seen
-from cluster_agent.backends.kubernetes.own_nodes import facts_of, meant_by_free, selector_of
 from cluster_agent.backends.kubernetes.scrapes import Reading
 from cluster_agent.errors import BackendUnavailable
 from cluster_agent.kubernetes.api_server import ApiServer, Json, Query

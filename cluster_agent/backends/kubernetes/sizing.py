@@ -7,13 +7,17 @@ have the room of another waits until it is there, and no room is given twice, wh
 
 from __future__ import annotations
 
-from collections import Counter
+import heapq
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from cluster_agent.backends.kubernetes.observation import Member, Observed
+from cluster_agent.backends.kubernetes.pools import PoolUse, Reach, pools_of, shrink_growth
 from cluster_agent.kubernetes.capacity import NodeFacts, PodFacts, free_amounts, times
 from cluster_agent.kubernetes.targets.target_kind import TargetFacts
+from policy_net.domain import ClusterState, Decision, Job, Resources
+from policy_net.placement.capacity import dominant_share
 
 _ANYWHERE = ({"operator": "Exists"},)
 
@@ -141,3 +145,169 @@ def fitting_size(room: Room, change: Change, *, is_last: bool) -> int:
         return 0
     room.take(facts, found)
     return change.before + found
+
+
+# Fitting of a decision to what may be done: some jobs keep their size, none that runs goes below its least, and
+# namespaces have their shares; what that leaves of the cluster is what the others get.
+#
+# Pure, and in sums over the cluster: whether a task finds a node is asked when it is about to get one (`sizing.py`).
+
+_NOTHING = Resources(0)
+
+
+def fitted(
+    state: ClusterState,
+    decision: Decision,
+    fixed: Mapping[str, int],
+    min_shares: Mapping[str, float],
+    reach: Reach | None = None,
+) -> dict[str, int]:
+    """Workers of every job of the state.
+
+    Args:
+        fixed: jobs that keep their size, and that size.
+        min_shares: by namespace, which is what a job's id begins with.
+        reach: the nodes that a job can use, of those that cannot use all.
+
+    Returns:
+        Sizes that fit together unless what the jobs have does not; then nothing grows.
+    """
+    fitting = _Fitting(state, decision, fixed, reach or {})
+    fitting.shrink_to_room()
+    fitting.give_back(decision)
+    for namespace in sorted(min_shares):
+        fitting.give_share(namespace, min_shares)
+    return fitting.sizes
+
+
+class _Fitting:
+    def __init__(self, state: ClusterState, decision: Decision, fixed: Mapping[str, int], reach: Reach) -> None:
+        self._total = state.total
+        self._jobs = {job.job_id: job for job in state.jobs}
+        self._free = {job_id: job for job_id, job in self._jobs.items() if job_id not in fixed and job.max_workers}
+        self.sizes = {
+            job_id: _wanted(job, decision.of(job_id).workers) if job_id in self._free else fixed.get(job_id, 0)
+            for job_id, job in self._jobs.items()
+        }
+        self._pools = PoolUse(pools_of(state.nodes, reach), self._jobs, self.sizes)
+        # First: what is taken back there is room for others, of whom less is taken then.
+        shrink_growth(self._pools, self._free, self.sizes)
+        self._used = self._sum(self.sizes)
+        self._used_in: defaultdict[str, Resources] = defaultdict(lambda: _NOTHING)
+        for job_id, job in self._jobs.items():
+            self._used_in[namespace_of(job_id)] += job.worker_demand * self.sizes[job_id]
+
+    def shrink_to_room(self) -> None:
+        """Take back growth, one worker at a time from whoever would grow most, until all fits or nothing grows."""
+        order = {job_id: number for number, job_id in enumerate(self._free)}
+        heap = [(-self._growth(job_id), -number, job_id) for job_id, number in order.items() if self._growth(job_id)]
+        heapq.heapify(heap)
+        while heap and not self._used.fits_in(self._total):
+            _, number, job_id = heapq.heappop(heap)
+            step = self._step_down(self._free[job_id])
+            if not self._helps(self._free[job_id]):
+                continue
+            self._move(job_id, -step)
+            if self._growth(job_id):
+                heapq.heappush(heap, (-self._growth(job_id), number, job_id))
+
+    def give_back(self, decision: Decision) -> None:
+        """Leave running jobs what was to be taken from them for others who may not have it now."""
+        decided = self._sum({job_id: decision.of(job_id).workers for job_id in self._jobs})
+        for job_id, job in self._free.items():
+            if (decided + job.worker_demand).fits_in(self._total):
+                continue  # it was to be smaller for its own sake: there was room for more
+            while self.sizes[job_id] < min(job.current.workers, job.max_workers) and self._fits(job, 1):
+                self._move(job_id, 1)
+
+    def give_share(self, namespace: str, min_shares: Mapping[str, float]) -> None:
+        """Grow a namespace's jobs to its share, from what is unused and then from who has more than a share."""
+        growing, donors = [], []
+        for number, job_id in enumerate(self._free):
+            if namespace_of(job_id) == namespace:
+                growing.append((self.sizes[job_id], number, job_id))
+            else:
+                donors.append((-self._growth(job_id), -self.sizes[job_id], number, job_id))
+        heapq.heapify(growing)
+        heapq.heapify(donors)
+        while growing and self._share(namespace) < min_shares[namespace]:
+            _, number, job_id = heapq.heappop(growing)
+            job = self._free[job_id]
+            step = self._step_up(job)
+            if self.sizes[job_id] + step <= job.max_workers and self._make_room(job, step, donors, min_shares):
+                self._move(job_id, step)
+                heapq.heappush(growing, (self.sizes[job_id], number, job_id))
+
+    def _make_room(
+        self, job: Job, step: int, donors: list[tuple[int, int, int, str]], min_shares: Mapping[str, float]
+    ) -> bool:
+        """Take from donors until a step fits; where that cannot be, nothing is taken."""
+        given: list[tuple[str, int, int]] = []
+        while donors and not self._fits(job, step):
+            _, _, number, job_id = heapq.heappop(donors)
+            down = self._step_down(self._free[job_id])
+            # Whoever cannot give now cannot later: sizes and shares of others only fall meanwhile.
+            if self._can_give(job_id, down, min_shares):
+                self._move(job_id, -down)
+                given.append((job_id, down, number))
+                heapq.heappush(donors, (-self._growth(job_id), -self.sizes[job_id], number, job_id))
+        if self._fits(job, step):
+            return True
+        for job_id, down, number in given:
+            self._move(job_id, down)
+            heapq.heappush(donors, (-self._growth(job_id), -self.sizes[job_id], number, job_id))
+        return False
+
+    def _can_give(self, job_id: str, down: int, min_shares: Mapping[str, float]) -> bool:
+        job, namespace = self._free[job_id], namespace_of(job_id)
+        left = self._share(namespace, job.worker_demand * down)
+        return self.sizes[job_id] > _floor(job) and left >= min_shares.get(namespace, 0.0)
+
+    def _share(self, namespace: str, less: Resources = _NOTHING) -> float:
+        return dominant_share(self._used_in[namespace] - less, self._total)
+
+    def _growth(self, job_id: str) -> int:
+        return max(0, self.sizes[job_id] - self._jobs[job_id].current.workers)
+
+    def _step_up(self, job: Job) -> int:
+        return 1 if self.sizes[job.job_id] else max(1, job.min_workers)
+
+    def _step_down(self, job: Job) -> int:
+        """One worker, or all of a job that does not run yet and has only its least."""
+        size = self.sizes[job.job_id]
+        return size if not job.current.workers and size <= job.min_workers else 1
+
+    def _fits(self, job: Job, more: int) -> bool:
+        in_pools = self._pools.fits(job.job_id, more)
+        return in_pools and (self._used + job.worker_demand * more).fits_in(self._total)
+
+    def _helps(self, job: Job) -> bool:
+        """Whether less of a job is less of what there is too little of."""
+        over = self._used - self._total
+        return (over.cpu_milli > 0 < job.worker_demand.cpu_milli) or (over.gpu > 0 < job.worker_demand.gpu)
+
+    def _move(self, job_id: str, workers: int) -> None:
+        more = self._jobs[job_id].worker_demand * workers
+        self.sizes[job_id] += workers
+        self._pools.move(job_id, workers)
+        self._used = self._used + more
+        self._used_in[namespace_of(job_id)] += more
+
+    def _sum(self, sizes: Mapping[str, int]) -> Resources:
+        return sum((self._jobs[job_id].worker_demand * size for job_id, size in sizes.items()), _NOTHING)
+
+
+def namespace_of(job_id: str) -> str:
+    """What the id of a target's job begins with."""
+    return job_id.partition("/")[0]
+
+
+def _floor(job: Job) -> int:
+    """A job that runs is never stopped, nor made smaller than it trains with; one that is smaller already stays so."""
+    return min(job.current.workers, job.min_workers, job.max_workers)
+
+
+def _wanted(job: Job, workers: int) -> int:
+    if workers < job.min_workers:
+        return _floor(job)
+    return min(workers, job.max_workers)

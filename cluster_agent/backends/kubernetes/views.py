@@ -12,9 +12,8 @@ from typing import Any, Protocol
 
 from cluster_agent.backend_settings import KubernetesBackendSettings
 from cluster_agent.backends.kubernetes.backend import KINDS
-from cluster_agent.backends.kubernetes.namespaces import namespaces_of
+from cluster_agent.backends.kubernetes.namespaces import facts_of, meant_by_free, namespaces_of, selector_of
 from cluster_agent.backends.kubernetes.observation import Observed, Seen, observed
-from cluster_agent.backends.kubernetes.own_nodes import facts_of, meant_by_free, selector_of
 from cluster_agent.backends.kubernetes.training.measured import (
     Demand,
     Usual,
@@ -23,7 +22,7 @@ from cluster_agent.backends.kubernetes.training.measured import (
     unended,
     usual_of,
 )
-from cluster_agent.backends.kubernetes.training.task_choices import choices_of
+from cluster_agent.backends.kubernetes.training.room import choices_of
 from cluster_agent.backends.kubernetes.training.templates import rights_of
 from cluster_agent.kubernetes.api_server import Json, Query
 from cluster_agent.kubernetes.capacity import NodeFacts, pod_facts

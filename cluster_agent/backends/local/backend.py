@@ -32,11 +32,14 @@ from cluster_agent.backends.local.observation import Observation, check_decision
 from cluster_agent.backends.local.pace import Pace
 from cluster_agent.backends.local.running_jobs import RunningJobs
 from cluster_agent.backends.local.scripts.script_job import ScriptJob
-from cluster_agent.backends.local.shares.core_map import CoreMap
-from cluster_agent.backends.local.shares.cpu_quota import CpuQuota
-from cluster_agent.backends.local.shares.gpu_ledger import GpuLedger
-from cluster_agent.backends.local.shares.machine_shares import MachineShares, Shares
-from cluster_agent.backends.local.shares.nvml import gpus_here
+from cluster_agent.backends.local.shares.machine_shares import (
+    CoreMap,
+    CpuQuota,
+    GpuLedger,
+    MachineShares,
+    Shares,
+    gpus_here,
+)
 from cluster_agent.errors import BackendUnavailable, BadConfig, JobRefused, StateDamaged
 from cluster_agent.job_messages import default_socket
 from elastic_runtime.launcher.job_folder import AGENT_MARK, launcher_lock, remove_folder

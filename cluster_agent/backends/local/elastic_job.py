@@ -21,8 +21,7 @@ import structlog
 from cluster_agent.backends.local.job_table import JobRecord
 from cluster_agent.backends.local.launchers import Launchers
 from cluster_agent.backends.local.measured import Measured
-from cluster_agent.backends.local.shares.gpu_ledger import gpu_file
-from cluster_agent.backends.local.shares.machine_shares import thread_variables
+from cluster_agent.backends.local.shares.machine_shares import gpu_file, thread_variables
 from elastic_runtime.control.client import ControlClient
 from elastic_runtime.control.messages import JobStatus, RequestOutcome, Size
 from elastic_runtime.errors import ElasticError

@@ -28,8 +28,7 @@ from cluster_agent.recording.job_timelines import JobTimeline
 from cluster_agent.recording.load_history import LoadCurve
 from cluster_agent.recording.replayed_past import ReplayedPast
 from cluster_agent.rollout.block_tally import FinishedBlock
-from cluster_agent.rollout.evidence import Evidence
-from cluster_agent.rollout.shadow_sums import ShadowSums
+from cluster_agent.rollout.evidence import Evidence, ShadowSums
 from cluster_agent.settings import LearnerSettings
 from policy_net.errors import LearnerRefused, LearnerUnreachable
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc

@@ -22,8 +22,8 @@ from simulated_training import Killed, World
 from training_objects import job_object, template
 
 from cluster_agent.backends.kubernetes.training import controller, objects
-from cluster_agent.backends.kubernetes.training.asks import Request
 from cluster_agent.backends.kubernetes.training.room import Room
+from cluster_agent.backends.kubernetes.training.step import Request
 from cluster_agent.backends.kubernetes.training.story.statuses import Granted
 from cluster_agent.kubernetes.capacity import pod_facts
 from cluster_agent.kubernetes.errors import ApiUnanswered, Forbidden

@@ -14,21 +14,25 @@ from dataclasses import replace
 
 import structlog
 
-from cluster_agent.backends.kubernetes.training.asks import Ask
 from cluster_agent.backends.kubernetes.training.coordinators import Line
-from cluster_agent.backends.kubernetes.training.last_checkpoint import Parting, parting
 from cluster_agent.backends.kubernetes.training.memory import Memory, Told
 from cluster_agent.backends.kubernetes.training.objects import JobObjects, Refused
 from cluster_agent.backends.kubernetes.training.pace import Pace
 from cluster_agent.backends.kubernetes.training.parts import Hands, Sight
 from cluster_agent.backends.kubernetes.training.plan import plan
 from cluster_agent.backends.kubernetes.training.ranks.plan import plan_ranks
-from cluster_agent.backends.kubernetes.training.reservations import promised, reserve
-from cluster_agent.backends.kubernetes.training.room import ChosenNodes, Room
-from cluster_agent.backends.kubernetes.training.step import Ended, Standing, Step
+from cluster_agent.backends.kubernetes.training.room import (
+    ChosenNodes,
+    Room,
+    asks_of,
+    choices_of,
+    needs_of,
+    promised,
+    reserve,
+)
+from cluster_agent.backends.kubernetes.training.step import Ask, Ended, Parting, Standing, Step, parting
 from cluster_agent.backends.kubernetes.training.story.statuses import Granted
 from cluster_agent.backends.kubernetes.training.story.telling import Teller
-from cluster_agent.backends.kubernetes.training.task_choices import asks_of, choices_of, needs_of
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
 from cluster_agent.backends.kubernetes.training.templates import breaks_rule, said
 from cluster_agent.kubernetes.errors import ApiError, ApiRefused, ApiUnanswered, NotActing

@@ -14,9 +14,8 @@ from typing import Protocol
 
 import structlog
 
-from cluster_agent.backends.kubernetes.training.asks import Ask, Request
 from cluster_agent.backends.kubernetes.training.memory import Told, goes_back
-from cluster_agent.backends.kubernetes.training.step import Ended
+from cluster_agent.backends.kubernetes.training.step import Ask, Ended, Request
 from elastic_runtime.control.client import ControlClient
 from elastic_runtime.control.credentials import ClientCredentials
 from elastic_runtime.control.messages import JobStatus, RequestOutcome, Size

@@ -34,9 +34,8 @@ from cluster_agent.backends.kubernetes.training.measured import (
 )
 from cluster_agent.backends.kubernetes.training.objects import service_facts
 from cluster_agent.backends.kubernetes.training.parts import Hands, Sight
-from cluster_agent.backends.kubernetes.training.room import Room
+from cluster_agent.backends.kubernetes.training.room import Room, choices_of
 from cluster_agent.backends.kubernetes.training.story.statuses import Granted
-from cluster_agent.backends.kubernetes.training.task_choices import choices_of
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod, lie_of_tasks, task_pod_facts
 from cluster_agent.backends.kubernetes.training.templates import Templates
 from cluster_agent.kubernetes.api_server import ApiServer

@@ -15,7 +15,7 @@ from typing import Final
 from cluster_agent.backends.kubernetes.observation import seconds_of
 from cluster_agent.backends.kubernetes.places.lie import GpuTypes, Places, places_of
 from cluster_agent.backends.kubernetes.training.memory import Told
-from cluster_agent.backends.kubernetes.training.task_choices import asks_of
+from cluster_agent.backends.kubernetes.training.room import asks_of
 from cluster_agent.kubernetes.capacity import Amounts
 from cluster_agent.kubernetes.training.manifests import COORDINATOR
 from cluster_agent.kubernetes.training.training_job import TrainingJob, UpdateMode

@@ -12,9 +12,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from cluster_agent.backends.kubernetes.training.asks import next_ask
 from cluster_agent.backends.kubernetes.training.memory import Memory, Told
-from cluster_agent.backends.kubernetes.training.step import Ended, Standing, Step, first_tasks
+from cluster_agent.backends.kubernetes.training.step import Ended, Standing, Step, first_tasks, next_ask
 from cluster_agent.backends.kubernetes.training.task_pods import KILLED, TaskPod
 from cluster_agent.kubernetes.training.manifests import COORDINATOR, pod_name
 from cluster_agent.kubernetes.training.training_job import TrainingJob

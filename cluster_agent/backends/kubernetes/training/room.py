@@ -7,11 +7,18 @@ for each other with half of their pods placed.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from cluster_agent.kubernetes.capacity import CPU, Amounts, NodeFacts, PodFacts, free_amounts
+from cluster_agent.backends.kubernetes.training.memory import Memory, Told
+from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
+from cluster_agent.kubernetes.capacity import CPU, Amounts, NodeFacts, PodFacts, free_amounts, requests_of
 from cluster_agent.kubernetes.node_choice import NodeChoice, node_choice
+from cluster_agent.kubernetes.training.manifests import COORDINATOR, role_of, template_of
+from cluster_agent.kubernetes.training.training_job import TrainingJob
+from elastic_runtime.control.messages import Size
+from elastic_runtime.protocol.plan import Phase
 
 _ANYWHERE = ({"operator": "Exists"},)
 _PLAIN = NodeChoice()
@@ -139,3 +146,114 @@ def _words(name: str, amount: int) -> str:
     if name == CPU:
         return f"{amount / 1000:g} cores"
     return f"{amount / 2**30:.4g} GiB of {name}" if name in _IN_BYTES else f"{amount} {name}"
+
+
+# Choices of nodes of a TrainingJob's tasks; pure.
+#
+# Workers, parameter servers and the coordinator have templates of their own, and Kueue's admission may say more of
+# each.
+
+Json = dict[str, Any]
+Fit = Callable[[str, Json], None]
+"""Changes the pod of a role as Kueue's admission says; ValueError where its template says something else."""
+
+COORDINATOR_ASKS: Amounts = {"cpu": 100, "memory": 256 << 20, "pods": 1}
+"""Of a coordinator without a template."""
+
+
+def asks_of(job: TrainingJob, task: str) -> Amounts:
+    """What a task's pod takes; a role stands for any of its tasks."""
+    role = role_of(task)
+    if role == COORDINATOR:
+        return requests_of(job.coordinator["spec"], {}) if job.coordinator else COORDINATOR_ASKS
+    return job.worker.asks if role == "worker" else job.ps.asks
+
+
+def choices_of(job: TrainingJob, fit: Fit | None = None) -> dict[str, NodeChoice]:
+    """By role, the nodes that its pods may come to.
+
+    Raises:
+        ApiError: what Kueue's admission says cannot be read.
+    """
+    roles = ("worker",) if job.is_all_reduce else ("worker", "ps", COORDINATOR)
+    return {role: _choice(template_of(job, role), role, fit) for role in roles}
+
+
+def needs_of(job: TrainingJob, tasks: Iterable[str], choices: Mapping[str, NodeChoice]) -> list[Need]:
+    """What tasks need of nodes, each as its role does."""
+    return [Need(asks_of(job, task), choices[role_of(task)]) for task in tasks]
+
+
+def _choice(template: Json, role: str, fit: Fit | None) -> NodeChoice:
+    pod: Json = {"metadata": {}, "spec": dict(template.get("spec") or {})}
+    if fit is not None:
+        try:
+            fit(role, pod)
+        except (ValueError, TypeError, AttributeError):
+            # It will be refused, and told, where the pod is made.
+            pod["spec"] = template["spec"]
+    return node_choice(pod["spec"])
+
+
+# Reservations: room that TrainingJobs were promised and whose pods nobody sees yet; pure.
+#
+# A job that grows has its room from the moment in which its coordinator is asked: the coordinator names its new tasks a
+# moment later, then their pods are made, and then those who follow all pods see them. Meanwhile other jobs look for
+# room.
+
+_HAS_NONE = (Phase.SUSPENDING, Phase.SUSPENDED, Phase.FINISHED, Phase.FAILED)
+_ASKED_SECONDS = 30.0
+"""A coordinator that has not taken up by then what it was asked will not."""
+
+
+def promised(job: TrainingJob, told: Told | None, memory: Memory, now: float) -> Size:
+    """How many tasks of each role a running job has, or has room for.
+
+    Args:
+        told: what its coordinator says; None where it cannot be asked: what it said before counts.
+        memory: of the job; is changed.
+        now: monotonic seconds.
+    """
+    if told is not None and not told.lie:
+        memory.target = told.status.target if told.status.phase not in _HAS_NONE else Size(0, 0)
+        size, since = memory.asked
+        if told.status.target == size or now - since > _ASKED_SECONDS:
+            memory.asked = Size(0, 0), now
+    if memory.target is None:  # an agent that has just begun: what was noted last
+        return Size(job.granted.ps, job.granted.workers)
+    asked = memory.asked[0]
+    servers, workers = max(memory.target.servers, asked.servers), max(memory.target.workers, asked.workers)
+    return Size(min(servers, job.most.ps), min(workers, job.most.workers))
+
+
+def reserve(
+    room: Room,
+    job: TrainingJob,
+    pods: Iterable[TaskPod],
+    told: Told | None,
+    memory: Memory,
+    now: float,
+    choices: Mapping[str, NodeChoice] | None = None,
+) -> None:
+    """Take the room that a job was promised, and that no pod takes yet.
+
+    Args:
+        pods: all that carry its name.
+        choices: by role, the nodes that its pods may come to; None: those that its templates say.
+    """
+    choices = choices_of(job) if choices is None else choices
+    ours = [pod for pod in pods if pod.owner == job.uid and not pod.ended]
+    for pod in ours:
+        if not room.counts(pod.namespace, pod.name):
+            room.reserve(needs_of(job, [pod.task], choices))
+    if job.outcome or job.deleting or not any(pod.task == COORDINATOR for pod in ours):
+        return
+    leaving = told.status.leaving if told is not None else ()
+    here = [pod.task for pod in ours if not pod.deleting and pod.task not in leaving]
+    size = promised(job, told, memory, now)
+    missing = ["ps"] * (size.servers - _count(here, "ps")) + ["worker"] * (size.workers - _count(here, "worker"))
+    room.reserve(needs_of(job, missing, choices))
+
+
+def _count(tasks: Collection[str], role: str) -> int:
+    return sum(task.rpartition("-")[0] == role for task in tasks)

@@ -2,13 +2,99 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 
-from cluster_agent.backends.kubernetes.training.asks import Ask
+from cluster_agent.backends.kubernetes.training.memory import Memory, Told
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
 from cluster_agent.kubernetes.training.manifests import COORDINATOR
+from cluster_agent.kubernetes.training.training_job import TrainingJob
+from elastic_runtime.control.messages import JobStatus, RequestOutcome, Size
+from elastic_runtime.protocol.plan import Phase
 from policy_net.domain import SUSPENDED, Allocation
+
+# Requests to a job's coordinator: which one is next, and under which id; pure.
+#
+# An id is never used for two different things: it names the decision, what is asked for, and the try. Tries are counted
+# by what the coordinator remembers, so that an agent that has just begun goes on with the next.
+
+_MOST_TRIES = 10**9
+
+
+class Request(StrEnum):
+    """What a coordinator is asked for."""
+
+    RESIZE = "resize"
+    SUSPEND = "suspend"
+    RESUME = "resume"
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A request to the coordinator; under its id it may be sent again."""
+
+    request: Request
+    request_id: str
+    size: Size
+
+
+def next_ask(
+    wanted: Allocation, decision: str, status: JobStatus, memory: Memory, now: float
+) -> tuple[str, Ask | None]:
+    """What to ask for, so that a job gets the size that was decided; and what people are told.
+
+    Args:
+        wanted: the size that it is to have; 0/0: none.
+        decision: names the decision that said so.
+        status: what its coordinator said.
+        now: monotonic seconds.
+    """
+    size = Size(wanted.ps, wanted.workers)
+    request = Request.RESIZE if wanted != SUSPENDED else Request.SUSPEND
+    if status.phase is Phase.SUSPENDED:
+        request = Request.RESUME
+    done = wanted == SUSPENDED if request is Request.RESUME else status.target == size
+    if done or status.phase not in (Phase.RUNNING, Phase.RESIZING, Phase.SUSPENDED):
+        return "", None
+    name = f"{decision}-{request}-{size.servers}x{size.workers}"
+    line = {
+        Request.RESIZE: f"becomes {_sizes(wanted)}",
+        Request.SUSPEND: "gives back what it has",
+        Request.RESUME: f"goes on with {_sizes(wanted)}",
+    }[request]
+    given_up, why = memory.given_up
+    if given_up.rpartition("-")[0] == name and now < memory.asked_again_at:
+        return f"keeps what it has: {why}", None
+    number = _number(name, status, given_up)
+    return line, None if number is None else Ask(request, f"{name}-{number}", size)
+
+
+def _number(name: str, status: JobStatus, given_up: str) -> int | None:
+    """Of the next try, as the coordinator remembers those before; None: one is under way.
+
+    One decision may be carried out several times, as when a job is suspended by its user in between.
+    """
+    rows = {int(row.request_id.rpartition("-")[2]): row for row in status.requests if _is_try(row.request_id, name)}
+    if not rows:
+        return 0
+    newest = max(rows)
+    row = rows[newest]
+    if not row.ended:
+        return None
+    # One that was given up is asked for once more: the answer says why.
+    return newest if row.state is RequestOutcome.ABORTED and row.request_id != given_up else newest + 1
+
+
+def _is_try(request_id: str, name: str) -> bool:
+    before, _, number = request_id.rpartition("-")
+    return before == name and number.isascii() and number.isdecimal() and len(number) < len(str(_MOST_TRIES))
+
+
+def _sizes(size: Allocation) -> str:
+    workers, servers = "s" * (size.workers != 1), "s" * (size.ps != 1)
+    return f"{size.workers} worker{workers} and {size.ps} PS{servers}"
 
 
 class Standing(StrEnum):
@@ -84,3 +170,88 @@ class Step:
 def first_tasks(size: Allocation) -> tuple[str, ...]:
     """The names that a new coordinator gives its first tasks."""
     return (*(f"ps-{number}" for number in range(size.ps)), *(f"worker-{number}" for number in range(size.workers)))
+
+
+# Last checkpoint of a TrainingJob that was deleted, where its author asked for one: how long it is waited for; pure.
+#
+# The agent's finalizer keeps such a job until its coordinator has written a checkpoint and let its tasks go. All that
+# it takes is seen again by an agent that has just begun: when the job was deleted, its pods, and what its coordinator
+# says.
+
+_WRITTEN = (Phase.SUSPENDED, Phase.FINISHED)
+_NOTHING_NEW = (Phase.STARTING, Phase.RECOVERING)
+"""It has trained nothing since its last checkpoint."""
+_WITHOUT_PODS = (Standing.QUEUED, Standing.SUSPENDED)
+
+
+@dataclass(frozen=True, slots=True)
+class Parting:
+    """A deleted job may go.
+
+    Attributes:
+        is_written: its last checkpoint is there.
+        line: what people are told; empty: nothing.
+    """
+
+    is_written: bool = True
+    line: str = ""
+
+
+def parting(
+    job: TrainingJob,
+    pods: Iterable[TaskPod],
+    told: Told | None,
+    memory: Memory,
+    unix_seconds: float,
+    limit_seconds: float,
+) -> Parting | None:
+    """Whether a deleted job may go; None: its last checkpoint is waited for.
+
+    Args:
+        pods: all that carry its name.
+        told: what its coordinator said; None where it cannot be asked.
+        limit_seconds: longest wait since the deletion.
+    """
+    if job.outcome or not job.has_started:
+        return Parting()
+    ours = [pod for pod in pods if pod.owner == job.uid]
+    found = _by_its_word(told) if told is not None else _by_its_pods(job, ours)
+    if found is None and unix_seconds - _seconds(job.deleted) >= limit_seconds:
+        why = memory.given_up[1] or memory.trouble
+        return _lost(f"there was none within {limit_seconds:g} s{f': {why}' if why else ''}")
+    return found
+
+
+def _by_its_word(told: Told) -> Parting | None:
+    """What its coordinator says."""
+    status = told.status
+    if status.phase in _WRITTEN:
+        return Parting(line=f"its last checkpoint is of {status.epoch:g} epochs, {status.samples} samples")
+    if status.phase is Phase.FAILED:
+        return _lost(f"it has failed: {status.failure}")
+    return Parting() if status.phase in _NOTHING_NEW else None
+
+
+def _by_its_pods(job: TrainingJob, ours: list[TaskPod]) -> Parting | None:
+    """Nobody answers: whether anybody will."""
+    coordinator = next((pod for pod in ours if pod.task == COORDINATOR), None)
+    if coordinator is not None and not coordinator.ended and not coordinator.deleting:
+        return None
+    stays = any(not pod.deleting and (not pod.ended or pod is coordinator) for pod in ours)
+    if not stays and str(job.status.get("phase") or "") in _WITHOUT_PODS:
+        return Parting()  # it was suspended, with a checkpoint
+    if coordinator is not None and coordinator.exit_code == 0 and coordinator.last_words.startswith(Phase.FINISHED):
+        return Parting()
+    return _lost("its coordinator is gone")
+
+
+def _lost(why: str) -> Parting:
+    return Parting(False, f"no last checkpoint: {why}; what it trained since the one before is lost")
+
+
+def _seconds(time: str) -> float:
+    """Unix seconds; long ago where nobody can read it, as then nothing is waited for."""
+    try:
+        return datetime.fromisoformat(time).timestamp()
+    except ValueError:
+        return 0.0

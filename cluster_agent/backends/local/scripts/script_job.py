@@ -15,8 +15,7 @@ from cluster_agent.backends.local.job_table import JobRecord
 from cluster_agent.backends.local.launchers import Launchers
 from cluster_agent.backends.local.measured import Measured
 from cluster_agent.backends.local.scripts.script_folder import ScriptFolder, ScriptRecord, ScriptState, Target
-from cluster_agent.backends.local.shares.gpu_ledger import gpu_file
-from cluster_agent.backends.local.shares.machine_shares import thread_variables
+from cluster_agent.backends.local.shares.machine_shares import gpu_file, thread_variables
 from elastic_runtime.checkpoint.rank_files import RankFiles
 from elastic_runtime.errors import ElasticError
 from elastic_runtime.launcher.job_folder import remove_folder

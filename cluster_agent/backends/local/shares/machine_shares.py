@@ -2,12 +2,273 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
 from typing import Protocol
 
-from cluster_agent.backends.local.shares.core_map import CoreMap
-from cluster_agent.backends.local.shares.gpu_ledger import GpuLedger
+import structlog
+
+from cluster_agent.errors import BadConfig
+from elastic_runtime.launcher.gpu_seats import read_gpus, read_used, used_file, write_gpus
 from elastic_runtime.launcher.warm.becoming import THREAD_VARIABLES
+from foundation.figures import counted
 from policy_net.domain import Resources
+
+# Map of the cores that jobs run on: each job's processes may use so many of them, the least crowded ones.
+#
+# A job is kept to whole cores: one that was given 1500m runs on two cores, and may use more of them than that when
+# nobody else does. Where the operator names a control group, the kernel also keeps each job to its exact millicores. A
+# job keeps cores that it has, so that caches stay warm.
+
+
+# CPU quota of each job, kept by the kernel: a control group below one that the operator names.
+#
+# Both versions of Linux's control groups are understood, as machines with the first are still about; which one it is
+# shows in the files that the folder has.
+
+_log = structlog.get_logger()
+_PERIOD_MICROSECONDS = 100_000
+_PROCESSES = "cgroup.procs"
+_V1_QUOTA = "cpu.cfs_quota_us"
+_V1_PERIOD = "cpu.cfs_period_us"
+_V2_QUOTA = "cpu.max"
+_V2_CONTROLLERS = "cgroup.subtree_control"
+
+
+class CpuQuota:
+    """Control groups of jobs, below one folder.
+
+    Args:
+        folder: a control group with the cpu controller that this user may write to; made where it is not there.
+
+    Raises:
+        BadConfig: it cannot be used.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        trial = folder / ".trial"
+        try:
+            folder.mkdir(exist_ok=True)
+            if (folder / _V2_CONTROLLERS).exists():
+                (folder / _V2_CONTROLLERS).write_text("+cpu\n", encoding="ascii")
+            trial.mkdir(exist_ok=True)
+            self._limit(trial, 1000)
+        except OSError as error:
+            raise BadConfig(
+                f"setting backend.cgroup = {folder}: no CPU quota can be set there ({error.strerror}); name a control "
+                "group with the cpu controller that this user may write to (systemd: Delegate=yes), or leave it out"
+            ) from error
+        finally:
+            _remove(trial)
+
+    def keep(self, name: str, processes: Iterable[int], cpu_milli: int) -> None:
+        """Keep a job to so many millicores: these processes, and all that they will start."""
+        group = self._folder / name
+        try:
+            group.mkdir(exist_ok=True)
+            self._limit(group, cpu_milli)
+            for number in processes:
+                with contextlib.suppress(ProcessLookupError):
+                    (group / _PROCESSES).write_text(f"{number}\n", encoding="ascii")
+        except OSError as error:
+            _log.warning("cpu-quota-not-kept", job=name, path=str(group), error=str(error))
+
+    def release(self, name: str) -> None:
+        """Nothing runs of a job any more."""
+        _remove(self._folder / name)
+
+    @staticmethod
+    def _limit(group: Path, cpu_milli: int) -> None:
+        quota = cpu_milli * _PERIOD_MICROSECONDS // 1000
+        if (group / _V1_QUOTA).exists():
+            (group / _V1_PERIOD).write_text(f"{_PERIOD_MICROSECONDS}\n", encoding="ascii")
+            (group / _V1_QUOTA).write_text(f"{quota}\n", encoding="ascii")
+        else:  # opened, not made: what is no control group has no such file
+            with (group / _V2_QUOTA).open("r+", encoding="ascii") as file:
+                file.write(f"{quota} {_PERIOD_MICROSECONDS}\n")
+
+
+def _remove(group: Path) -> None:
+    with contextlib.suppress(OSError):  # never made, or a process of it is still being reaped
+        group.rmdir()
+
+
+class CoreMap:
+    """The cores of one machine.
+
+    Args:
+        cores: that jobs may use.
+        processes: of a job, by its name.
+        quota: of each job; None: there is none.
+    """
+
+    def __init__(
+        self, cores: Sequence[int], processes: Callable[[str], Iterable[int]], quota: CpuQuota | None = None
+    ) -> None:
+        self._all = list(cores)
+        self._processes = processes
+        self._quota = quota
+        self._held: dict[str, tuple[int, list[int]]] = {}
+
+    def cores_of(self, name: str) -> list[int]:
+        """The cores that a job's processes may use; all where it holds nothing."""
+        return sorted(self._held.get(name, (0, self._all))[1])
+
+    def hold(self, name: str, cpu_milli: int) -> None:
+        """A job has so many millicores from now on; its processes are told by `bind`."""
+        wanted = min(len(self._all), max(1, -(-cpu_milli // 1000)))
+        _, mine = self._held.pop(name, (0, []))
+        crowd = self._crowd()
+        kept = sorted(mine, key=lambda core: crowd[core])[:wanted]
+        others = sorted((core for core in self._all if core not in kept), key=lambda core: crowd[core])
+        self._held[name] = (cpu_milli, kept + others[: wanted - len(kept)])
+
+    def bind(self, name: str) -> None:
+        """Keep all processes of a job to what it has, and those that they will start."""
+        if name not in self._held:
+            return
+        cpu_milli, _ = self._held[name]
+        cores = set(self.cores_of(name))
+        done: set[int] = set()
+        # What was forked while others were told has still what its parent had: looked again until nobody is new.
+        while new := set(self._processes(name)) - done:
+            if self._quota is not None:
+                self._quota.keep(name, new, cpu_milli)
+            for number in new:
+                _keep_to(number, cores)
+            done |= new
+
+    def release(self, name: str) -> None:
+        """Nothing runs of a job any more."""
+        if self._held.pop(name, None) is not None and self._quota is not None:
+            self._quota.release(name)
+
+    def _crowd(self) -> dict[int, float]:
+        """Millicores that jobs may use on each core, were they to use all of theirs alike."""
+        crowd = dict.fromkeys(self._all, 0.0)
+        for cpu_milli, cores in self._held.values():
+            for core in cores:
+                crowd[core] += cpu_milli / len(cores)
+        return crowd
+
+
+def _keep_to(number: int, cores: set[int]) -> None:
+    """All threads of a process; those that end meanwhile need nothing. Linux only."""
+    if not hasattr(os, "sched_setaffinity"):
+        return
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{number}/task"):  # noqa: PTH208  (no paths are needed, and it is done often)
+            with contextlib.suppress(OSError):
+                os.sched_setaffinity(int(thread), cores)
+
+
+# Ledger of the machine's GPUs: which job has which, so that none is ever given twice.
+#
+# A job's GPUs stand in a file that its launcher reads when it starts a worker. They are taken back when the job has
+# given up tasks, and only those that no worker of it uses any more: a worker's process may end some time after its
+# coordinator has let it go, so that whoever needs a GPU has that looked at again.
+
+
+def gpu_file(jobs: Path, name: str) -> Path:
+    """Where the GPUs of a job are listed."""
+    return jobs / f"{name}.gpus"
+
+
+class GpuLedger:
+    """The GPUs of one machine.
+
+    Args:
+        jobs: the folder of all jobs' folders.
+        gpus: what jobs may have, as `CUDA_VISIBLE_DEVICES` names them.
+        running: names of jobs that may have some already, from an agent before this one.
+        suspended: names of jobs that need none, of which processes may still use some.
+    """
+
+    def __init__(
+        self, jobs: Path, gpus: Sequence[str], running: Iterable[str] = (), suspended: Iterable[str] = ()
+    ) -> None:
+        self._jobs = jobs
+        self._gpus = tuple(gpus)
+        self._needed = dict.fromkeys(suspended, 0)
+        self._held = {name: list(read_gpus(gpu_file(jobs, name))) for name in (*running, *self._needed)}
+        self._unwritten: set[str] = set()
+
+    @property
+    def held(self) -> dict[str, tuple[str, ...]]:
+        """What each job has."""
+        return {name: tuple(gpus) for name, gpus in self._held.items() if gpus}
+
+    def lacks(self, name: str, count: int) -> str:
+        """Why a job cannot have so many in all, in a line; empty if it can."""
+        missing = count - len(self._held.get(name, ()))
+        if missing > len(self._free):
+            for other in [other for other in self._needed if other != name]:
+                self.settle(other, self._needed[other])
+        free = len(self._free)
+        if missing <= free:
+            return ""
+        return f"it needs {counted(missing, 'more GPU')}, and {free or 'none'} {'is' if free < 2 else 'are'} free"
+
+    def grow(self, name: str, count: int) -> str:
+        """Give a job more, up to a number of them; a line if there are too few, and nothing has changed then.
+
+        Raises:
+            OSError: it cannot be written down; nothing has changed.
+        """
+        if lacking := self.lacks(name, count):
+            return lacking
+        mine = self._held.get(name, [])
+        if count > len(mine):
+            self._put(name, [*mine, *self._free[: count - len(mine)]])
+        self._needed.pop(name, None)
+        return ""
+
+    def settle(self, name: str, count: int) -> None:
+        """A job holds as many tasks as it was told to: what they do not need goes back, once none of them uses it."""
+        mine = self._held.get(name, [])
+        self._needed.pop(name, None)
+        if len(mine) <= count:
+            return
+        used = {gpu for gpus in read_used(gpu_file(self._jobs, name)).values() for gpu in gpus}
+        kept = [gpu for gpu in mine if gpu in used]
+        spare = [gpu for gpu in mine if gpu not in used]
+        self._needed[name] = count
+        left = [*kept, *spare[: max(0, count - len(kept))]]
+        if len(left) == len(mine):
+            return  # while somebody waits for them, it is looked at ten times a second
+        try:
+            self._put(name, left)
+        except OSError as error:  # they stay the job's until somebody needs them, or its next change
+            if name not in self._unwritten:
+                _log.warning("gpus-not-taken-back", job=name, error=str(error))
+            self._unwritten.add(name)
+
+    def release(self, name: str) -> None:
+        """Nothing runs of a job any more."""
+        self._needed.pop(name, None)
+        self._unwritten.discard(name)
+        if self._held.pop(name, None):
+            file = gpu_file(self._jobs, name)
+            for path in (file, used_file(file)):
+                path.unlink(missing_ok=True)
+
+    @property
+    def _free(self) -> list[str]:
+        taken = {gpu for gpus in self._held.values() for gpu in gpus}
+        return [gpu for gpu in self._gpus if gpu not in taken]
+
+    def _put(self, name: str, gpus: list[str]) -> None:
+        # A list that a launcher could read before it is in the ledger would be given twice after a crash: the file is
+        # what the next agent reads, so it is written first.
+        self._jobs.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_gpus(gpu_file(self._jobs, name), gpus)
+        self._held[name] = gpus
+        self._unwritten.discard(name)
 
 
 def thread_variables(cpu_milli: int) -> dict[str, str]:
@@ -76,3 +337,57 @@ class MachineShares:
         """See `Shares`."""
         self._cores.release(name)
         self._gpus.release(name)
+
+
+# GPUs that this machine has, as NVIDIA's management library names them; none without its bindings or its driver.
+#
+# Names are the devices' UUIDs: unlike indices, they mean the same device to every process, whatever
+# `CUDA_VISIBLE_DEVICES` the agent itself was started with.
+
+
+def gpus_here(environment: Mapping[str, str], nvml: ModuleType | None = None) -> tuple[str, ...]:
+    """UUIDs of the GPUs that jobs could have, in the driver's order.
+
+    Args:
+        environment: `CUDA_VISIBLE_DEVICES` narrows them down, as for any program.
+        nvml: the bindings; loaded unless given.
+    """
+    try:
+        library = import_module("pynvml") if nvml is None else nvml
+    except ImportError:
+        return ()
+    try:
+        library.nvmlInit()
+    except library.NVMLError as error:  # no driver, or none of its devices may be used
+        _log.info("no-gpus", reason=str(error))
+        return ()
+    try:
+        handles = [library.nvmlDeviceGetHandleByIndex(number) for number in range(library.nvmlDeviceGetCount())]
+        found = [_text(library.nvmlDeviceGetUUID(handle)) for handle in handles]
+    except library.NVMLError as error:
+        _log.warning("gpus-not-listed", reason=str(error))
+        return ()
+    finally:
+        library.nvmlShutdown()
+    return tuple(_visible(found, environment.get("CUDA_VISIBLE_DEVICES")))
+
+
+def _visible(found: list[str], stated: str | None) -> list[str]:
+    """Source: CUDA's rules: indices or beginnings of UUIDs, up to the first that names no device."""
+    if stated is None:
+        return found
+    chosen: list[str] = []
+    for word in (part.strip() for part in stated.split(",")):
+        if word.isdigit() and int(word) < len(found):
+            chosen.append(found[int(word)])
+            continue
+        match = [gpu for gpu in found if word and gpu.startswith(word)]
+        if len(match) != 1:
+            break
+        chosen.append(match[0])
+    return list(dict.fromkeys(chosen))
+
+
+def _text(value: str | bytes) -> str:
+    """Older bindings give bytes."""
+    return value.decode("ascii") if isinstance(value, bytes) else value

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kube_facts import job, state
 
-from cluster_agent.backends.kubernetes.fitting import fitted, namespace_of
+from cluster_agent.backends.kubernetes.sizing import fitted, namespace_of
 from policy_net.domain import Allocation, ClusterState, Decision, Job, Resources
 from policy_net.placement.capacity import dominant_share
 

@@ -8,8 +8,13 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from cluster_agent.backend_settings import KubernetesBackendSettings, OwnNodes
-from cluster_agent.backends.kubernetes.namespaces import NamespaceNews, namespaces_of
-from cluster_agent.backends.kubernetes.own_nodes import facts_of, meant_by_free, selector_of
+from cluster_agent.backends.kubernetes.namespaces import (
+    NamespaceNews,
+    facts_of,
+    meant_by_free,
+    namespaces_of,
+    selector_of,
+)
 from cluster_agent.kubernetes.capacity import node_facts
 from cluster_agent.telemetry import Telemetry
 

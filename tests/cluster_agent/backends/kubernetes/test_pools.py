@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kube_facts import NOW, job
 
-from cluster_agent.backends.kubernetes.fitting import fitted
 from cluster_agent.backends.kubernetes.pools import held_to_nodes, pools_of, seats, within_pools
+from cluster_agent.backends.kubernetes.sizing import fitted
 from policy_net.domain import SUSPENDED, Allocation, ClusterState, Decision, Job, JobKind, Node, Resources
 
 SHAPES = [frozenset(each) for each in ("a", "b", "ab", "bc", "")]

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from kube_facts import NOW, facts, target
 
-from cluster_agent.backends.kubernetes.allocation import ANNOTATION, Made, allocation, as_note
 from cluster_agent.backends.kubernetes.observation import Member
-from cluster_agent.backends.kubernetes.rivals import Rivals
+from cluster_agent.backends.kubernetes.rivals import ANNOTATION, Made, Rivals, allocation, as_note
 from cluster_agent.kubernetes.targets.batch_job import BatchJob
 
 

@@ -15,9 +15,7 @@ from cluster_agent.backends.local.backend import LocalBackend, Machine
 from cluster_agent.backends.local.job_file import JobFile
 from cluster_agent.backends.local.job_table import JobRecord, JobState, JobTable
 from cluster_agent.backends.local.measured import Measured
-from cluster_agent.backends.local.shares.core_map import CoreMap
-from cluster_agent.backends.local.shares.gpu_ledger import GpuLedger, gpu_file
-from cluster_agent.backends.local.shares.machine_shares import MachineShares
+from cluster_agent.backends.local.shares.machine_shares import CoreMap, GpuLedger, MachineShares, gpu_file
 from elastic_runtime.control.messages import RequestOutcome, RequestState, Size
 from elastic_runtime.launcher.gpu_seats import GpuSeats
 from elastic_runtime.protocol.plan import Phase

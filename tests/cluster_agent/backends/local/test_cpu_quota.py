@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster_agent.backends.local.shares.core_map import CoreMap
-from cluster_agent.backends.local.shares.cpu_quota import CpuQuota
+from cluster_agent.backends.local.shares.machine_shares import CoreMap, CpuQuota
 from cluster_agent.errors import BadConfig
 
 

@@ -23,7 +23,7 @@ from cluster_agent.backends.local.launchers import Launchers
 from cluster_agent.backends.local.measured import JobProcesses
 from cluster_agent.backends.local.scripts.script_folder import ScriptRecord, ScriptState, Target
 from cluster_agent.backends.local.scripts.script_job import ScriptJob
-from cluster_agent.backends.local.shares.gpu_ledger import GpuLedger
+from cluster_agent.backends.local.shares.machine_shares import GpuLedger
 from cluster_agent.errors import JobRefused, StateDamaged
 from elastic_runtime.checkpoint.rank_files import RankFiles, RankProgress
 from elastic_runtime.control.messages import JobStatus, Size

@@ -13,9 +13,7 @@ from local_world import LocalWorld
 from cluster_agent.backends.local.job_table import JobState
 from cluster_agent.backends.local.measured import Measured
 from cluster_agent.backends.local.running_jobs import RunningJobs
-from cluster_agent.backends.local.shares.core_map import CoreMap
-from cluster_agent.backends.local.shares.gpu_ledger import GpuLedger, gpu_file
-from cluster_agent.backends.local.shares.machine_shares import MachineShares
+from cluster_agent.backends.local.shares.machine_shares import CoreMap, GpuLedger, MachineShares, gpu_file
 from elastic_runtime.launcher.gpu_seats import GpuSeats, write_gpus
 from elastic_runtime.protocol.plan import Phase
 from policy_net.domain import SUSPENDED, Allocation, Decision, Resources

@@ -15,7 +15,7 @@ from cluster_agent.backends.local.job_file import check_job
 from cluster_agent.backends.local.job_table import JobRecord
 from cluster_agent.backends.local.launchers import Launchers
 from cluster_agent.backends.local.scripts.script_job import ScriptJob
-from cluster_agent.backends.local.shares.gpu_ledger import GpuLedger
+from cluster_agent.backends.local.shares.machine_shares import GpuLedger
 from elastic_runtime.launcher.gpu_seats import read_used
 from elastic_runtime.protocol.plan import Phase
 from policy_net.domain import SUSPENDED, Allocation

@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from cluster_agent.backends.kubernetes.training.asks import Request
 from cluster_agent.backends.kubernetes.training.memory import Told
 from cluster_agent.backends.kubernetes.training.ranks.plan import GangStep
-from cluster_agent.backends.kubernetes.training.step import Standing, Step
+from cluster_agent.backends.kubernetes.training.step import Request, Standing, Step
 from cluster_agent.backends.kubernetes.training.story.statuses import size_words
 from cluster_agent.kubernetes.events import About, EventRecorder
 from cluster_agent.kubernetes.training.training_job import TRAINING_JOBS, TrainingJob

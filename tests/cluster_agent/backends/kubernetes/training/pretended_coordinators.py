@@ -11,8 +11,8 @@ from apiserver.cluster import Cluster
 from simulated_training import Brain
 from training_cluster import pods_of
 
-from cluster_agent.backends.kubernetes.training.asks import Ask, Request
 from cluster_agent.backends.kubernetes.training.coordinators import Line
+from cluster_agent.backends.kubernetes.training.step import Ask, Request
 from elastic_runtime.control.messages import JobStatus, RequestOutcome, Size
 from elastic_runtime.errors import CoordinatorUnproven, CoordinatorUnreachable
 

@@ -17,7 +17,6 @@ from typing import Any
 
 from training_objects import job_object
 
-from cluster_agent.backends.kubernetes.training.asks import Ask
 from cluster_agent.backends.kubernetes.training.controller import TrainingController
 from cluster_agent.backends.kubernetes.training.coordinators import Line
 from cluster_agent.backends.kubernetes.training.kueue import Kueue, WorkloadWatch
@@ -26,7 +25,7 @@ from cluster_agent.backends.kubernetes.training.objects import service_facts
 from cluster_agent.backends.kubernetes.training.pace import LOOKS_A_SECOND, Pace
 from cluster_agent.backends.kubernetes.training.parts import Hands, Sight
 from cluster_agent.backends.kubernetes.training.room import Room
-from cluster_agent.backends.kubernetes.training.step import Ended
+from cluster_agent.backends.kubernetes.training.step import Ask, Ended
 from cluster_agent.backends.kubernetes.training.task_pods import task_pod_facts
 from cluster_agent.kubernetes.cache import Cache
 from cluster_agent.kubernetes.capacity import NodeFacts

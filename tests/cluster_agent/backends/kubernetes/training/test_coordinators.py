@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from cluster_agent.backends.kubernetes.training.asks import Ask, Request
 from cluster_agent.backends.kubernetes.training.coordinators import STALE_SECONDS, Coordinators, Line
-from cluster_agent.backends.kubernetes.training.step import Ended
+from cluster_agent.backends.kubernetes.training.step import Ask, Ended, Request
 from elastic_runtime.control.messages import JobStatus, RequestOutcome, Size
 from elastic_runtime.errors import BadInput, CoordinatorUnproven, CoordinatorUnreachable, ElasticError, ResizeFailed
 from elastic_runtime.protocol.plan import Phase

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from training_objects import all_reduce_spec, job, job_object, template
 
-from cluster_agent.backends.kubernetes.training.room import Need
-from cluster_agent.backends.kubernetes.training.task_choices import asks_of, choices_of, needs_of
+from cluster_agent.backends.kubernetes.training.room import Need, asks_of, choices_of, needs_of
 from cluster_agent.kubernetes.api_server import Json
 from cluster_agent.kubernetes.capacity import NodeFacts, Taint
 from cluster_agent.kubernetes.training import manifests

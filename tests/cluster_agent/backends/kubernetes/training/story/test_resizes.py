@@ -15,9 +15,8 @@ from simulated_training import World
 from training_cluster import agent_of, install, status_of, submit, wait_size
 from training_objects import job, job_object, spec
 
-from cluster_agent.backends.kubernetes.training.asks import Ask, Request
 from cluster_agent.backends.kubernetes.training.memory import Told
-from cluster_agent.backends.kubernetes.training.step import Standing, Step
+from cluster_agent.backends.kubernetes.training.step import Ask, Request, Standing, Step
 from cluster_agent.backends.kubernetes.training.story.resizes import (
     AGAIN_SECONDS,
     END_WAITS_SECONDS,
