@@ -109,7 +109,7 @@ class IngestSettings(Section):
     """Not read any more: the largest request is a gradient of the served policy and 1 MiB."""
     max_concurrent_requests: int = Field(256, ge=1, le=10_000)
     """Updates and heads in progress, of all clusters, beyond which calls wait for their turn and are then told to come
-    again; bounds memory to as many gradients. One cluster has at most four of them."""
+    again; bounds memory to as many gradients. One cluster has at most `calls.per_cluster` of them."""
     max_connections: int = Field(4096, ge=1, le=100_000)
     """Open connections, beyond which new ones are closed at once: a flood of them must not take the files that the log
     needs. An agent has one; four times `max_clusters`. From three quarters on, those that never made a call are closed,
@@ -234,7 +234,7 @@ class LearnerSettings(Section):
     optimizer: OptimizerChoice = OptimizerChoice()
     aggregation: AggregationSettings = AggregationSettings()
     ingest: IngestSettings = IngestSettings()
-    calls: Constant[CallSettings] = CallSettings()
+    calls: CallSettings = CallSettings()
     privacy: PrivacySettings | None = None
     """Noise on what clusters push, so that little follows from one cluster's updates; none unless set."""
     quarantine: QuarantineSettings = QuarantineSettings()

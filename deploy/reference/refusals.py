@@ -23,8 +23,8 @@ learner's log.
   `ingest.max_connections` are closed at once, those without a handshake after 20 s. From three quarters of that on,
   connections that never made a call are closed, of the address that has most of them (on Linux).
 - **Each caller has a share.** Updates and heads, heartbeats, the registry's calls, polls and operators' calls wait in
-  lanes of their own. In each a cluster has four calls in progress and a queue of 16 behind them. A call
-  counts until its answer has been read, or a minute is over. `Register`, `ShareBeliefs`, `FetchPolicy`
+  lanes of their own. In each a cluster has `calls.per_cluster` calls in progress and a queue behind them. A call
+  counts until its answer has been read, or `calls.send_seconds` are over. `Register`, `ShareBeliefs`, `FetchPolicy`
   and `RenewCertificate` have a rate for each cluster. Without certificates a caller is a connection.
 - **Updates that change nothing**, duplicates and rejections, are answered at once up to the rate of updates
   (`ingest.updates_per_second`, `ingest.burst_updates`), beyond it after half a second, as are `too-fast` and

